@@ -202,7 +202,7 @@ def test_lattices_that_are_too_fine_or_too_coarse():
             pair(1e4, 1)
         with pytest.raises(ParameterError):
             pair(1.0, 0)
-        with pytest.raises(NumericalError, match="too little"):
+        with pytest.raises(NumericalError, match="too small"):
             pair(0.02, 1)
 
 

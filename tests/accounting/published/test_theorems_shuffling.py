@@ -48,7 +48,7 @@ HELPERS = {
     "blanket_size",
     "require_setting",
     "sub_gaussian_moments",
-    "missed_by_coins",
+    "unusual_count_delta",
     "epsilons_by_order",
     "log_delta_at",
     "log_moment_below",

@@ -469,7 +469,8 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     """Dominating pair of integer-rounded Gaussian noise against the noise shifted by an integer.
 
     The pair is for one number with integer values. Rounding is postprocessing of the Gaussian
-    output, so ε is smaller than without rounding. Arguments and errors are those of `discrete_gaussian_pair`.
+    output, so ε is smaller than without rounding. Arguments and errors are those of
+    `discrete_gaussian_pair`.
     """
     n = _outcomes(standard_deviation, sensitivity)
     cells = _log_cells(n, standard_deviation)

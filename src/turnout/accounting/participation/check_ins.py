@@ -59,7 +59,9 @@ _MOVES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationCurve:
-    """δ(K) of one window: E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
+    """Curve δ(K) of one check-in in a window of t steps, from the sum Σ of likelihood ratios.
+
+    δ(K) is E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
 
     Bin i holds the sum ``first + i·step``; ``mass[i]`` and ``excess[i]`` are Σ y and Σ y·(value −
     threshold) over the bins from i on (remove) or before i (add), in units of ``e^log_unit``.
@@ -96,14 +98,14 @@ class AllocationCurve:
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
     def _index(self, threshold: FloatArray) -> IntArray:
-        """Index of the first bin above the threshold (remove); number of bins below it (add)."""
+        """Index of the first bin above a threshold (remove), or number of bins below it (add)."""
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
         return np.clip(index, 0, self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Bound on δ at each K ≥ 1, every error term moved to the curve's side; shape of ``k``."""
+        """Bound on δ at each K ≥ 1, shape of ``k``; every error moves it to the curve's side."""
         # The bins on the side of the payoff; beyond the window only the trivial bound is known.
         frame, threshold = self.frame, self._threshold(k)
         up = frame.direction is Direction.REMOVE
@@ -135,7 +137,7 @@ class AllocationCurve:
         return np.where(gap <= 0, 0.0, bound)
 
     def _short_slope(self, threshold: FloatArray) -> FloatArray:
-        """−d/dK of the part of `delta` that is due to ratios above the cap."""
+        """Contribution of ratios above the cap to −dδ/dK."""
         if self.side is Side.UPPER:
             return np.zeros_like(threshold)
         chance = self._short(threshold)
@@ -172,7 +174,7 @@ def allocation_curve(
     delta_hint: float,
     refinement: int = 0,
 ) -> Curve:
-    """Upper or lower bound on the curve of one check-in, uniform in a window of t steps.
+    """Bound on the curve δ(K) of one check-in, uniform in a window of t steps.
 
     The bound holds at every K, is sharp near ``delta_hint``, and is exact for t = 1 and for pairs
     with few ratios. Each level of refinement doubles the bins; the distance of upper and lower
@@ -215,7 +217,7 @@ def allocation_curve(
 
 @remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """Frame whose threshold is typical of δ: an estimate, then moved by coarse curves."""
+    """Frame whose threshold is typical of δ: an estimate, improved by curves on coarse grids."""
     # A first frame, from estimates alone.
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
@@ -245,7 +247,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
 
 @remembered
 def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
-    """Bound on the curve from the tilted sum on a grid of ``size`` bins."""
+    """Bound on the curve, from the tilted distribution of the sum on a grid of ``size`` bins."""
     # Distribution of one ratio on the grid, above or below the true one in convex order.
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE
@@ -301,7 +303,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
 
 
 def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
-    """Grid that ends at the cap: tilted masses depend exponentially on its place."""
+    """Grid that ends exactly at the cap, since tilted masses depend exponentially on its place."""
     step = (frame.high - frame.low) / (size - 2)
     if side is Side.LOWER:
         return convex_order.lower_grid(pair, step, frame.cap)
@@ -310,7 +312,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """Masses with the part ``above`` the cap moved to ∞, where reverse hockey sticks are 0."""
+    """Masses after the part ``above`` the cap moved to ∞, where reverse hockey sticks are 0."""
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0
@@ -321,7 +323,7 @@ def _raised(masses: FloatArray, above: float) -> FloatArray:
 def _log_outside(
     points: FloatArray, masses: FloatArray, frame: Frame, first: float, end: float
 ) -> float:
-    """Ln of a Chernoff upper bound on E[e^{±θΣ}] over sums Σ outside [first, end)."""
+    """Logarithm of a Chernoff upper bound on E[e^{±θΣ}] over sums Σ outside [first, end)."""
     window, theta = frame.window, frame.signed_tilt
     above = window * log_moment(points, masses, theta + frame.above) - frame.above * end
     if first <= window * points[0]:
@@ -336,7 +338,7 @@ _UNDILUTING_STEPS = 6
 
 @dataclass(frozen=True, slots=True)
 class AllocationBlock:
-    """One window in which a client takes part, with a given probability, in one uniform step.
+    """Window in which a client takes part, with a given probability, in one uniform step.
 
     Attributes:
         pair: outputs of one step with the client's message, and without it.
@@ -355,12 +357,12 @@ class AllocationBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss: that of S, at most 1, times p."""
+        """Approximate standard deviation of the privacy loss, at most the participation rate."""
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the window, diluted by the probability that the client does not take part."""
+        """Curve of the window for a client that may not take part, sharp near one δ."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
@@ -374,7 +376,7 @@ class AllocationBlock:
         return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
-        """δ of a client that surely takes part, at which the diluted curve has the given δ.
+        """δ of a client that surely takes part, at which the diluted curve has a given δ.
 
         In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`), which
         is solved for u by damped steps.
@@ -395,7 +397,7 @@ class AllocationBlock:
         return hint
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at δ's a few decades apart, down to just below the given δ."""
+        """Curves that are sharp at several δ, a few decades apart, down to just below a given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         # Floor (add): outputs impossible with a client that surely takes part are those with a
         # ratio of 0 in every step.

@@ -31,7 +31,7 @@ _ROUNDING = 1e-14  # bound on the relative error of the logarithm of a factorial
 
 @dataclass(frozen=True, slots=True)
 class DrawnBlocks:
-    """Several independent blocks in which a client takes part with the same probabilities.
+    """Independent blocks of steps in which a client takes part with the same probabilities.
 
     Attributes:
         count: number of blocks.
@@ -50,7 +50,7 @@ class DrawnBlocks:
 
 
 def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
-    """Blocks of the client that takes part the most often in the steps that one draw decides.
+    """Blocks of the client that takes part most often in the steps that one draw covers.
 
     Raises:
         UnsupportedError: the number of participations is not known for this draw.
@@ -61,7 +61,7 @@ def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
 
 
 def in_windows(chance: float, *windows: tuple[int, int]) -> list[DrawnBlocks]:
-    """Blocks with one release in each window; ``windows`` has numbers of steps and of windows."""
+    """Blocks with one release in each window; ``windows`` pairs numbers of steps and of windows."""
     return [_one_in(steps, chance, count) for steps, count in windows if steps]
 
 
@@ -73,7 +73,7 @@ def _every_step(draw: Always, full: int, rest: int) -> list[DrawnBlocks]:
     return [DrawnBlocks(full)]
 
 
-def _coins(draw: Bernoulli, full: int, rest: int) -> list[DrawnBlocks]:
+def _independent(draw: Bernoulli, full: int, rest: int) -> list[DrawnBlocks]:
     return [DrawnBlocks(full, draw.rate)]
 
 
@@ -117,7 +117,7 @@ _DRAWN_BLOCKS: DrawTable[Callable[[Any, int, int], Sequence[DrawnBlocks]]] = Dra
     "the number of participations",
     {
         Always: _every_step,
-        Bernoulli: _coins,
+        Bernoulli: _independent,
         Cohort: _cohorts,
         OneOf: _one_of,
         KOf: _k_of,

@@ -66,7 +66,7 @@ _FAR = 1e-3  # the points of an upper curve end at about this part of δ
 
 @dataclass(frozen=True, slots=True)
 class SubsetBlock:
-    """One window in which a client takes part, with a given probability, in a uniform k-subset.
+    """Window in which a client takes part, with a given probability, in a uniform k-subset.
 
     Guarantees: an upper curve is never below δ and never above the block bound (k windows of
     ⌊t/k⌋ or ⌈t/k⌉ steps, composed); a lower curve is never above δ.
@@ -95,13 +95,13 @@ class SubsetBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss, that of k windows of t/k steps."""
+        """Approximate standard deviation of the privacy loss: that of k windows of t/k steps."""
         variance = max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
         return self.probability * math.sqrt(self.picks * min(1.0, variance))
 
     @property
     def _total_infinity_mass(self) -> float:
-        """Probability that an output of the k steps can occur only if the client takes part."""
+        """Probability that an output of the k steps occurs only if the client takes part."""
         return (
             -math.expm1(self.picks * math.log1p(-self.infinity_mass))
             if self.infinity_mass < 1
@@ -109,7 +109,7 @@ class SubsetBlock:
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Sharpest known curve near one δ."""
+        """Sharpest known curve of the window near one δ."""
         refinement = min(refinement, _FINEST)
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
@@ -124,7 +124,7 @@ class SubsetBlock:
         )
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at δ's a few decades apart, down to just below the given δ."""
+        """Curves that are sharp at several δ, a few decades apart, down to just below a given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
@@ -163,12 +163,12 @@ def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
 
 
 def _gain(task: SubsetProblem) -> float:
-    """Relative gain in ε over the block bound, estimated from variances."""
+    """Relative reduction of ε below the block bound, estimated from variances."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 
 def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
-    """Exact run where k is 1 (one check-in) or t (every step); else None."""
+    """Exact run of the subset if k is 1 (one check-in) or t (every step), else None."""
     if task.picks == 1:
         return [(AllocationBlock(task.pair, task.window), 1)]
     if task.picks < task.window:
@@ -180,7 +180,7 @@ def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
 
 
 def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
-    """Run that bounds k of t steps from above: k windows that together have all t steps.
+    """Run that bounds k of t steps from above: k windows that together contain all t steps.
 
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves out the
     remaining steps. Its proof (cut the steps into windows at random; the client takes part once in
@@ -206,14 +206,14 @@ def _run_curve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChordCurve:
-    """Upper curve through bounds at some K: the true δ is convex, so it lies below the chords."""
+    """Upper curve of chords through upper bounds at some K; the true δ(K) is convex."""
 
     points: FloatArray
     values: FloatArray
 
     @classmethod
     def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
-        """Curve through about a hundred points, one of which is where the bound equals δ."""
+        """Curve through about a hundred points of a bound, one of which is near δ."""
         # The ε at which the bound is δ, and the one at which it is far below δ.
         root = bound.epsilon(delta)
         try:
@@ -240,7 +240,7 @@ class ChordCurve:
         return np.minimum(values * (1.0 + 1e-12), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the chord over each K."""
+        """Slope of the chord at each K, shape of ``k``."""
         index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
         slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
         return slopes[np.clip(index - 1, 0, slopes.size - 1)]
@@ -258,7 +258,7 @@ _WORST_ROUNDING = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultisetCurve:
-    """Curve δ(K) of a ratio S with finitely many values.
+    """Curve δ(K) of a window's likelihood ratio S that has finitely many values.
 
     Attributes:
         side: side to which rounding errors are moved.
@@ -279,7 +279,7 @@ class MultisetCurve:
 
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
-        """Curve of a distribution of S: masses are summed from the end that the payoff needs."""
+        """Curve of a distribution of S, with masses summed from the end that the payoff needs."""
         order = np.argsort(distribution.ratios, kind="stable")
         ratios, absent = distribution.ratios[order], distribution.masses[order]
         return cls(
@@ -301,7 +301,7 @@ class MultisetCurve:
         return self.absent[index], self.present[index]
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, rounded to its side."""
+        """δ at each K ≥ 1, rounded to the curve's side."""
         gain, loss = self._at(k)
         error = self.rounding * (gain + k * loss + self.beyond)
         moved = error if self.side is Side.UPPER else -error
@@ -313,20 +313,20 @@ class MultisetCurve:
 
 
 def is_enumerable(pair: Pair, window: int) -> bool:
-    """Whether the pair has so few atoms that all multisets of a window can be enumerated."""
+    """Whether a pair has so few atoms that all multisets of a window can be enumerated."""
     if not isinstance(pair, AtomicPair):
         return False
     return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
 
 
 def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
-    """Exact curve of a pair with few atoms; rounding errors are moved to the given side."""
+    """Exact curve of a pair with few atoms; rounding errors move it to the given side."""
     ratios, masses = pair.atoms
     return MultisetCurve.of(task, side, _multiset_distribution(ratios, masses, task, 0.0))
 
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
-    """Upper or lower curve by enumeration over levels of the ratio; refinement adds levels."""
+    """Bound on the curve by enumeration over levels of the ratio; refinement adds levels."""
     # Place as many levels as the enumeration can afford.
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
@@ -365,7 +365,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """Largest number of levels whose multisets stay within the limit of states."""
+    """Largest number of levels whose multisets stay within the limit on enumerated states."""
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
         count += 1
@@ -373,7 +373,7 @@ def levels_that_fit(window: int, refinement: int) -> int:
 
 
 def _points(task: SubsetProblem, count: int) -> FloatArray:
-    """Positive levels, in geometric progression over the range of ratios that δ depends on."""
+    """Positive levels in geometric progression over the range of ratios that matter for δ."""
     low = _quantile(task.pair, _LOW_MASS[task.direction])
     if task.direction is Direction.REMOVE:
         high = largest_ratio(task.pair, 1e-3 * task.delta / task.picks)
@@ -396,7 +396,10 @@ def _multiset_distribution(
     beyond: float,
     rounding: float = 0.0,
 ) -> _RatioDistribution:
-    """Distribution of S over all multisets of levels, each built with its levels in order."""
+    """Distribution of a window's ratio S over all multisets of levels.
+
+    Each multiset is built with its levels in order.
+    """
     # One step: a multiset for each level, its probability and its elementary symmetric sums.
     kept = masses > 0
     levels, masses = levels[kept], masses[kept]
@@ -423,7 +426,7 @@ def _multiset_distribution(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RatioDistribution:
-    """Values of S, masses under Q, bound on both relative errors, and cost of the cap in δ."""
+    """Distribution of S under Q: values, masses, their relative error, and the cap's part of δ."""
 
     ratios: FloatArray
     masses: FloatArray

@@ -102,7 +102,9 @@ _STEPS = (1.6, 1.25, 1.1)  # factors by which the scale r and the cap are moved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConditionalBound:
-    """Upper bound on δ(K) in one direction: sum over the cells, plus what the cells leave out.
+    """Upper bound on δ(K) in one direction, from moments of S in the cells of a statistic.
+
+    The bound is the sum over the cells, plus what the cells leave out.
 
     Attributes:
         cells: moments of S by cell.
@@ -128,7 +130,7 @@ class ConditionalBound:
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float) -> float:
-        """Smallest ε, to the accuracy of the bisection, at which the bound is at most δ.
+        """Smallest ε at which the bound is at most δ, to the accuracy of the bisection.
 
         Raises:
             NumericalError: the bound stays above δ for every ε.
@@ -153,13 +155,15 @@ def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
         raise NumericalError(
             f"picks = {task.picks}: expected at most {_MOST_PICKS} for a bound by moments"
         )
-    workshop = _Workshop.of(task, refinement)
-    scale, cap = _best_statistic(workshop)
-    return workshop.bound(scale, cap, _MOST_CELLS << refinement)
+    search = _BoundSearch.of(task, refinement)
+    scale, cap = _best_statistic(search)
+    return search.bound(scale, cap, _MOST_CELLS << refinement)
 
 
 def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
-    """Number of groups n and steps of a group b: b = 1 for short windows, else n·b close to t.
+    """Number n of groups, and number b of steps in a group.
+
+    b is 1 for short windows; for longer windows n·b is close to t.
 
     n groups have all but about k/n of the gain that single steps have over the block bound, and the
     means of long groups need fewer levels than single ratios.
@@ -174,16 +178,19 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
     return window // steps, steps
 
 
-def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
-    """Scale r and cap near the best; hockey sticks keep the largest cap, whose tail matters."""
+def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
+    """Nearly best scale r and cap of the statistic; hockey sticks keep the largest cap.
+
+    The tail of that cap matters for hockey sticks.
+    """
     # Starting values of r and the cap; hockey sticks keep the largest cap.
-    task, largest = workshop.task, workshop.largest_cap()
-    base = task.picks / (workshop.groups - task.picks)
+    task, largest = search.task, search.largest_cap()
+    base = task.picks / (search.groups - task.picks)
     remove = task.direction is Direction.REMOVE
     starts = ((math.exp(-0.7), largest),) if remove else _REVERSE_STARTS
 
     def attempt(scale: float, cap: float) -> ConditionalBound:
-        return workshop.bound(scale, min(cap, largest), _SEARCH_CELLS)
+        return search.bound(scale, min(cap, largest), _SEARCH_CELLS)
 
     # Take the best start: each is compared with the best one before it, at that one's K.
     best, threshold = None, math.inf
@@ -214,8 +221,8 @@ def _best_statistic(workshop: _Workshop) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Workshop:
-    """Parts that all bounds of one problem share.
+class _BoundSearch:
+    """Data that all bounds of one k-subset problem share.
 
     Attributes:
         task: the problem.
@@ -230,7 +237,7 @@ class _Workshop:
     least: float
 
     @classmethod
-    def of(cls, task: SubsetProblem, refinement: int) -> _Workshop:
+    def of(cls, task: SubsetProblem, refinement: int) -> _BoundSearch:
         groups, steps = grouping(task, refinement)
         ratio_bounds = RatioBounds.of(task.pair, steps, task.delta * _NEGLIGIBLE / task.picks)
         least = _least_level(ratio_bounds, _TAIL * task.delta / groups)
@@ -262,7 +269,7 @@ class _Workshop:
     def _lattice(
         self, ranges: StatisticRange, levels: int
     ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
-        """Levels at equal steps of A: distribution, step, tail and number of cells."""
+        """Levels at equal steps of the statistic: distribution, step, tail and number of cells."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1, dtype=np.float64))
@@ -275,7 +282,7 @@ class _Workshop:
         return distribution, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
 
     def _levels(self, cells_a_level: float, most_cells: int) -> int:
-        """Number of levels that the limits on cells and work allow."""
+        """Number of levels within the limits on cells and on work."""
         # log₂ n squarings of all cells, and 3k products of all cells with those of two levels.
         unit = cells_a_level**2 * (math.log2(self.groups) + 4)
         unit += 6 * self.task.picks * cells_a_level
@@ -302,7 +309,7 @@ class _Workshop:
 
 
 def _least_level(ratio_bounds: RatioBounds, mass: float) -> float:
-    """Largest level found such that spreading the ratios below it puts at most this mass at 0."""
+    """Largest level found such that spreading lower ratios puts at most this mass at 0."""
 
     def rare(log_level: float) -> bool:
         level = math.exp(log_level)
@@ -317,7 +324,7 @@ _LARGEST = 1e100  # largest second moment for which underflow elsewhere is negli
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentCells:
-    """Moments of S in the cells T = 0, 1, …, each with a relative error of at most ``rounding``.
+    """Moments of S in the cells T = 0, 1, …, with relative errors of at most ``rounding``.
 
     Attributes:
         mass, first, second: Q(T), E[S; T] and E[S²; T].
@@ -330,7 +337,7 @@ class MomentCells:
     rounding: float
 
     def only(self, alive: BoolArray) -> MomentCells:
-        """The cells selected by a mask."""
+        """Moments of the cells that a mask selects."""
         return MomentCells(self.mass[alive], self.first[alive], self.second[alive], self.rounding)
 
 
@@ -363,7 +370,10 @@ def conditional_moments(
 
 
 def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int) -> _Series:
-    """Σ_j h_j·(φ₂φ₀)^{j−s}·(φ₁²)^{k−j}, s = max(0, 2k − n), by Horner's rule from j = k down."""
+    """Sum over j of h_j·(φ₂φ₀)^{j−s}·(φ₁²)^{k−j}, by Horner's rule from j = k down.
+
+    Here s = max(0, 2k − n).
+    """
     chances = overlap_chances(groups, picks)
     total, power = _Series(np.array([chances[picks]]), UNIT_ROUNDOFF), _Series(np.ones(1), 0.0)
     for shared in range(picks - 1, max(0, 2 * picks - groups) - 1, -1):
@@ -373,7 +383,7 @@ def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int)
 
 
 def overlap_chances(groups: int, picks: int) -> list[float]:
-    """Probabilities that two uniform k-subsets of n elements share j of them, for j = 0 … k."""
+    """Probabilities that two uniform k-subsets of n elements share j elements, for j = 0 … k."""
     total = math.comb(groups, picks)
     return [
         math.comb(picks, j) * math.comb(groups - picks, picks - j) / total for j in range(picks + 1)
@@ -382,20 +392,20 @@ def overlap_chances(groups: int, picks: int) -> list[float]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Series:
-    """Coefficients of a power series and a bound on the relative error of each."""
+    """Coefficients of a power series, and a bound on the relative error of each coefficient."""
 
     values: FloatArray
     rounding: float
 
     def times(self, other: _Series, size: int) -> _Series:
-        """Product, cut off after ``size`` coefficients."""
+        """Product with another series, cut off after ``size`` coefficients."""
         charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + 2
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
         return _Series(np.convolve(self.values, other.values)[:size], rounding)
 
     def power(self, exponent: int, size: int) -> _Series:
-        """Power, cut off after ``size`` coefficients."""
+        """Power of the series, cut off after ``size`` coefficients."""
         result, base = _Series(np.ones(1), 0.0), self
         while exponent:
             if exponent & 1:
@@ -406,7 +416,7 @@ class _Series:
         return result
 
     def plus(self, factor: float, other: _Series) -> _Series:
-        """Sum of this series and a multiple of the other one."""
+        """Sum of the series and a multiple of another series."""
         total = np.zeros(max(self.values.size, other.values.size))
         total[: self.values.size] = self.values
         total[: other.values.size] += factor * other.values
@@ -416,7 +426,7 @@ class _Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChernoffTail:
-    """Chernoff upper bounds on E[S; T ≥ cell] (k picks) or Q(T ≥ cell) (no picks).
+    """Chernoff upper bounds on E[S; T ≥ cell] (for k picks) or Q(T ≥ cell) (for no picks).
 
     Attributes:
         most: the largest cell.
@@ -429,7 +439,7 @@ class ChernoffTail:
 
     @classmethod
     def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
-        """Bounds from the masses of the levels of one group."""
+        """Chernoff bounds from the masses of the levels of one group."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
         logs = (groups - picks) * np.log(weights @ masses)
@@ -438,7 +448,7 @@ class ChernoffTail:
         return cls(groups * (levels.size - 1), s, logs * (1.0 + 1e-9) + 1e-9)
 
     def cells(self, log_mass: float) -> int:
-        """Number of cells above which lies a mass of at most e^log_mass."""
+        """Number of cells beyond which the mass is at most e^log_mass."""
         enough = float(np.min((self.logs - log_mass) / self.exponents))
         return min(self.most, math.ceil(enough)) + 1
 
@@ -459,7 +469,7 @@ _LARGEST_THRESHOLD = 1e150
 
 
 def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float) -> float:
-    """Upper bound on E_Q[(S − K)₊] over the cells, if S ≤ ``largest`` in each."""
+    """Upper bound on E_Q[(S − K)₊] over the cells, given S ≤ ``largest`` in each cell."""
     alive = (largest > threshold) & (cells.mass > 0)
     # A hockey stick falls with its threshold, so with a smaller threshold, whose square is a
     # float, it is still an upper bound.
@@ -467,13 +477,13 @@ def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float
 
 
 def reverse_hockey_stick_bound(cells: MomentCells, smallest: FloatArray, threshold: float) -> float:
-    """Upper bound on E_Q[(κ − S)₊] over the cells, if S ≥ ``smallest`` in each."""
+    """Upper bound on E_Q[(κ − S)₊] over the cells, given S ≥ ``smallest`` in each cell."""
     alive = (smallest < threshold) & (cells.mass > 0)
     return _bound(cells.only(alive), smallest[alive], threshold, -1.0)
 
 
 def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -> float:
-    """Sum of each cell's least bound; ``sign`` is 1 for a hockey stick, −1 for a reverse one."""
+    """Sum of each cell's least bound; ``sign`` is 1 for hockey sticks, −1 for reverse ones."""
     q, m1, m2 = cells.mass, cells.first, cells.second
     error = 1.1 * cells.rounding + 1e-14
 
@@ -502,18 +512,18 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
 
 @dataclass(frozen=True, slots=True)
 class StatisticRange:
-    """Scale r of the statistic, and the least and the largest x."""
+    """Scale r of the statistic, and the smallest and largest ratio x that it covers."""
 
     scale: float
     least: float
     most: float
 
     def statistic(self, x: float) -> float:
-        """Contribution of one x to A."""
+        """Contribution ln(1 + r·x) of one ratio x to the statistic A."""
         return math.log1p(self.scale * x)
 
     def value(self, statistic: FloatArray) -> FloatArray:
-        """The x with this contribution to A."""
+        """Ratio x with a given contribution ln(1 + r·x) to the statistic A."""
         return np.expm1(statistic) / self.scale
 
 
@@ -554,7 +564,7 @@ def smallest_ratios(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mixture:
-    """S of n x's, some at the upper end, one at any value and the others equal.
+    """Window ratio S of n step ratios: some at the upper end, one arbitrary, all others equal.
 
     ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that products of two stay in range.
     """
@@ -571,7 +581,7 @@ class _Mixture:
         return cls(ranges, picks, np.exp(logs - 0.5 * float(log_binomial(groups, picks))))
 
     def least(self, grid: FloatArray) -> FloatArray:
-        """Smallest S at each of increasing values of A.
+        """Smallest S at each of several increasing values of the statistic A.
 
         It is attained where all x's but one are at an end of their range, or where none is at the
         lower end and those below the upper end are equal.
@@ -592,7 +602,7 @@ class _Mixture:
         return np.minimum(best, mixed.min(axis=0))
 
     def _means(self, capped: IntArray, value: FloatArray, odd: FloatArray) -> FloatArray:
-        """S with ``capped`` x's at the upper end, one at ``odd`` and the others at ``value``."""
+        """S with ``capped`` step ratios at the upper end, one at ``odd``, the rest at ``value``."""
         equal = self.ways.shape[0] - 2 - capped
         share, own = value / self.ranges.most, odd / self.ranges.most
         total, power = np.zeros_like(odd), np.ones_like(share)
@@ -606,6 +616,6 @@ class _Mixture:
 
 
 def log_binomial(n: FloatArray | int, k: FloatArray | int) -> FloatArray:
-    """Natural logarithm of C(n, k), shape of the arguments."""
+    """Natural logarithm of the binomial coefficient C(n, k), shape of the arguments."""
     count, chosen = np.asarray(n, dtype=float), np.asarray(k, dtype=float)
     return gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1)

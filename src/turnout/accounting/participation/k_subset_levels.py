@@ -33,7 +33,7 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class SubsetProblem:
-    """k-subset of a window's t steps (1 < k < t), and the δ at which a bound should be sharp."""
+    """Problem of a uniform k-subset of t steps (1 < k < t), and the δ near which to be sharp."""
 
     pair: Pair
     window: int
@@ -46,7 +46,7 @@ _MOST_MOVES = 16
 
 
 def valley(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Minimum point of a function with one local minimum, on the grid start·factorⁿ.
+    """Minimum point, on the grid start·factorⁿ, of a function with one local minimum.
 
     >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
     8.0
@@ -89,7 +89,9 @@ class LevelDistribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioBounds:
-    """Upper bounds on hockey sticks and reverse ones of the mean Y of b independent ratios.
+    """Upper bounds on hockey sticks and reverse hockey sticks of the mean Y of b ratios.
+
+    The b ratios are independent.
 
     Attributes:
         remove: upper curves of one check-in in b steps, each sharp near another δ.
@@ -101,7 +103,7 @@ class RatioBounds:
 
     @classmethod
     def of(cls, pair: Pair, steps: int, delta: float) -> RatioBounds:
-        """Bounds that are sharp from about ``delta`` to 1 (exact for one step)."""
+        """Bounds that are sharp from δ = ``delta`` to about 1, and exact for one step."""
         hints = [min(_LARGEST_HINT, delta)]
         while steps > 1 and hints[-1] < _LARGEST_HINT:
             hints.append(min(_LARGEST_HINT, hints[-1] * _HINTS_APART))
@@ -137,7 +139,7 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> LevelDistribution:
-    """Measure above Y ∧ cap on increasing points, the first of which is 0, for *remove*."""
+    """Measure above Y ∧ cap on increasing points, for *remove*; the first point is 0."""
     # Slopes of the convex polygon through the upper bounds; their differences are the masses.
     values = ratio_bounds.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
@@ -153,7 +155,7 @@ def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> L
 def levels_for_reverse_hockey_sticks(
     ratio_bounds: RatioBounds, points: FloatArray
 ) -> LevelDistribution:
-    """Measure above Y ∧ cap on increasing points, for *add*; ``beyond`` is its mass at 0.
+    """Measure above Y ∧ cap on increasing points, for *add*; ``beyond`` is the mass at 0.
 
     Where the first point is 0 itself, that mass is one of the masses of the levels.
     """
@@ -171,7 +173,7 @@ def levels_for_reverse_hockey_sticks(
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """Least factor that lifts the total mass to 1 and every hockey stick to the polygon."""
+    """Least factor on the masses that raises total mass to 1 and hockey sticks to the polygon."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
@@ -187,7 +189,7 @@ def sums_from(values: FloatArray) -> FloatArray:
 
 
 def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
-    """Slopes of the greatest convex minorant: the true hockey stick is convex, so it lies below."""
+    """Slopes of the greatest convex function below a polygon; the true hockey stick is convex."""
     if not np.all(widths > 0):
         raise NumericalError("two levels of the likelihood ratio coincide")
     return convex_slopes(np.diff(values) / widths, widths)

@@ -61,7 +61,7 @@ _STEPS, _MANY_STEPS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticCurve:
-    """Lower curve: δ(K) ≥ gain(τ) − K·loss(τ), with a τ chosen for each K.
+    """Lower curve: δ(K) ≥ gain(τ) − K·loss(τ), with a threshold τ chosen for each K.
 
     Attributes:
         gain: lower bounds on P(T ≥ τ) (remove) or Q(T < τ) (add) at each τ.
@@ -74,7 +74,7 @@ class StatisticCurve:
     log_ratio: FloatArray
 
     def _at(self, k: FloatArray) -> IntArray:
-        """Better of two indices of τ: round-off at one end of the window affects only one."""
+        """Better of two indices of τ: round-off at one end of the window affects only one index."""
         k = np.asarray(k, dtype=float)
         rising = np.maximum.accumulate(self.log_ratio)
         falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
@@ -123,7 +123,7 @@ def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """Lower and upper bounds on the masses of one step's bins, without and with the client."""
+    """Lower and upper bounds on the bin masses of one step, without and with the client."""
 
     absent: tuple[FloatArray, FloatArray]
     present: tuple[FloatArray, FloatArray]
@@ -148,7 +148,7 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
-    """Edges of bins of ln(1 + r·x), each narrow compared with its standard deviation under Q."""
+    """Edges of bins of ln(1 + r·x), each narrow compared with the standard deviation under Q."""
     # Mean and standard deviation of the statistic of one step, on a grid of ratios.
     some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
     spread = math.sqrt(max(pair.second_moment - 1.0, 0.0))
@@ -168,7 +168,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
 
 
 def largest_ratio(pair: Pair, mass: float) -> float:
-    """Ratio above which P has about this mass, its infinity mass not counted."""
+    """Likelihood ratio above which P has about a given mass, without its infinity mass."""
     enough = float(pair.p_above(np.array(1e300))) + mass
 
     def light(log_ratio: float) -> bool:
@@ -178,7 +178,7 @@ def largest_ratio(pair: Pair, mass: float) -> float:
 
 
 def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
-    """Lower curve of the statistic with the bins of ``steps``."""
+    """Lower curve of the statistic with the bins of one step."""
     # The sums with and without the client: lower masses for the gain, upper ones for the loss.
     window, picks, others = task.window, task.picks, task.window - task.picks
     if task.direction is Direction.REMOVE:
@@ -228,13 +228,13 @@ _CLEAR = 1e-6  # part of the largest mass above which a mass determines a likeli
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BinSum:
-    """Sum of independent bin indices: ``counts[i]`` variables with masses ``distributions[i]``."""
+    """Sum T of independent bin indices, ``counts[i]`` of them with masses ``distributions[i]``."""
 
     distributions: tuple[FloatArray, ...]
     counts: tuple[int, ...]
 
     def moments(self, tilt: float) -> Moments:
-        """Moments under the distribution tilted by e^{tilt·T}."""
+        """Moments of the sum T under its distribution tilted by e^{tilt·T}."""
         log_mass = mean = variance = 0.0
         anchor = 0
         for distribution, count in zip(self.distributions, self.counts, strict=True):
@@ -249,11 +249,11 @@ class BinSum:
         return Moments(tilt, log_mass, anchor, mean, variance)
 
     def tilt_to_mean(self, mean: float) -> float:
-        """Tilt ≥ 0 at which the mean of T is about ``mean``; 0 if it is larger untilted."""
+        """Tilt ≥ 0 at which the mean of T is about ``mean``; 0 if the untilted mean is larger."""
         return _root(lambda tilt: self.moments(tilt).mean - mean)
 
     def tilt_to_tail(self, log_mass: float) -> float:
-        """Tilt ≥ 0 whose mean of T is exceeded, untilted, with probability about e^log_mass."""
+        """Tilt ≥ 0 whose mean of T has an untilted upper tail of about e^log_mass."""
 
         def gap(tilt: float) -> float:
             # Saddle-point estimate of ln P(T ≥ its tilted mean).
@@ -264,7 +264,10 @@ class BinSum:
         return _root(gap)
 
     def edges(self, tilt: float) -> tuple[float, float]:
-        """Bins outside which the tilted distribution has negligible mass, by Chernoff bounds."""
+        """Ends of the range outside which the tilted distribution has negligible mass.
+
+        Chernoff bounds determine the ends.
+        """
         base = self.moments(tilt)
         exponents = np.geomspace(0.2, 20.0, 12) / (math.sqrt(base.variance) + 1e-3)
 
@@ -320,7 +323,7 @@ class BinSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """Bounds on P(T ≥ τ), and estimates of P(T = τ) that are 0 where round-off hides it."""
+    """Bounds on P(T ≥ τ), and estimates of P(T = τ), which are 0 if round-off hides them."""
 
     bounds: FloatArray
     cells: FloatArray
@@ -328,7 +331,7 @@ class Tails:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], T's mean and its variance."""
+    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], mean and variance of T."""
 
     tilt: float
     log_mass: float
@@ -337,7 +340,10 @@ class Moments:
     variance: float
 
     def log_weight(self, value: FloatArray | float) -> FloatArray:
-        """Ln of the weight that undoes the tilt at a value of T: ln E[e^{tilt·T}] − tilt·value."""
+        """Logarithm of the weight that undoes the tilt at a value of T.
+
+        It is ln E[e^{tilt·T}] − tilt·value.
+        """
         return self.log_mass + self.tilt * (self.anchor - np.asarray(value))
 
 
@@ -351,7 +357,7 @@ def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
 
 
 def _root(increasing: Callable[[float], float]) -> float:
-    """Tilt ≥ 0 at which an increasing function is about 0; 0 if it is positive there."""
+    """Tilt ≥ 0 at which an increasing function is about 0; 0 if the function is positive there."""
     if increasing(0.0) >= 0:
         return 0.0
 

@@ -45,7 +45,7 @@ _MOST_SUBSETS = 10**7  # more windows take long to compose, and no run has as ma
 
 
 def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair) -> NeighbourBound:
-    """Neighbour bound of a client against its absence in the steps that one draw decides.
+    """Neighbour bound of a client against its absence in the steps that one draw covers.
 
     Args:
         part: the draw, and the part of its steps that is released.
@@ -66,7 +66,7 @@ def _every_step(draw: Always, worst: DominatingPair, full: int, rest: int, side:
     return repeated(worst, full)
 
 
-def _coins(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
+def _independent(draw: Bernoulli, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
     return [(PairBlock(worst.pair, draw.rate, worst.infinity_mass), full)] if draw.rate > 0 else []
 
 
@@ -91,7 +91,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """Pair of ``times`` messages in one slot: a product of Gaussian ratios is a Gaussian ratio."""
+    """Pair of ``times`` Gaussian messages in one slot, which is a Gaussian pair again."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -121,10 +121,11 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
 
 class _Analysis(NamedTuple):
-    """Analysis of one kind of draw.
+    """Analysis of one kind of draw: its blocks, its printed name, and whether it is tight.
 
     Attributes:
-        run: blocks for so many whole windows (or steps) and so many steps of a begun window.
+        run: function from numbers of whole windows (or steps) and of steps of a begun window
+            to blocks.
         method: name of the analysis in printed answers.
         tight: whether upper and lower bound differ by numerical error alone.
     """
@@ -138,7 +139,7 @@ NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
     "an analysis",
     {
         Always: _Analysis(_every_step, "every step, no amplification, exact"),
-        Bernoulli: _Analysis(_coins, "Poisson-subsampled steps, composed as PLD"),
+        Bernoulli: _Analysis(_independent, "Poisson-subsampled steps, composed as PLD"),
         OneOf: _Analysis(
             _one_of, "exact distribution of random allocation, windows composed as PLD"
         ),
@@ -157,7 +158,8 @@ NEIGHBOUR_BOUNDS: DrawTable[_Analysis] = DrawTable(
 )
 """Analyses of the presence of a client against its absence, by the draw.
 
-Two draws have no entry. `Cohort` fixes the number of participants, so no client is absent alone.
+Two draws have no entry. `Cohort` fixes the number of participants, so one client cannot be absent
+while all others are unchanged.
 With `OneOfOwn` each client has its own windows (`window_bound`).
 """
 
@@ -165,7 +167,7 @@ With `OneOfOwn` each client has its own windows (`window_bound`).
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """Neighbour bound of one client of an availability trace, by its steps in each window."""
+    """Neighbour bound of one client of an availability trace, from its steps in each window."""
     counts = sorted(Counter(size for size in sizes if size > 0).items())
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
@@ -175,7 +177,7 @@ def window_bound(
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
-    """Blocks of windows: each has steps, the probability of taking part, and a count."""
+    """Blocks of windows, each given by its steps, the participation probability, and a count."""
     return [
         (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows
@@ -184,7 +186,7 @@ def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
 
 
 def repeated(worst: DominatingPair, times: int) -> Run:
-    """Run of the same step ``times`` times; Gaussian steps are joined into one Gaussian step."""
+    """Run of ``times`` equal steps; Gaussian steps are merged into one Gaussian step."""
     if times and isinstance(worst.pair, GaussianPair):
         return [(PairBlock(GaussianPair(worst.pair.noise_multiplier / times**0.5)), 1)]
     return [(PairBlock(worst.pair, 1.0, worst.infinity_mass), times)] if times else []
@@ -220,7 +222,7 @@ class ObservedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """One step in which a client sends messages, visible with its name, with probability r.
+    """Step in which a client sends messages with probability r, visible with its name.
 
     Attributes:
         base: block of the messages of a step.
@@ -236,18 +238,18 @@ class ObservedBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss."""
+        """Approximate standard deviation of the privacy loss."""
         return math.sqrt(self.rate) * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is as sharp near one δ as that of the messages."""
+        """Curve of the step, as sharp near one δ as the curve of its messages."""
         observed = self.base.curve(
             direction, side, min(_LARGEST_HINT, delta / self.rate), refinement
         )
         return ObservedCurve(observed, self.rate, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, as sharp as those of the messages from 1 down to δ/r."""
+        """Curves of both directions, as sharp as the messages' curves from δ = 1 down to δ/r."""
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         remove, add = (
             [ObservedCurve(curve, self.rate, side) for curve in curves]
@@ -259,7 +261,7 @@ class ObservedBlock:
 
 
 class _Step(NamedTuple):
-    """Messages of a step in which a client takes part: pair of each message, and their number."""
+    """Messages of a step in which a client takes part: their number, and the pair of each."""
 
     worst: DominatingPair
     messages: int
@@ -296,7 +298,7 @@ def _observed_every_step(draw: Always, full: int, rest: int, step: _Step, side: 
     return repeated(step.worst, full * step.messages)
 
 
-def _observed_coins(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
+def _observed_independent(draw: Bernoulli, full: int, rest: int, step: _Step, side: Side) -> Run:
     return _sent(step, (draw.rate, full))
 
 
@@ -316,7 +318,7 @@ def _subsets(draw: KOf, full: int, rest: int, step: _Step, side: Side) -> Run:
 
 
 def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
-    """Run of steps, by the probability of sending and the number of steps."""
+    """Run of steps, from the probability of sending and the number of steps."""
     return [
         (ObservedBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count
     ]
@@ -326,7 +328,7 @@ _MESSAGES: DrawTable[Callable[[Any, int, int, _Step, Side], Run]] = DrawTable(
     "a bound for messages that are visible with their senders",
     {
         Always: _observed_every_step,
-        Bernoulli: _observed_coins,
+        Bernoulli: _observed_independent,
         Cohort: _cohorts,
         OneOf: _observed_windows,
         KOf: _subsets,

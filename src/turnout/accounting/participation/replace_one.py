@@ -57,7 +57,7 @@ _REACHED = 0.9  # curves reach down to this part of the δ at which they may be 
 
 
 class Closeness(StrEnum):
-    """Which two of the record, the other record and absence a dominating pair compares."""
+    """Which two of record, other record and absence a dominating pair compares."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
@@ -67,7 +67,7 @@ class Closeness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplacementBlock:
-    """One window in which a client takes part in one uniform step, with one of two records.
+    """Window in which a client takes part in one uniform step, with one of two records.
 
     Source: docs/design/replacement.md. With ``TO_ABSENCE`` the curve is exact where the two records
     can shift a step in opposite directions with full strength (Gaussian, Laplace and other
@@ -98,25 +98,25 @@ class ReplacementBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss, at most p₀."""
+        """Approximate standard deviation of the privacy loss, at most p₀."""
         reach = 4.0 if self.closeness is Closeness.TO_ABSENCE else 1.0
         variance = reach * max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def delta(self, k: float, side: Side, refinement: int = 0) -> float:
         """Upper or lower bound on δ at one K = e^ε ≥ 1, for the worst pair of records."""
-        return _Pricer(self, refinement)(k, side)
+        return _DeltaBounds(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; only the lower one of ``ANY_TWO`` has a direction."""
+        """Curve that is sharp near one δ; only lower curves of ``ANY_TWO`` depend on direction."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if self._is_closed:
             return OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
-        return _near(_Pricer(self, refinement), side, delta, self.loss_deviation)
+        return _near(_DeltaBounds(self, refinement), side, delta, self.loss_deviation)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp from 1 down to δ above the floor; below, they may be cut off."""
+        """Curves that are sharp from 1 down to δ above the floor; below δ they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         if self._is_closed:
@@ -135,7 +135,7 @@ class ReplacementBlock:
 
     @property
     def floor(self) -> float:
-        """δ at ε = ∞: infinity mass, and mass of outputs impossible with the other record."""
+        """Limit of δ as ε grows: infinity mass, and mass impossible with the other record."""
         floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
             # X' is 0 in all steps; in the client's own step that is where X is largest.
@@ -149,7 +149,7 @@ class ReplacementBlock:
 
 @dataclass(frozen=True, slots=True)
 class LocalReplacementBlock:
-    """One window of randomizers that are ε₀-private on their own.
+    """Window of check-ins whose randomizers are ε₀-private without any amplification.
 
     Source: docs/design/replacement.md. The upper bound is the supremum over all ε₀-private
     randomizers, each of which may depend on all earlier releases. For windows of at most 256 steps
@@ -173,7 +173,7 @@ class LocalReplacementBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss, at most p₀."""
+        """Approximate standard deviation of the privacy loss, at most p₀."""
         a = math.exp(self.epsilon0)
         variance = (a - 1.0) ** 2 * max(1.0 / a, 2.0 / (a + 2.0)) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
@@ -195,7 +195,7 @@ class LocalReplacementBlock:
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curve of both directions, sharp from 1 down to δ; below, it may be cut off.
+        """Curves of both directions, sharp from 1 down to δ; below δ they may be cut off.
 
         A lower curve is that of one randomizer at all K: composing the maximum of several would
         bound no single one.
@@ -207,7 +207,7 @@ class LocalReplacementBlock:
 def under_replacement(
     run: Sequence[tuple[Block, int]], closeness: Closeness = Closeness.TO_ABSENCE
 ) -> list[tuple[Block, int]]:
-    """Run that compares two records, from one that compares a record with its absence.
+    """Run that compares two records, from a run that compares a record with its absence.
 
     Windows, Poisson steps and steps without a draw are converted. A k-subset must be given as the
     k windows that bound it: the cut of the steps into windows does not depend on the record.
@@ -240,8 +240,8 @@ def _threshold(k: float, window: int, probability: float) -> float:
     return window * (k - 1.0) * (1.0 - probability) / probability
 
 
-class _Pricer:
-    """Bounds on δ of a `ReplacementBlock` as a function of K and side; each is computed once."""
+class _DeltaBounds:
+    """Bounds on δ of a `ReplacementBlock` as a function of K and side, each computed once."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement
@@ -250,10 +250,10 @@ class _Pricer:
 
     def __call__(self, k: float, side: Side) -> float:
         if (k, side) not in self._known:
-            self._known[k, side] = self._priced(k, side)
+            self._known[k, side] = self._delta(k, side)
         return self._known[k, side]
 
-    def _priced(self, k: float, side: Side) -> float:
+    def _delta(self, k: float, side: Side) -> float:
         block = self._block
         if block.closeness is Closeness.TO_ABSENCE:
             step: Step = AntitheticStep(block.pair, k)
@@ -280,7 +280,7 @@ def _local_delta(
 
 @remembered
 def _response_delta(block: LocalReplacementBlock, response: int, k: float, side: Side) -> float:
-    """Upper or lower bound on δ of one randomized response in every step."""
+    """Upper or lower bound on δ for one randomized response used in every step."""
     value = response_excess(_local_sum(block, k), response, side)
     return min(block.probability * value, 1.0)
 
@@ -304,7 +304,7 @@ def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
 
 @remembered
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
-    priced, density = _Pricer(block, refinement), _DENSITY * 2**refinement
+    priced, density = _DeltaBounds(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
     return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
 

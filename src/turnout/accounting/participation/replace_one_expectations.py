@@ -85,7 +85,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class GridPlan:
-    """Plan of a sum.
+    """Choice of grids for a sum: with a cap on Y, or with one jump above a cap.
 
     Attributes:
         main: frame of the sum without jumps.
@@ -99,7 +99,7 @@ class GridPlan:
 
 
 class Planner:
-    """Plans of a sequence of similar sums.
+    """Grid plans of a sequence of similar sums, most of them reused from earlier sums.
 
     Bounds on coarse grids (pilots) decide whether a cap or jumps make the better bound; they take
     as long as the sums. The decision seldom changes from one sum to the next, so only some sums
@@ -113,7 +113,7 @@ class Planner:
         self._jumps, self._unpiloted = False, 0
 
     def plan(self, total: Sum) -> GridPlan:
-        """Plan of a sum, the same for the upper and the lower bound."""
+        """Grid plan of a sum, the same for the upper and the lower bound."""
         if total not in self._plans:
             if self._guess is None or self._unpiloted == 0:
                 return self._with_pilots(total)
@@ -129,7 +129,7 @@ class Planner:
         return plan
 
     def upper(self, total: Sum, refinement: int) -> float:
-        """Upper bound on the excess by the plan of this sum."""
+        """Upper bound on the excess of a sum, by its grid plan."""
         value, lost = self._tried(total, refinement)
         if lost > _LOST * value and total not in self._piloted:
             value, _ = _excess(total, Side.UPPER, self._with_pilots(total), refinement)
@@ -138,7 +138,10 @@ class Planner:
         return value
 
     def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
-        """Upper bound, and its part due to the plan; infinite where a plan without pilots fails."""
+        """Upper bound on the excess, and its part due to the plan; infinite if the plan fails.
+
+        Only a plan without pilots may fail.
+        """
         try:
             return _excess(total, Side.UPPER, self.plan(total), refinement)
         except NumericalError:
@@ -147,12 +150,12 @@ class Planner:
             return 0.0, math.inf
 
     def lower(self, total: Sum, refinement: int) -> float:
-        """Lower bound on the excess by the plan of this sum."""
+        """Lower bound on the excess of a sum, by its grid plan."""
         return _excess(total, Side.LOWER, self.plan(total), refinement)[0]
 
 
 def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None = None) -> float:
-    """Upper or lower bound on E[(Y_1 + … + Y_t − c₀)₊]/t.
+    """Upper or lower bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t.
 
     Each level of refinement halves the step of the grid; a planner shared by similar sums saves
     time. Where the sum fits on no grid, the upper bound is that of single steps, the lower one 0.
@@ -170,7 +173,10 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
 
 
 def _one_by_one(total: Sum, side: Side) -> float:
-    """Hockey stick of one step at c₀/t: an upper bound; for t = 1 also a lower one, else 0."""
+    """Hockey stick of one step at c₀/t: an upper bound on the excess.
+
+    For t = 1 it is a lower bound too; for t > 1 the lower bound is 0.
+    """
     # (Σ(Y − c₀/t))₊ ≤ Σ(Y − c₀/t)₊, with the threshold rounded to the side of the bound.
     sign = -1.0 if side is Side.UPPER else 1.0
     at = np.array([total.threshold / total.count * (1.0 + sign * 16.0 * UNIT_ROUNDOFF)])
@@ -180,7 +186,10 @@ def _one_by_one(total: Sum, side: Side) -> float:
 
 
 def _plan(total: Sum, guess: float | None) -> GridPlan:
-    """Plan whose cap, or second jump, adds a negligible part to the bound, checked by pilots."""
+    """Grid plan whose cap, or second jump, adds a negligible part to the bound.
+
+    Bounds on coarse grids (pilots) check the plan.
+    """
     # What the plan may add: a part of the guessed value, or of the hockey stick at the mean.
     overview = Overview.of(total.step)
     if guess is None:
@@ -219,7 +228,7 @@ def _least_cap(overview: Overview, total: Sum) -> float:
 
 
 def _jump_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
-    """Plan with jumps above M, chosen such that two jumps together add little to the bound."""
+    """Grid plan with jumps above M, such that two jumps together add little to the bound."""
     count, threshold = total.count, total.threshold
     points, shares, hockey_sticks = overview.points, overview.shares, overview.hockey_sticks
     # M is the first point at which the bound on two or more jumps is at most the cost.
@@ -253,7 +262,7 @@ def _bins(frame: SumFrame, count: int, refinement: int) -> int:
 
 
 def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[float, float]:
-    """Bound on the excess, and the part of an upper one that is due to the cap or second jumps."""
+    """Bound on the excess, and the part of an upper bound that is due to cap or second jumps."""
     step, count, main = total.step, total.count, plan.main
     # The sum without jumps, or with capped steps.
     out = None if plan.next_to_jump is None else Tail.of(step, Side.UPPER, main.high)
@@ -313,7 +322,7 @@ _RARE = 1e-30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtremeDistribution:
-    """Distribution of (X, X') on at most three of the six rays.
+    """Distribution of (X, X') on at most three of the six extreme rays.
 
     Attributes:
         ratios, others: values of X and of X'.
@@ -325,7 +334,7 @@ class ExtremeDistribution:
     weights: FloatArray
 
     def values(self, k: float) -> FloatArray:
-        """Values of Y = X − K·X'."""
+        """Values of Y = X − K·X' on the rays."""
         return self.ratios - k * self.others
 
 
@@ -366,7 +375,7 @@ class LocalSum:
 
 
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
-    """Upper bound on the largest E[(Y_1 + … + Y_t − c₀)₊]/t over adaptive ε₀-private steps.
+    """Upper bound on E[(Y_1 + … + Y_t − c₀)₊]/t over all adaptive ε₀-private steps.
 
     A block has at most ``longest`` steps. For up to that many steps the bound is exact except for
     the grid; each level of refinement halves the step of the grid.
@@ -399,7 +408,7 @@ def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Lattice:
-    """Grid points, one of them 0, at which the hockey stick of a block is computed."""
+    """Grid points, 0 included, at which the hockey stick of a block is computed."""
 
     first: int
     size: int
@@ -407,7 +416,7 @@ class _Lattice:
 
     @classmethod
     def of(cls, total: LocalSum, blocks: int, refinement: int) -> _Lattice:
-        """Lattice that is wide enough for one of ``blocks`` blocks."""
+        """Grid points that cover the range of one of ``blocks`` blocks."""
         # The largest standard deviation of one Y, and where the threshold lies in units of it.
         a, k, count = math.exp(total.epsilon0), total.k, total.count
         length = -(-count // blocks)
@@ -429,17 +438,17 @@ class _Lattice:
 
     @property
     def points(self) -> FloatArray:
-        """All points."""
+        """All grid points in increasing order."""
         return self.step * (self.first + np.arange(self.size, dtype=np.float64))
 
     def distribution(self, hockey_sticks: FloatArray) -> MassGrid:
-        """Distribution with these hockey sticks, capped at the last point."""
+        """Distribution on the grid with given hockey sticks, capped at the last point."""
         slopes = np.clip(convex_slopes(np.diff(hockey_sticks)) / self.step, -1.0, 0.0)
         masses = np.diff(slopes, prepend=-1.0, append=0.0)
         return MassGrid(self.step * self.first, self.step, masses)
 
     def coarse(self, hockey_sticks: FloatArray) -> CoarseSum:
-        """The same distribution on few points."""
+        """Distribution with given hockey sticks on few of the grid points."""
         index = np.unique(np.linspace(0, self.size - 1, _COARSE_POINTS).astype(np.int64))
         points = self.points[index]
         slopes = np.diff(hockey_sticks[index] - hockey_sticks[-1]) / np.diff(points)
@@ -450,7 +459,7 @@ class _Lattice:
 def _hockey_sticks(
     total: LocalSum, lattice: _Lattice, lengths: tuple[int, ...]
 ) -> list[FloatArray]:
-    """Upper bounds on π_n at the lattice's points, for each n of ``lengths``."""
+    """Upper bounds on π_n at the grid points, for each n of ``lengths``."""
     # The values of Y in all five distributions, and their weights, one row each.
     distributions, k = extreme_distributions(total.epsilon0), total.k
     values = np.concatenate([distribution.values(k) for distribution in distributions])
@@ -486,7 +495,7 @@ def _hockey_sticks(
 
 
 def response_excess(total: LocalSum, response: int, side: Side) -> float:
-    """Bound on E[(Y_1 + … + Y_t − c₀)₊]/t of one randomized response in every step.
+    """Bound on E[(Y_1 + … + Y_t − c₀)₊]/t for one randomized response in every step.
 
     One randomizer attains the value, so a lower bound on it also bounds the worst randomizer from
     below.
@@ -525,7 +534,7 @@ def response_excess(total: LocalSum, response: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
-    """Numbers of successes but for those of total probability `_RARE`, and their probabilities."""
+    """Numbers of successes without rare ones of total probability `_RARE`, and probabilities."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)

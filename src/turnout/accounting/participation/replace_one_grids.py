@@ -57,7 +57,7 @@ class MassGrid:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Part of Y above a cap M: upper or lower bounds on its hockey stick and mass.
+    """Part of Y above a cap M: bounds from one side on its hockey stick and on its mass.
 
     Attributes:
         step: distribution of Y.
@@ -75,7 +75,7 @@ class Tail:
 
     @classmethod
     def of(cls, step: Step, side: Side, cap: float) -> Tail:
-        """Upper or lower bounds on the part of one step above a cap."""
+        """Bounds from one side on the part of one step's Y above a cap."""
         at = np.array([cap])
         if side is Side.UPPER:
             share = float(step.share(at)[0]) * (1.0 + _SHARE_MARGIN)
@@ -100,7 +100,7 @@ class Tail:
 def grid_distribution(
     step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None
 ) -> MassGrid:
-    """Distribution of Y capped at the end of the frame, or without the jumps above it.
+    """Distribution of Y on a grid, capped at the end of the frame or without jumps above it.
 
     Args:
         step: true distribution of Y.
@@ -161,7 +161,7 @@ def _lattice(
 
 
 def _anchor(step: Step, width: float) -> float:
-    """Point that is the mean of Y given that Y lies in the cell around the point.
+    """Point that is the mean of Y, given that Y lies in the grid cell around the point.
 
     Where cells are wide, most of the mass may lie close to one point. With that point on the grid,
     an upper distribution moves this mass least, and a lower one need not move it.
@@ -307,7 +307,7 @@ class _Tilted:
         return cls(distributions, log_scale, roundings)
 
     def beyond(self, distance: float, exponent: float) -> float:
-        """Chernoff upper bound on the mass beyond a distance, above (exponent > 0) or below."""
+        """Chernoff upper bound on the mass beyond a distance: above if the exponent is positive."""
         side = 1.0 if exponent > 0 else -1.0
         if distance > sum(count * float((side * d).max()) for d, _, count in self.distributions):
             return 0.0
@@ -324,7 +324,7 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Bins of the sum; mass outside them wraps in, modulo their number.
+    """Bins of the sum's window; mass outside the window wraps around modulo their number.
 
     Attributes:
         step: width of a bin.
@@ -340,7 +340,7 @@ class _Bins:
 
     @classmethod
     def of(cls, parts: Parts, frame: SumFrame) -> _Bins:
-        """Bins that cover the window of the frame; their number is a power of two."""
+        """Bins that cover the window of a frame; their number is a power of two."""
         step, start = (
             parts[0][0].step,
             sum(count * distribution.first for distribution, count in parts),
@@ -400,5 +400,5 @@ def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[F
 
 
 def _norm(values: FloatArray) -> float:
-    """ℓ2 norm, with the same digits for any number of BLAS threads."""
+    """ℓ2 norm, with the same digits for every number of BLAS threads."""
     return math.sqrt(np.sum(values**2))

@@ -65,7 +65,7 @@ _SOLVED_THRESHOLDS = 1 << 15  # thresholds found by bisection; others are interp
 
 @dataclass(frozen=True)
 class AntitheticStep:
-    """Step with X large exactly where X' is small: the worst coupling of two ratios of one pair.
+    """Step in which X is large exactly where X' is small: the worst coupling of two ratios.
 
     Source: for the sum of X and −K·X' the comonotone coupling is largest in convex order (Dhaene et
     al. 2002), and the sum grows in convex order with either distribution. Symmetric and log-concave
@@ -82,39 +82,39 @@ class AntitheticStep:
 
     @property
     def mean(self) -> float:
-        """E[Y]."""
+        """Mean E[Y] of Y = X − K·X'."""
         return 1.0 - self.k
 
     @property
     def _ratios(self) -> tuple[float, float]:
-        """Least and largest finite ratio; (0, inf) where unbounded."""
+        """Smallest and largest finite likelihood ratio; (0, inf) if it is unbounded."""
         return _support(self.pair)
 
     @property
     def bottom(self) -> float:
-        """Least value of Y: least X − K · largest X'."""
+        """Smallest value of Y: smallest X − K · largest X'."""
         low, high = self._ratios
         return low - self.k * high
 
     @property
     def top(self) -> float:
-        """Largest value of Y: largest X − K · least X'."""
+        """Largest value of Y: largest X − K · smallest X'."""
         low, high = self._ratios
         return high - self.k * low
 
     @property
     def infinite(self) -> float:
-        """Infinity mass of Y: 0, since a pair has E X = 1; the block adds its infinity mass."""
+        """Infinity mass of Y: 0, since E X = 1 for a pair; the block adds its own infinity mass."""
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """Upper bound on E[(Y − c)₊], shape of ``c``; any pair of thresholds would give one."""
+        """Upper bound on E[(Y − c)₊], shape of ``c``, valid for every pair of thresholds."""
         threshold, other = self._thresholds(c)
         value = hockey_stick(self.pair, threshold) + self.k * reverse_hockey_stick(self.pair, other)
         return value + antithetic_rounding(self.pair, self.k, threshold, other)
 
     def share(self, c: FloatArray) -> FloatArray:
-        """About Q(Y > c), shape of ``c``."""
+        """Approximate probability Q(Y > c), shape of ``c``."""
         return antithetic_share(self.pair, *self._thresholds(c))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -133,7 +133,7 @@ class AntitheticStep:
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
     def _thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of X and X', interpolated where many are needed."""
+        """Thresholds of X and of X' at each c, interpolated if there are many c."""
         if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, GaussianPair | LaplacePair):
             return antithetic_thresholds(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
@@ -162,7 +162,7 @@ class AnyTwoStep:
 
     @property
     def mean(self) -> float:
-        """E[Y]."""
+        """Mean E[Y] of Y = X − K·X'."""
         return 1.0 - self.k
 
     @property
@@ -173,7 +173,7 @@ class AnyTwoStep:
 
     @property
     def bottom(self) -> float:
-        """Least value of Y: 1 − K · largest ratio."""
+        """Smallest value of Y: 1 − K · largest ratio."""
         return 1.0 - self.k * self._ratios[1]
 
     @property
@@ -192,12 +192,15 @@ class AnyTwoStep:
         return scale * self._hockey_stick(self.k / scale + np.maximum(c, 0.0))
 
     def share(self, c: FloatArray) -> FloatArray:
-        """Minus the slope of the bound at c: Q(X > K + c), for c < 0 Q(X' < (1 − c)/K)."""
+        """Minus the slope of the bound at c: Q(X > K + c) for c ≥ 0, else Q(X' < (1 − c)/K)."""
         above = self.pair.q_above(self.k + np.maximum(c, 0.0))
         return np.where(c >= 0, above, self.pair.q_below((1.0 - np.minimum(c, 0.0)) / self.k))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values and slopes of lines below `upper`, to choose grids; no lower bounds on Y."""
+        """Values and slopes of lines below `upper`, for the choice of grids only.
+
+        The lines are no lower bounds on the hockey stick of Y.
+        """
         return self.upper(c), -self.share(c)
 
     def _hockey_stick(self, k: FloatArray) -> FloatArray:
@@ -218,7 +221,7 @@ Step = AntitheticStep | AnyTwoStep
 
 @lru_cache(maxsize=64)
 def _support(pair: Pair) -> tuple[float, float]:
-    """Least and largest finite ratio to 13 digits, rounded outward; (0, inf) if unbounded."""
+    """Smallest and largest finite ratio to 13 digits, rounded outward; (0, inf) if unbounded."""
     if isinstance(pair, GaussianPair):
         return 0.0, np.inf
 
@@ -266,7 +269,7 @@ class OneStepCurve:
         return self._with_infinity_mass(value + antithetic_rounding(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1: the slope of the event's line, which lies below the curve."""
+        """Slope dδ/dK at each K ≥ 1, of the event's line, which lies below the curve."""
         k = np.asarray(k, dtype=float)
         value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)
@@ -340,7 +343,7 @@ def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArr
 def antithetic_rounding(
     pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray
 ) -> FloatArray:
-    """Upper bound on the rounding errors of a hockey stick and of an event's line.
+    """Upper bound on the rounding errors of a hockey stick and of the line of an event.
 
     The result has the shape of the thresholds.
     """
@@ -350,7 +353,10 @@ def antithetic_rounding(
 
 
 def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Q(E); of an atom of X at its threshold E contains the part that makes Q(E) = Q(X' < κ)."""
+    """Probability Q(E) of the event {X > k}; of an atom at k, E contains only a part.
+
+    The part makes Q(E) equal to Q(X' < κ).
+    """
     above = pair.q_above(threshold)
     if isinstance(pair, GaussianPair):
         return above
@@ -360,7 +366,7 @@ def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> Fl
 def antithetic_event(
     pair: Pair, threshold: FloatArray, other: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lower bound on P(E), upper bound on P'(E), and Q(E); rounding errors are not included."""
+    """Lower bound on P(E), upper bound on P'(E), and Q(E), without rounding errors."""
     share = antithetic_share(pair, threshold, other)
     if isinstance(pair, GaussianPair):
         return pair.p_above(threshold), pair.p_below(other), share
@@ -427,7 +433,7 @@ class SumFrame:
 
 
 def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) -> SumFrame:
-    """Frame of E[(Σ − c₀)₊]: the narrowest window over tilts that add little round-off.
+    """Frame for E[(Σ − c₀)₊]: the narrowest window over tilts that add little round-off.
 
     Under the tilt of the saddle point a heavy tail has much mass at its cap, and the window must
     contain several such values; a smaller tilt avoids that.
@@ -449,7 +455,7 @@ def payoff_frame(
     floor: float,
     threshold: float,
 ) -> SumFrame:
-    """Frame of E[g(Σ)] for a payoff g that is 0 or negligible below ``floor``.
+    """Frame for E[g(Σ)] with a payoff g that is 0 or negligible below ``floor``.
 
     It is the narrowest window over tilts θ whose bound e^{nκ(θ)}·max g(z)e^{−θz} is near the least.
     """
@@ -485,7 +491,7 @@ def payoff_frame(
 
 
 def _saddle(distribution: CoarseSum, count: int, threshold: float) -> float:
-    """Tilt under which the threshold is typical.
+    """Tilt under which the threshold is a typical value of the sum.
 
     For thresholds below the mean or close to it: one over the standard deviation of the sum.
     """
@@ -515,7 +521,7 @@ def _window(
     *,
     far_above: bool = False,
 ) -> SumFrame:
-    """Frame of one tilt; Chernoff bounds determine its window."""
+    """Frame of one tilt, with a window that Chernoff bounds determine."""
     # Range of one Y: values below it have a negligible part of the tilted mass.
     lost = int(np.sum(count * np.cumsum(distribution.tilted(tilt)) <= _LOST_BELOW))
     left = int(np.searchsorted(distribution.points, centre / count))
@@ -537,7 +543,7 @@ def _window(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overview:
-    """Hockey stick of Y and Q(Y > c) at points from far left to far right of the median of Y.
+    """Hockey stick and upper tail of Y at points on both sides of its median.
 
     Attributes:
         points: values c.
@@ -556,7 +562,7 @@ class Overview:
 
     @classmethod
     def of(cls, step: Step) -> Overview:
-        """Overview of a step, at points whose distances grow away from the median."""
+        """Hockey stick and upper tail at points whose distances grow away from the median."""
         # Start from the mean and E[(Y − E Y)₊], then move to the median and the quartiles.
         median = step.mean
         unit = max(float(step.upper(np.array([step.mean]))[0]) - step.infinite, 1e-300)
@@ -584,12 +590,12 @@ class Overview:
         return max(float(self.points[beyond[-1] if beyond.size else 0]), self.step.bottom)
 
     def first_below(self, values: FloatArray, threshold: float) -> float:
-        """First point at which the decreasing ``values`` are at most a threshold."""
+        """First point at which decreasing ``values`` are at most a threshold."""
         small = np.flatnonzero(values <= threshold)
         return min(float(self.points[small[0] if small.size else -1]), self.step.top)
 
     def coarse(self, low: float, high: float) -> CoarseSum:
-        """Distribution of Y on few points, cut at ``low`` and ``high``."""
+        """Distribution of Y on few points between the cuts ``low`` and ``high``."""
         ends = np.arcsinh((np.array([low, high]) - self.median) / self.unit)
         points = self.median + self.unit * np.sinh(np.linspace(ends[0], ends[1], _POINTS))
         points[0], points[-1] = low, high
@@ -601,13 +607,13 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseSum:
-    """Distribution of Y on few points, closer together around its mean."""
+    """Distribution of Y on few points, which are closer together around its mean."""
 
     points: FloatArray
     masses: FloatArray
 
     def log_moments(self, exponents: FloatArray) -> FloatArray:
-        """Ln E[e^{sY}] for each exponent s, shape of ``exponents``."""
+        """Logarithm of E[e^{sY}] for each exponent s, shape of ``exponents``."""
         product = np.multiply.outer(exponents, self.points)
         top = product.max(axis=1)
         return top + np.log(np.maximum(np.exp(product - top[:, None]) @ self.masses, 1e-300))

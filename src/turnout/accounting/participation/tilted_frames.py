@@ -47,7 +47,7 @@ _MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of the cap above the threshold, in e
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Grid and tilt for one direction, one window and one δ.
+    """Grid and tilt of the sum, for one direction, one window and one δ.
 
     Attributes:
         direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
@@ -135,13 +135,13 @@ class Framing:
         return cls(pair, direction, window, distribution, log_delta, thresholds, log_deltas)
 
     def guess(self) -> float:
-        """Estimate of the threshold that belongs to δ."""
+        """Estimate of the threshold of the sum at which δ has its given value."""
         falling = np.minimum.accumulate(self.log_deltas)
         logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
     def slope(self, threshold: float) -> float:
-        """Estimate of |d ln δ / d threshold| over several candidates; single ones are rough."""
+        """Estimate of |d ln δ / d threshold|, averaged over several rough candidates."""
         order = np.argsort(self.thresholds)
         thresholds, logs = self.thresholds[order], self.log_deltas[order]
         at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
@@ -149,7 +149,7 @@ class Framing:
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """Frame around one threshold, at which ln δ falls by ``slope`` a unit of the sum."""
+        """Frame around one threshold, at which ln δ falls by ``slope`` per unit of the sum."""
         # Cap of one ratio: above the threshold less what the other ratios surely sum to.
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
         exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.distribution, self.window)
@@ -196,13 +196,13 @@ class Framing:
     def _log_moments(
         self, distribution: CoarseDistribution, s: FloatArray, step: float, variance: float
     ) -> FloatArray:
-        """Estimate of ln E[e^{sΣ}], with the variance that a grid of that step adds to the sum."""
+        """Estimate of ln E[e^{sΣ}], the variance that a grid adds to the sum included."""
         height = np.minimum(s * step, 300.0)
         widening = variance / step**2 * (np.expm1(height) - height)
         return self.window * (distribution.log_moments(s) + widening)
 
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
-        """Step of the first grid, and the variance that it adds to a ratio.
+        """Step of the first grid, and the variance that the grid adds to one ratio.
 
         Spreading raises the variance of a ratio by v = min(h²/6, h·mean), and so ln δ by
         t·v·slope²/2. This should be about a third of the change that moves ε by the aim, and so
@@ -218,7 +218,7 @@ class Framing:
 
 
 class _HockeySticks:
-    """Estimates of δ for *remove*. Candidates are ε's.
+    """Estimates of ln δ for *remove*, at candidate values of ε.
 
     The estimate adds two cases. In one, a single ratio reaches the threshold while the others have
     their mean. In the other, many ratios reach it together (a saddle point), none of which exceeds
@@ -236,7 +236,7 @@ class _HockeySticks:
         return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of the candidates, and estimates of ln δ at each."""
+        """Thresholds of the candidates, and estimates of ln δ at each threshold."""
         # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
@@ -259,7 +259,7 @@ class _HockeySticks:
 
 
 class _ReverseHockeySticks:
-    """Estimates of δ for *add*, by a saddle point. Candidates are tilts, each with a threshold."""
+    """Estimates of ln δ for *add* by a saddle point, at candidate tilts."""
 
     def __init__(self, distribution: CoarseDistribution, window: int) -> None:
         self._distribution, self._window = distribution, window
@@ -288,7 +288,7 @@ class _ReverseHockeySticks:
 def _deviations(
     window: int, plain: FloatArray, first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """Standard deviations of the sum under tilts, from the weighted moments of one ratio."""
+    """Standard deviations of the sum under tilts, from weighted moments of one ratio."""
     means = first / plain
     return np.sqrt(window * np.maximum(second / plain - means**2, 1e-12 * means**2))
 
@@ -315,7 +315,7 @@ def _unit(distribution: CoarseDistribution, window: int, cap: float | None = Non
 def _tilt(
     distribution: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
 ) -> float:
-    """Smallest tilt θ with small enough round-off at the threshold; if there is none, the best.
+    """Smallest tilt θ with little round-off at the threshold, or the best tilt if none exists.
 
     The smaller the tilt, the further from the threshold the curve is accurate. The best tilt makes
     the threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
@@ -340,7 +340,7 @@ def _tilt(
 
 
 def _hockey_stick_threshold(pair: Pair, value: float) -> float:
-    """Least cap found whose hockey stick is at most ``value``."""
+    """Smallest cap found at which the hockey stick is at most ``value``."""
 
     def cheap(log_threshold: float) -> bool:
         return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > value
@@ -352,7 +352,7 @@ def _hockey_stick_threshold(pair: Pair, value: float) -> float:
 
 
 def _tail_threshold(pair: Pair, mass: float) -> float:
-    """Least cap found above which Q has at most ``mass``."""
+    """Smallest cap found above which Q has a mass of at most ``mass``."""
 
     def light(log_threshold: float) -> bool:
         return not float(pair.q_above(np.array(math.exp(log_threshold)))) > mass
@@ -376,7 +376,7 @@ class CoarseDistribution:
 
     @classmethod
     def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
-        """Distribution of a pair on few points, dense where the mass is and near the cap."""
+        """Distribution of a pair's ratio on few points, dense where the mass is and at the cap."""
         # Points in geometric progression, evenly up to the cap, and between two quantiles.
         low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
         low = min(low, 0.01 * cap)
@@ -409,7 +409,7 @@ class CoarseDistribution:
         return cls(points, masses / masses.sum())
 
     def log_moments(self, s: FloatArray) -> FloatArray:
-        """Ln E[e^{sX}] for each s, shape of ``s``."""
+        """Logarithm of E[e^{sX}] for each s, shape of ``s``."""
         alive = self.masses > 0
         return log_sums(self.points[alive], self.masses[alive], s)
 
@@ -437,7 +437,7 @@ class CoarseDistribution:
 
 
 def _quantile(pair: Pair, mass: float) -> float:
-    """Approximation of the k with Q(X ≤ k) = ``mass``."""
+    """Approximate quantile: the k with Q(X ≤ k) = ``mass``."""
     low, high = -60.0, 60.0
     for _ in range(4):
         logs = np.linspace(low, high, 33)

@@ -315,8 +315,8 @@ def lemma_4_4_1(
         UnsupportedError: δ would be 1.
     """
     _expected(local_epsilon, clients, probability, inner_delta)
-    missed = missed_by_coins(local_epsilon, clients, probability)
-    point = _by_coins(local_epsilon, clients, probability, inner_delta, missed)
+    missed = unusual_count_delta(local_epsilon, clients, probability)
+    point = _self_sampled(local_epsilon, clients, probability, inner_delta, missed)
     if point.delta >= 1:
         raise UnsupportedError(
             "Lemma 4.4.1 proves nothing: too few clients are expected "
@@ -325,7 +325,7 @@ def lemma_4_4_1(
     return point
 
 
-def missed_by_coins(local_epsilon: float, clients: int, probability: float) -> float:
+def unusual_count_delta(local_epsilon: float, clients: int, probability: float) -> float:
     """Addition to δ in `lemma_4_4_1` for an unusual number of clients: 2e^{ε₀}e^{−qn/12} ≤ 1."""
     return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
 
@@ -337,7 +337,7 @@ def lemma_4_4_1_as_printed(
     expected = _expected(local_epsilon, clients, probability, inner_delta)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
-    return _by_coins(local_epsilon, clients, probability, inner_delta, missed)
+    return _self_sampled(local_epsilon, clients, probability, inner_delta, missed)
 
 
 def amplified(epsilon: float, chance: float) -> float:
@@ -350,7 +350,7 @@ def amplified(epsilon: float, chance: float) -> float:
     return math.log1p(chance * math.expm1(min(epsilon, 1.0))) * (1 + _ROUNDING)
 
 
-def _by_coins(
+def _self_sampled(
     local_epsilon: float, clients: int, probability: float, inner_delta: float, missed: float
 ) -> PrivacyPoint:
     few = max(1, math.ceil(probability * clients / 2 * (1 - 1e-15)))
@@ -413,7 +413,7 @@ def theorem_4_4_1(
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)
     each, slack = _divided(delta, rounds)
-    left = each - missed_by_coins(local_epsilon, clients, probability)
+    left = each - unusual_count_delta(local_epsilon, clients, probability)
     if left <= 0:
         raise UnsupportedError("Theorem 4.4.1 proves nothing: too few clients are expected")
     inner = min(left / probability, 0.5) * (1 - _SHARE_ROUNDING)
