@@ -72,21 +72,21 @@ _FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
 
 
 class Blanket(NamedTuple):
-    """Blanket pair of ε₀'-randomizers near (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
+    """Blanket pair for ε₀'-randomizers close to (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
 
     pair: BlanketPair
     distance: float
 
     @classmethod
     def of(cls, epsilon0: float, delta0: float, choice: int) -> Blanket:
-        """Blanket by the worst pair (choice 0) or by clones (choice 1)."""
+        """Blanket from the worst pair (choice 0) or from the clones pair (choice 1)."""
         pair = (worst_pair, clones_pair)[choice](epsilon0 - math.log1p(-min(delta0, _ALMOST_ONE)))
         return cls(pair, _DISTANCES[choice] * math.exp(-epsilon0) * delta0 * (1.0 + _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCurve:
-    """Upper curve of a single message of an ε₀-randomizer, ε₀ ≤ 600."""
+    """Upper curve of a single message of an ε₀-randomizer, for ε₀ ≤ 600."""
 
     epsilon0: float
 
@@ -97,13 +97,13 @@ class LocalCurve:
         return np.where(k >= math.exp(self.epsilon0 * (1.0 + 1e-14)), 0.0, alone)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0: slopes serve lower curves, and this is none."""
+        """Always 0: only lower curves need slopes."""
         return np.zeros(np.shape(k))
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """Part of δ(K) above δ₀ when other messages hide the victim, without the factor 1 − δ₀.
+    """Part of δ(K) above δ₀ if other messages hide the victim, before the factor 1 − δ₀.
 
     Attributes:
         base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
@@ -126,7 +126,7 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """Upper bound for one (ε₀, δ₀): the smallest of its pairs' and of a single message's."""
+    """Upper bound on δ(K) at one (ε₀, δ₀): the smallest bound of its pairs and of one message."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -141,7 +141,7 @@ class ApproximatePrice:
         groups: int,
         choices: Sequence[int] = CHOICES,
     ) -> ApproximatePrice:
-        """Bound for ``clients`` clients; the groups are those of `BlanketCurve`."""
+        """Upper bound for ``clients`` clients; ``groups`` is that of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
         for choice in choices:
@@ -153,7 +153,7 @@ class ApproximatePrice:
 
     @property
     def furthest(self) -> float:
-        """Smallest ε found from which on δ equals δ₀."""
+        """Smallest ε found from which on the bound on δ equals δ₀."""
         return self.epsilon0 * (1.0 + 1e-14)
 
     def roughly(self, k: FloatArray) -> FloatArray:
@@ -161,7 +161,7 @@ class ApproximatePrice:
         return self.at(k)
 
     def at(self, k: FloatArray) -> FloatArray:
-        """Upper bound on δ at each K ≥ 1, shape of ``k``; it may rise from some K on."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``; the bound may rise from some K on."""
         value = LocalCurve(self.epsilon0).delta(k)
         for hidden in self.hidden:
             value = np.minimum(value, hidden.delta(k))
@@ -171,7 +171,7 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """Upper bound for Gaussian noise: at each K about the best of a ladder of ε₀'s."""
+    """Upper bound on δ(K) for Gaussian noise: at each K nearly the best ε₀ of a ladder."""
 
     noise_multiplier: float
     clients: int
@@ -179,11 +179,11 @@ class GaussianPrice:
 
     @property
     def alone(self) -> PairCurve:
-        """Upper curve of a single message, without shuffling."""
+        """Upper curve of a single Gaussian message, without shuffling."""
         return PairCurve(GaussianPair(self.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
 
     def roughly(self, k: FloatArray) -> FloatArray:
-        """Estimate of δ at each K ≥ 1, shape (K's,)."""
+        """Estimate of δ at each K ≥ 1, shape of ``k``."""
         epsilons, deltas = _ladder(self.noise_multiplier)
         rungs = epsilons[:, None], deltas[:, None]
         about = [_about(*rungs, self.clients, k, choice) for choice in CHOICES]
@@ -200,7 +200,7 @@ class GaussianPrice:
 
 
 class Rung(NamedTuple):
-    """One of the ladder's ε₀'s, its δ₀, and the index of its pair."""
+    """One ε₀ of the ladder, the δ₀ of the noise at this ε₀, and the index of the pair."""
 
     epsilon0: float
     delta0: float
@@ -210,7 +210,7 @@ class Rung(NamedTuple):
 def rungs_by_ratio(
     noise_multiplier: float, clients: int, ratios: FloatArray
 ) -> Iterator[tuple[Rung, BoolArray]]:
-    """Rungs that are about the least at some K, each with a mask of these K, shape (K's,)."""
+    """Rungs whose bound is nearly the smallest at some K, each with a mask of these K."""
     # The best ε₀ rises with K, slowly, so it is searched at few K's.
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
@@ -229,7 +229,7 @@ def rungs_by_ratio(
 
 @remembered
 def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
-    """ε₀'s and an upper bound on the noise's δ₀ at each, down to where it underflows."""
+    """Values of ε₀ and an upper bound on the noise's δ₀ at each, down to underflow."""
     mu = 2.0 / noise_multiplier
     last = min(_FURTHEST * mu + 0.5 * mu**2, _LARGEST_LOCAL_EPSILON)
     epsilons = np.arange(1, math.ceil(last * _RUNGS / mu) + 1) * (mu / _RUNGS)
@@ -241,7 +241,7 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 def _about(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
-    """Estimate of the bound, to choose rungs: the pair as if Gaussian, or the message alone."""
+    """Estimate of the bound for the choice of rungs: pair as if Gaussian, or a single message."""
     low = 1.0 / (np.exp(epsilon0) + 1.0)
     share = (low, 0.5 * np.exp(-epsilon0))[choice]
     gap = np.tanh(0.5 * epsilon0)
@@ -272,7 +272,7 @@ _CLOSER = (0.02, 3e-3)  # relative distances of ε's about δ's, one after the o
 
 
 class PricedMessages(ABC):
-    """One round with an upper bound on δ at any K, the same in both directions."""
+    """Round of shuffled messages with an upper bound on δ at any K, equal in both directions."""
 
     __slots__ = ()
 
@@ -284,11 +284,11 @@ class PricedMessages(ABC):
     @property
     @abstractmethod
     def floor(self) -> float:
-        """δ below which no ε holds."""
+        """Limit of δ below which no ε holds."""
 
     @abstractmethod
     def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
-        """Upper bound at any K, from some number of groups."""
+        """Upper bound on δ at any K, with a given number of groups."""
 
     @abstractmethod
     def end(self, delta: float) -> float:
@@ -296,15 +296,15 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def wide(self, refinement: int) -> Curve:
-        """Upper curve at any K, for callers that choose few K's one after the other."""
+        """Upper curve valid at any K, for callers that evaluate few K one after the other."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper polygon of both directions, sharp near one δ."""
+        """Upper polygon for both directions, sharp near one δ."""
         require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper polygon of both directions, sharp from 1 down to δ."""
+        """Upper polygon for both directions, sharp from 1 down to δ."""
         require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
@@ -312,7 +312,7 @@ class PricedMessages(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ApproximateMessagesBlock(PricedMessages):
-    """One round of n shuffled messages of (ε₀, δ₀)-randomizers: upper bounds only.
+    """Round of n shuffled messages of (ε₀, δ₀)-randomizers, with upper bounds only.
 
     Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
     ε₀ is under replacement; above 600 it counts as 600.
@@ -329,17 +329,17 @@ class ApproximateMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio without infinity mass, at most 1."""
+        """Approximate standard deviation of the finite likelihood ratio, at most 1."""
         half = min(0.5 * self.epsilon0, 300.0)
         return min(1.0, 2.0 * math.tanh(half), 2.0 * math.sinh(half) / math.sqrt(self.clients))
 
     @property
     def floor(self) -> float:
-        """δ₀, below which no ε holds."""
+        """Limit δ₀ of δ, below which no ε holds."""
         return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def price(self, groups: int) -> ApproximatePrice:
-        """Upper bound at any K, from some number of groups."""
+        """Upper bound on δ at any K, with a given number of groups."""
         return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
 
     def end(self, delta: float) -> float:
@@ -347,13 +347,13 @@ class ApproximateMessagesBlock(PricedMessages):
         return self.price(1).furthest
 
     def wide(self, refinement: int) -> Curve:
-        """Bound at any K, constant from where it would rise."""
+        """Upper curve at any K, constant from the K on at which the bound would rise."""
         return _falling(self, refinement)
 
 
 @dataclass(frozen=True, slots=True)
 class GaussianMessagesBlock(PricedMessages):
-    """One round of n shuffled messages with Gaussian noise each: upper bounds only.
+    """Round of n shuffled messages with Gaussian noise each, with upper bounds only.
 
     At every K about the best of many ε₀, each with the δ₀ of the noise there, and of the bound for
     a single message. For every dimension. σ is the standard deviation of one message's
@@ -369,17 +369,17 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the standard deviation of the likelihood ratio for identical others."""
+        """About twice the standard deviation of the likelihood ratio with identical others."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 
     @property
     def floor(self) -> float:
-        """Always 0: every δ has an ε."""
+        """Always 0: some ε holds at every δ."""
         return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
-        """Upper bound at any K, from some number of groups."""
+        """Upper bound on δ at any K, with a given number of groups."""
         return GaussianPrice(self.noise_multiplier, self.clients, groups)
 
     def end(self, delta: float) -> float:
@@ -390,13 +390,13 @@ class GaussianMessagesBlock(PricedMessages):
             return _LARGEST_LOCAL_EPSILON
 
     def wide(self, refinement: int) -> Curve:
-        """Upper bound at any K."""
+        """Upper curve at any K."""
         return _PriceCurve(self.price(_COMPOSED << refinement))
 
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBlock:
-    """A block of messages with an infinity mass: the victim's message may identify its record.
+    """Block of messages of which the victim's may identify its record (infinity mass δ₀).
 
     (ε₀, δ₀)-randomizers may do so: the victim sends one of the base's messages, or with chance δ₀
     one that no other record can produce, in both worlds; the others send messages of
@@ -411,17 +411,17 @@ class InfinityMassBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the base's likelihood ratio."""
+        """Approximate standard deviation of the likelihood ratio of the base block."""
         return self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the base with the infinity mass, sharp near one δ."""
+        """Curve of the base block with the infinity mass, sharp near one δ."""
         hint = max(delta - self.infinity_mass, 0.01 * delta)
         curve = self.base.curve(direction, side, hint, refinement)
         return InfinityMassBound(curve, self.infinity_mass, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of the base with the infinity mass, in both directions."""
+        """Curves of the base block with the infinity mass, in both directions."""
         base = self.base.curves(side, delta, refinement)
         remove, add = (
             [InfinityMassBound(curve, self.infinity_mass, side) for curve in curves]
@@ -437,7 +437,10 @@ class InfinityMassBlock:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBound:
-    """δ₀ + (1 − δ₀)·δ(K): each world has an outcome of probability δ₀ that the other lacks."""
+    """Curve δ₀ + (1 − δ₀)·δ(K): each world has an outcome that the other world lacks.
+
+    The outcome has probability δ₀.
+    """
 
     base: Curve
     infinity_mass: float
@@ -457,7 +460,7 @@ class InfinityMassBound:
 def shuffled_gaussian(
     noise_multiplier: float, clients: int, delta: float, rounds: int = 1
 ) -> float:
-    """ε of shuffled messages that carry Gaussian noise each, composed over rounds.
+    """Upper bound on ε of shuffled Gaussian messages, composed over rounds.
 
     Source: `GaussianPrice` (docs/design/shuffling.md, "Approximate randomizers"), with ε₀ and δ₀ of
     the Gaussian. The least of this and of ε of the messages without shuffling. All clients of a
@@ -491,7 +494,7 @@ def shuffled_gaussian(
 
 @remembered
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """Upper polygon through values of K that approach the one at which it reaches δ."""
+    """Upper polygon through values of K that approach the K at which the bound reaches δ."""
     end = block.end(0.999 * delta)
     ratios, values = _enclosing(block, delta, end)
     sharp = block.price(_SINGLE << refinement)
@@ -511,7 +514,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
 
 @remembered
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """Values of K around the one at which δ is reached, if any, with rough upper bounds."""
+    """Values of K around the K at which the bound reaches δ, with rough upper bounds there."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
     guess = float(epsilons[np.argmax(rough <= delta)])
@@ -566,7 +569,7 @@ def _epsilons(loss_deviation: float, end: float, density: float) -> FloatArray:
 
 
 def _root(curve: PolygonCurve, delta: float) -> float:
-    """The ε at which a polygon reaches δ; 0 if it begins below or never does."""
+    """ε at which a polygon reaches δ; 0 if it starts below δ or never reaches δ."""
     nodes, values = curve.nodes, curve.values
     index = int(np.argmax(values <= delta))
     if index == 0:
@@ -576,6 +579,6 @@ def _root(curve: PolygonCurve, delta: float) -> float:
 
 
 def require_upper(side: Side) -> None:
-    """Refuse a lower side by an UnsupportedError."""
+    """Refuse requests for lower bounds by an UnsupportedError."""
     if side is Side.LOWER:
         raise UnsupportedError("no lower bound is known for messages of approximate randomizers")

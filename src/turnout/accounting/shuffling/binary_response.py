@@ -79,7 +79,7 @@ _REACHED = 0.9  # curves are made down to this part of the last δ
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """One message of each of n ≥ 1 clients, with the privacy of shuffled binary response."""
+    """Round of one message of each of n ≥ 1 clients, as private as shuffled binary response."""
 
     local_epsilon: float
     clients: int
@@ -90,14 +90,14 @@ class Bits:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1."""
         half = min(0.5 * self.local_epsilon, 0.5 * _LARGEST_LOCAL_EPSILON)
         return min(1.0, 2.0 * math.sinh(half) / math.sqrt(self.clients))
 
 
 @dataclass(frozen=True, slots=True)
 class BinaryResponseBlock(Bits):
-    """One round of shuffled binary response, for all bits of the others.
+    """Round of shuffled binary response, for all possible bits of the other clients.
 
     UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
     where rounding hides it, from some 1e9 clients on. LOWER is one split, all others identical:
@@ -106,24 +106,24 @@ class BinaryResponseBlock(Bits):
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one side; LOWER: exact, in the worse direction. UPPER: sharp near one δ."""
+        """Bound on the curve: exact in the worse direction (lower), or sharp near one δ (upper)."""
         if side is Side.LOWER:
             return self._alike(Direction.REMOVE)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of one side; LOWER: both directions of one split. UPPER: the same in both."""
+        """Bounds on both curves: of one split of the others (lower), or equal for both (upper)."""
         if side is Side.LOWER:
             return CurvePair(side, [self._alike(Direction.REMOVE)], [self._alike(Direction.ADD)])
         curve = _composed(self, delta, refinement)
         return CurvePair(side, [curve], [curve])
 
     def supremum(self, k: float, refinement: int) -> float:
-        """Upper bound on δ(K), the largest over all splits of the others."""
+        """Upper bound on the largest δ(K) over all splits of the other clients' bits."""
         return _supremum(self.local_epsilon, self.clients - 1, k, self.width(k, refinement))
 
     def width(self, k: float, refinement: int) -> float:
-        """Relative width of the bracket in which the supremum is found."""
+        """Relative width of the bounds between which the supremum is found."""
         if self.clients - 1 <= _ALL_SPLITS:
             return 0.0
         deviations = math.log(k) / self.loss_deviation
@@ -136,7 +136,9 @@ class BinaryResponseBlock(Bits):
 
 @dataclass(frozen=True, slots=True)
 class BinaryResponseCurve:
-    """δ(K) of shuffled binary response where the others' bits are known, exact but for rounding.
+    """Curve δ(K) of shuffled binary response for known bits of the others.
+
+    The curve is exact but for rounding.
 
     Source: docs/design/shuffling.md, "Binary response".
 
@@ -175,7 +177,7 @@ class BinaryResponseCurve:
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope at each K ≥ 1: minus the smaller of the best event's two probabilities."""
+        """Slope at each K ≥ 1: minus the smaller of the two probabilities of the best event."""
         return self._prices(k).slope
 
     def _prices(self, k: FloatArray) -> SplitPrices:
@@ -197,7 +199,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve sharp near δ; the split that is usually worst places the values of K."""
+    """Upper curve that is sharp near δ, at K chosen by the split that is usually the worst."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -228,7 +230,7 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
 
 
 def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
-    """Upper curve through computed points at K below e^{ε₀}, and 0 from there on."""
+    """Upper curve through computed points at K below e^{ε₀}, and 0 from e^{ε₀} on."""
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))
     if nodes.size == 1 or math.log(nodes[-1]) > local_epsilon:
@@ -256,7 +258,7 @@ _FIRST_CELLS, _PARTS, _MOST_CELLS = 8, 4, 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitPrices:
-    """Bounds on δ(K) of splits, and the slope at the best event; arrays of one shape."""
+    """Bounds on δ(K) of splits, and slopes at the best event, as arrays of one shape."""
 
     lower: FloatArray
     upper: FloatArray
@@ -266,7 +268,9 @@ class SplitPrices:
 def split_prices(
     local_epsilon: float, ones: FloatArray, zeros: FloatArray, k: FloatArray
 ) -> SplitPrices:
-    """Bounds on δ(K) of shuffled binary response at known bits of others; arguments broadcast.
+    """Bounds on δ(K) of shuffled binary response for known bits of the other clients.
+
+    Arguments broadcast.
 
     Source: docs/design/shuffling.md, "Binary response".
 
@@ -298,7 +302,7 @@ def split_prices(
 def worst_split(
     local_epsilon: float, others: int, k: float, tolerance: float
 ) -> tuple[float, float]:
-    """Lower and upper bound on the largest δ(K) over all splits of the others.
+    """Lower and upper bound on the largest δ(K) over all splits of the other clients' bits.
 
     Source: docs/design/shuffling.md, "Binary response". Above ε₀ = 300 K must be 1 or at least
     e^{ε₀}. Cutting stops at the relative gap ``tolerance`` between the bounds.
@@ -330,7 +334,7 @@ def worst_split(
 
 
 def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Cells split into up to four parts each: first and last number of ones."""
+    """Cells cut into up to four parts each, as first and last number of ones."""
     count = last - first + 1
     edges = first[:, None] + count[:, None] * np.arange(_PARTS + 1) // _PARTS
     starts, ends = edges[:, :-1].ravel(), edges[:, 1:].ravel() - 1
@@ -339,7 +343,7 @@ def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -> FloatArray:
-    """Lower bound, upper bound and slope at each row, shape (3, rows)."""
+    """Lower bound, upper bound and slope of δ(K) for each row, shape (3, rows)."""
     # Beyond e^{ε₀} δ is 0, up to the rounding of c₁.
     e = math.exp(local_epsilon)
     blur = _blur(local_epsilon)
@@ -376,7 +380,7 @@ def _blur(local_epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """V under tilts at which the best t is about the mean; arrays of shape (rows,).
+    """Distribution of V under tilts whose mean is near the best threshold t, one per row.
 
     ``groups`` are a and b, each with the tilted chances of a one and of a zero.
     """
@@ -405,7 +409,7 @@ class _Tilted:
 
     @property
     def most(self) -> FloatArray:
-        """The largest value V can take."""
+        """Largest value that V can take."""
         return self.groups[0][0] + self.groups[1][0]
 
     @property
@@ -414,16 +418,16 @@ class _Tilted:
         return sum((count * one * zero for count, one, zero in self.groups), np.zeros(self.k.size))
 
     def scale(self) -> tuple[FloatArray, FloatArray]:
-        """e^{Λ(s) − st}, which undoes the tilt, and a bound on its relative error."""
+        """Factor e^{Λ(s) − st} that undoes the tilt, and a bound on its relative error."""
         moment, threshold = self._log_moment(self.tilt), self.tilt * self.t
         scale = np.exp(moment - threshold)
         rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(threshold) + _ROUNDINGS)
         return scale, scale * rounding
 
     def values(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Values f, bounds on their errors and Q(more than t ones), in units of ``scale``.
+        """Values f, bounds on their errors, and Q(more than t ones), in units of ``scale``.
 
-        At t + offsets, shape (rows, offsets).
+        The values are those at t + offsets, shape (rows, offsets).
         """
         # Frequencies of the sum, with the transform's size and phase there.
         half = np.ceil(_DEVIATIONS * np.sqrt(self.variance) + _LEAST_REACH)
@@ -456,7 +460,7 @@ class _Tilted:
     def _untilted(
         self, mass: FloatArray, beyond: FloatArray, errors: tuple[FloatArray, FloatArray]
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The result of `values`, from masses and tails at the tilt and their errors."""
+        """Result of `values`, from masses and tails under the tilt and their errors."""
         p = 1.0 / (1.0 + math.exp(self.epsilon))
         scale = np.exp(-self.tilt[:, None] * _OFFSETS)
         gain, loss = self.c1[:, None], (self.k - 1.0)[:, None]
@@ -468,13 +472,13 @@ class _Tilted:
         )
 
     def _log_moment(self, tilt: FloatArray) -> FloatArray:
-        """Λ, the logarithm of E[e^{sV}]."""
+        """Logarithm Λ of E[e^{sV}]."""
         p, q = 1.0 / (1.0 + math.exp(self.epsilon)), 1.0 / (1.0 + math.exp(-self.epsilon))
         x = np.expm1(tilt)
         return self.groups[0][0] * np.log1p(q * x) + self.groups[1][0] * np.log1p(p * x)
 
     def _transform(self, frequency: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ln|φ| and the phase of φ·e^{−iθt}."""
+        """Logarithm of |φ|, and the phase of φ·e^{−iθt}."""
         log_size, phase = np.zeros_like(frequency), -frequency * self.t[:, None]
         sine, square = np.sin(frequency), np.sin(0.5 * frequency) ** 2
         for count, one, zero in self.groups:
@@ -485,7 +489,7 @@ class _Tilted:
         return log_size, phase
 
     def _outside(self, half: FloatArray) -> FloatArray:
-        """Twice Chernoff's bounds on the mass more than ``half`` away from every t."""
+        """Twice Chernoff's bound on the mass more than ``half`` away from each t."""
         step = np.minimum(_DEVIATIONS / np.sqrt(np.maximum(self.variance, 1e-12)), 3.0)
         first, last = self.t + _OFFSETS[-1] - half - 1.0, self.t + _OFFSETS[0] + half + 1.0
         here = self._log_moment(self.tilt)
@@ -498,9 +502,9 @@ class _Tilted:
 def _frequencies(
     half: FloatArray, variance: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Frequencies kept, their weights, and a bound on the sum of those left out.
+    """Frequencies that are kept, their weights, and a bound on the sum of all others.
 
-    Of P = 2·half + 1 frequencies 2πk/P, those with k and −k as one.
+    Of the P = 2·half + 1 frequencies 2πk/P, k and −k count as one frequency.
     """
     period = 2.0 * half + 1.0
     versine = np.minimum(_NEGLIGIBLE / np.maximum(variance, 1e-12), 2.0)

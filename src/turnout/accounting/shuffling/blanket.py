@@ -72,7 +72,9 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class BlanketCurve:
-    """δ(K) of a blanket pair, an upper or lower bound by ``side``; both directions are equal.
+    """Bound on the curve δ(K) of a blanket pair, upper or lower by ``side``.
+
+    Both directions are equal.
 
     Attributes:
         side: on which side of the pair's δ the curve lies.
@@ -92,11 +94,11 @@ class BlanketCurve:
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of a line through δ(K) below the pair's curve, or 0 for an upper curve."""
+        """Slope of a line through δ(K) that lies below the pair's curve; 0 for an upper curve."""
         return self.delta_and_slope(k)[1]
 
     def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """δ and slope at once, shape of ``k`` each."""
+        """δ and slope at each K ≥ 1, shape of ``k`` each."""
         flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         step = max(1, _AT_ONCE // self._cells.weight.size)
         parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
@@ -122,7 +124,7 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Value of the best event of each cell, one row a cell, one column a K.
+    """Best event of each cell at each K: one row per cell, one column per K.
 
     Attributes:
         value: gain of the event.
@@ -138,13 +140,13 @@ class Events:
 
     @property
     def most(self) -> FloatArray:
-        """Upper bound on the gain."""
+        """Upper bound on the gain of each event."""
         # No view is likelier by more than v_h/v_l, so beyond it the gain is 0 in every cell.
         return np.where(self.impossible, 0.0, np.maximum(self.value, 0.0) + self.slack)
 
     @property
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """Lower bound on the gain, and how fast that bound falls with K.
+        """Lower bound on the gain of each event, and the rate at which it falls with K.
 
         The same event's gain at another K is at most the gain of the best event there.
         """
@@ -153,7 +155,7 @@ class Events:
 
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
-    """Best event of each cell at each K, shape (cells, K's) each."""
+    """Best event of each cell at each K, as arrays of shape (cells, K's)."""
     charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
@@ -179,7 +181,7 @@ _TABLE = 16
 
 
 def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
-    """P(Bin(coins, ½) = count), shape of both; count from 0 to coins."""
+    """Probability P(Bin(coins, ½) = count), shape of both; count from 0 to coins."""
     tails = coins - count
     mixed = (count > 0) & (tails > 0)
     some, up, down = (np.where(mixed, x, 1.0) for x in (coins, count, tails))
@@ -196,7 +198,7 @@ def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
 
 
 def chance_of_at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
-    """P(Bin(coins, ½) ≥ count), shape of both."""
+    """Probability P(Bin(coins, ½) ≥ count), shape of both arguments."""
     inside = (count >= 1) & (count <= coins)
     first = np.where(inside, count, 1.0)
     tail = betainc(first, np.where(inside, coins - first + 1.0, 1.0), 0.5)
@@ -236,7 +238,7 @@ _LARGEST_LOCAL_EPSILON = 140.0  # from which on the search for roots may fail
 
 @dataclass(frozen=True, slots=True)
 class BlanketBlock:
-    """One round of n shuffled messages, by blanket pairs; the same in both directions.
+    """Round of n shuffled messages, bounded by blanket pairs; both directions are equal.
 
     Attributes:
         upper: a pair that bounds any two records of the victim.
@@ -252,11 +254,11 @@ class BlanketBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1."""
         return _loss_deviation(self.upper, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of both directions, through few K's, two of which enclose that of δ."""
+        """Curve of both directions through few K, two of which enclose the root of δ."""
         return _near(self._pair(side), self.clients, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -304,7 +306,7 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
-    """Curve as a function of one K, and of a side, which is ignored."""
+    """Function of K and of a side that returns a curve's δ; the side is ignored."""
 
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
@@ -315,7 +317,7 @@ def _priced(curve: BlanketCurve) -> PricedSide:
 def _about(
     curve: BlanketCurve, delta: float, guess: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """K = 1 and values of K that enclose the root of a curve at δ, with δ's and slopes there."""
+    """K = 1 and values of K that enclose a curve's root at δ, with δ and slope at each."""
     # Begin around the guess.
     epsilons = guess * np.array([0.0, 0.94, 1.0, 1.03])
     values, slopes = curve.delta_and_slope(np.exp(epsilons))
@@ -338,7 +340,7 @@ def _about(
 
 
 def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
-    """Three values of ε near the root, with ln δ taken as linear in ε² between two ends."""
+    """Three values of ε near a root, by ln δ as a linear function of ε² between two ends."""
     logs = np.log(np.maximum(values, 1e-300))
     share = min(max((logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-300), 0.0), 1.0)
     middle = math.sqrt(ends[0] ** 2 + share * (ends[1] ** 2 - ends[0] ** 2))
@@ -350,7 +352,7 @@ def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
 def _polygon(
     pair: BlanketPair, side: Side, nodes: FloatArray, values: FloatArray, slopes: FloatArray
 ) -> Curve:
-    """Polygon by a curve's values at some K's; an upper one is 0 at e^{ε₀}."""
+    """Polygon through values of a curve at some K; an upper polygon is 0 from e^{ε₀} on."""
     if side is Side.LOWER:
         return _under_tangents(nodes, values, slopes)
     alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
@@ -359,7 +361,7 @@ def _polygon(
 
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
-    """Lower polygon: each side lies on or below the tangent at a node, and the end is 0."""
+    """Lower polygon: each edge lies on or below the tangent at a node, and the last value is 0."""
     gaps = np.diff(nodes)
     # Each tangent is turned down about its node by what its slope may be rounded.
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
@@ -380,7 +382,7 @@ def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -
 
 
 def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 1) -> float:
-    """ε of shuffled ε₀-messages, composed over rounds, by the clones pair.
+    """Upper bound on ε of shuffled ε₀-messages, composed over rounds, by the clones pair.
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1, numerically: the
     smallest published bound for adaptive randomizers, which needs an order of speaking that is
@@ -397,7 +399,7 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
 
 
 def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
-    """ε of a blanket pair's messages, composed over rounds.
+    """Upper bound on ε of messages of a blanket pair, composed over rounds.
 
     Returns:
         ε in either direction, never below the pair's; at most r times the pair's ε₀ but for

@@ -100,18 +100,18 @@ class BlanketPair:
 
     @property
     def neutral(self) -> float:
-        """Mass v₃ with which the victim's message is neutral, in both worlds."""
+        """Probability v₃ that the victim's message is neutral, equal in both worlds."""
         rest = 1.0 - self.high - self.low
         return rest if rest > _ROUNDING else 0.0
 
     @property
     def neutral_ratio(self) -> float:
-        """Ratio v₃/β₃, 0 where no message is neutral."""
+        """Ratio v₃/β₃; 0 if no message is neutral."""
         return self.neutral / self.neutral_share if self.neutral > 0 else 0.0
 
     @property
     def local_epsilon(self) -> float:
-        """ε₀ = ln(v_h/v_l) of the message alone, without others."""
+        """ε₀ = ln(v_h/v_l) of the victim's message without other messages."""
         return math.log(self.high / self.low)
 
 
@@ -144,7 +144,7 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
 
 
 def clones_pair(local_epsilon: float) -> BlanketPair:
-    """Pair of the clones bound, for any ε₀-randomizers, adaptive ones too.
+    """Blanket pair of the clones bound, for any ε₀-randomizers, adaptive randomizers included.
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1.
     Status: proved, upper bound, if the order of speaking is hidden (`SpeakingOrder`) or one
@@ -160,7 +160,7 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
 
 
 def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
-    """Pair of the stronger clones bound.
+    """Blanket pair of the stronger clones bound.
 
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1; an erratum
     withdraws its proof for general randomizers.
@@ -171,7 +171,9 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
 
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
-    """Pair of one non-adaptive randomizer and two records at total variation (e − 1)α.
+    """Blanket pair of one non-adaptive randomizer and two records at distance (e − 1)α.
+
+    The distance is the total variation.
 
     Source: the privacy blanket (balle2019blanket), of two records' distributions P and P'.
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
@@ -188,7 +190,7 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
 
 
 def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
-    """Pair of k-ary randomized response.
+    """Blanket pair of k-ary randomized response.
 
     Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
     on each of the k values: the victim's value in one world is high, its value in the other low.
@@ -200,7 +202,7 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
 
 
 def hadamard_pair(local_epsilon: float) -> BlanketPair:
-    """Pair of Hadamard response, the same for every order.
+    """Blanket pair of Hadamard response, the same for every order.
 
     Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
     all messages is likely for the first only, high, and a quarter for the second only, low. The
@@ -212,7 +214,7 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
 
 
 def third_value_pair(local_epsilon: float) -> BlanketPair:
-    """Pair of three-valued randomized response when all others hold the third value.
+    """Blanket pair of three-valued randomized response if all others hold the third value.
 
     Status: exact, so a lower bound for all ε₀-randomizers together.
     """
@@ -222,7 +224,7 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
 
 
 def _response(local_epsilon: float) -> tuple[float, float, float]:
-    """The constant e = e^{ε₀}, and the probabilities e/(e + 1) and 1/(e + 1) of binary response."""
+    """Constant e = e^{ε₀}, and the probabilities e/(e + 1) and 1/(e + 1) of binary response."""
     checks.positive(local_epsilon=local_epsilon)
     e = math.exp(min(local_epsilon, _LARGEST_LOCAL_EPSILON))
     return e, e / (e + 1.0), 1.0 / (e + 1.0)
@@ -242,7 +244,9 @@ _LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Values of N and c with their probabilities, shape (cells,) each.
+    """Values of N (high and low messages) and c (neutral ones), with their probabilities.
+
+    Each array has the shape (cells,).
 
     Attributes:
         coins: N − 1, steps of the walk but one.
@@ -256,7 +260,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells whose mean is on one side of the truth, in groups about N/(8·groups) wide."""
+        """Cells whose mean bound errs to one side, in groups about N/(8·groups) wide."""
         # Groups of N, or single N's where there are few.
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
@@ -287,7 +291,7 @@ class Cells:
 
 
 def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
-    """Least N − 1 of each group, the first 0."""
+    """Smallest N − 1 of each group; the first group starts at 0."""
     mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
     width = max((1.0 + mean / (_FINER * groups)) / deviation, 2.0 * _REACH / (_MOST * groups))
     edges = np.clip(mean + deviation * stretched(min(width, _WIDEST)), 0.0, others)
@@ -295,7 +299,10 @@ def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
 
 
 def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
-    """Probability of each group of a binomial, from the smaller tail, rounded to a side."""
+    """Probability of each group of values of a binomial variable, rounded to a side.
+
+    Each is a difference of the smaller tails.
+    """
     inner = np.maximum(first[1:], 1.0)
     rest = np.maximum(trials - inner + 1.0, 1.0)
     below = np.concatenate([[0.0], betaincc(inner, rest, chance), [1.0]])
@@ -309,7 +316,7 @@ def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -
 def points_of(
     trials: FloatArray, chance: float, side: Side, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) in each row: row, point and weight of each."""
+    """Points that replace Bin(trials, chance) for each row: row, point and weight of each."""
     everywhere = np.arange(trials.size)
     if chance == 1.0:
         return everywhere, trials * chance, np.ones(trials.size)
@@ -327,7 +334,7 @@ def points_of(
 
 
 def _alike(trials: FloatArray, apart: float) -> list[slice]:
-    """Slices of falling numbers m with relative differences up to ``apart``·m and ¼."""
+    """Slices of decreasing numbers m whose relative differences are at most ``apart``·m and ¼."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:
         most = trials[cuts[-1]]
@@ -337,7 +344,7 @@ def _alike(trials: FloatArray, apart: float) -> list[slice]:
 
 
 def _places(trials: float, chance: float, fine: float) -> FloatArray:
-    """Rising whole numbers from 0 on, between which a binomial variable is rounded."""
+    """Increasing whole numbers from 0 on, to which a binomial variable is rounded."""
     if trials <= _EVERY:
         return np.arange(trials + 1.0)
     mean = trials * chance
@@ -348,14 +355,14 @@ def _places(trials: float, chance: float, fine: float) -> FloatArray:
 
 
 def stretched(width: float) -> FloatArray:
-    """Numbers from −30 to 30, ``width`` apart up to ±4 and increasingly apart beyond."""
+    """Numbers from −30 to 30: ``width`` apart up to ±4, increasingly far apart beyond ±4."""
     steps = np.arange(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1) * width
     beyond = np.copysign(np.clip(np.abs(steps) - _EVEN, 0.0, _REACH - _EVEN), steps)
     return np.clip(steps, -_EVEN, _EVEN) + _GROWTH * np.sinh(beyond / _GROWTH)
 
 
 def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Points and weights of an upper bound in convex order; the last has all mass beyond."""
+    """Points and weights of an upper bound in convex order; the last point has all mass beyond."""
     points = _places(trials, chance, fine)
     if points.size == 1:
         return points, np.ones(1)
@@ -368,7 +375,7 @@ def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatA
 
 
 def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Mean of each interval [point, next point) and its probability, rounded to a lower bound."""
+    """Mean and probability of each interval between points, rounded to a lower bound."""
     first = _places(trials, chance, fine)
     last = np.append(first[1:] - 1.0, trials)
     chances = group_chances(first, trials, chance, Side.LOWER)
@@ -383,7 +390,7 @@ def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, Float
 
 
 def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
-    """P(Bin(trials, chance) < count), count from 0 to trials, shape of ``count``."""
+    """Probability P(Bin(trials, chance) < count), count from 0 to trials, shape of ``count``."""
     inner = np.maximum(count, 1.0)
     return np.where(count > 0, betaincc(inner, trials - inner + 1.0, chance), 0.0)
 
@@ -391,7 +398,7 @@ def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
 def _reverse_hockey_sticks(
     points: FloatArray, trials: float, chance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """E[(x − c)₊] of c ~ Bin(trials, chance) at whole x ≤ trials + 1, and its rounding."""
+    """E[(x − c)₊] of c ~ Bin(trials, chance) at whole x ≤ trials + 1, and rounding bounds."""
     inside = np.minimum(points, trials)
     whole = points * np.where(points <= trials, _below(inside, trials, chance), 1.0)
     fewer = np.maximum(inside - 1.0, 0.0)

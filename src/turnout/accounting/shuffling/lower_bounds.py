@@ -48,7 +48,7 @@ _FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distributi
 
 @dataclass(frozen=True, slots=True)
 class LowerBoundBlock:
-    """One round of messages of any ε₀-randomizers, adaptive or not, from both sides.
+    """Round of messages of any ε₀-randomizers, adaptive or not, with bounds from both sides.
 
     UPPER is the pair that is proved for them all. LOWER is binary response with identical others,
     or three-valued response with all others on the third value, which costs more of many clients
@@ -67,18 +67,18 @@ class LowerBoundBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio of the upper pair, at most 1."""
+        """Approximate standard deviation of the likelihood ratio of the upper pair, at most 1."""
         return self._third.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """LOWER: the larger curve at each K, in the worse direction."""
+        """Curve of one side; a lower curve is the larger one at each K, in the worse direction."""
         if side is Side.UPPER:
             return self._third.curve(direction, side, delta, refinement)
         blocks = (self._binary, self._third)
         return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """LOWER: both directions of one randomizer."""
+        """Curves of one side; lower curves are both directions of one randomizer."""
         third = self._third.curves(side, delta, refinement)
         if side is Side.UPPER:
             return third
@@ -105,13 +105,13 @@ class IdenticalOthersBlock(Bits):
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """LOWER: exact at every K."""
+        """Curve of one side; a lower curve is exact at every K."""
         if side is Side.LOWER:
             return self._exact(direction)
         return self._above.curve(direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """LOWER: both directions, exact."""
+        """Curves of one side; lower curves are exact in both directions."""
         if side is Side.LOWER:
             remove, add = (self._exact(direction) for direction in Direction)
             return CurvePair(side, [remove], [add])
@@ -128,7 +128,7 @@ class IdenticalOthersBlock(Bits):
 def identical_others_block(
     local_epsilon: float, total_variation: float, clients: int
 ) -> AllocationBlock:
-    """Round of a randomizer whose ε₀ and τ two records attain; all others hold one of them.
+    """Round of a randomizer with two records at its ε₀ and τ; all others hold one of them.
 
     In Q the victim holds it too. The likelihood ratio is then the mean of those of n messages: one
     step among n, of random allocation. From below only: the distance of the pair is slightly
@@ -146,7 +146,7 @@ def identical_others_block(
 
 @dataclass(frozen=True, slots=True)
 class IdenticalGaussianBlock:
-    """One round of Gaussian messages: all others hold −C, the victim C in P and −C in Q.
+    """Round of Gaussian messages: all others hold −C, the victim holds C in P and −C in Q.
 
     The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
     allocation. Of many messages the sum alone is composed, which is faster and a lower bound.
@@ -157,15 +157,15 @@ class IdenticalGaussianBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1."""
         return self._steps.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Exact curve, rounded to its side."""
+        """Exact curve, rounded to the given side."""
         return self._steps.curve(direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Exact curves, or lower ones by the sum where there are many messages."""
+        """Exact curves, or lower curves of the sum of the messages where there are many."""
         many = self.clients > _FEW_TO_COMPOSE and side is Side.LOWER
         return (self._sum if many else self._steps).curves(side, delta, refinement)
 
@@ -179,7 +179,7 @@ class IdenticalGaussianBlock:
 
 
 def kary_response_block(local_epsilon: float, values: int, clients: int) -> Block:
-    """One round of k-ary randomized response.
+    """Round of k-ary randomized response, with bounds from both sides.
 
     Source: docs/design/shuffling.md, "What is attained".
 
@@ -196,7 +196,7 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
 
 
 def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
-    """One round of Hadamard response, of any number of values.
+    """Round of Hadamard response, with any number of values and bounds from both sides.
 
     Source: docs/design/shuffling.md, "What is attained".
 
@@ -209,5 +209,5 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
 
 
 def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
-    """Pair of the same victim where all other messages of the others are neutral, and merged."""
+    """Blanket pair of the same victim if the others' other messages are all neutral, merged."""
     return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)

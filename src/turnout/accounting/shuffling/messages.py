@@ -52,7 +52,7 @@ from turnout.schemes import (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of n messages.
+    """Blocks of one round of n messages, from above and from below.
 
     Attributes:
         upper: block that bounds the loss of every client from above.
@@ -75,7 +75,7 @@ class Round:
 
 @singledispatch
 def one_round(randomizer: object, clients: int) -> Round:
-    """Blocks of one round in which ``clients`` clients send one message of a randomizer each.
+    """Blocks of one round in which each of ``clients`` clients sends one message.
 
     Raises:
         UnsupportedError: no analysis of its shuffled messages is known.
@@ -203,24 +203,24 @@ def _(randomizer: RepeatedMessages, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class UpperMessages:
-    """Upper block of one randomizer as a function of the number of messages."""
+    """Function from the number of messages of one randomizer to their upper block."""
 
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """The block of ``clients`` messages."""
+        """Upper block of ``clients`` messages."""
         one = one_round(self.randomizer, clients)
         return one.quick or one.upper
 
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """Block with identical others as a function of the number of messages."""
+    """Function from the number of messages to their block with identical others."""
 
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """The block of ``clients`` messages."""
+        """Block of ``clients`` messages with identical others."""
         block = one_round(self.randomizer, clients).identical_others
         assert block is not None
         return block

@@ -82,7 +82,7 @@ _MOST_MADE_UP = 0.5  # of p, what g may be
 
 
 class BitsPrice(Protocol):
-    """Upper bound on δ of one round of sampled bits, at any K and in both directions."""
+    """Upper bound on δ(K) of one round of sampled bits, valid in both directions."""
 
     @property
     def local_epsilon(self) -> float:
@@ -91,17 +91,17 @@ class BitsPrice(Protocol):
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1."""
         ...
 
     def delta(self, k: float) -> float:
-        """Upper bound on δ(K); 0 from some K ≤ e^{ε₀} on."""
+        """Upper bound on δ(K), 0 from some K ≤ e^{ε₀} on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SampledBitsRound(Bits):
-    """Upper bound on δ of one message of each of n clients."""
+    """Upper bound on δ(K) of a round in which all n clients send a sampled bit."""
 
     def delta(self, k: float) -> float:
         """Upper bound on δ(K)."""
@@ -112,7 +112,7 @@ class SampledBitsRound(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """Upper bound from made-up messages, at the chosen g and values of d."""
+        """Upper bound on δ(K) from made-up messages, at the chosen g and values of d."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
@@ -124,7 +124,7 @@ class SampledBitsRound(Bits):
         return self.with_made_up(k, g, edges)
 
     def with_made_up(self, k: float, g: float, edges: Sequence[int]) -> float:
-        """Upper bound on δ(K) from one value of g in (0, p).
+        """Upper bound on δ(K) from made-up messages, at one value of g in (0, p).
 
         Args:
             k: K ≥ 1.
@@ -144,7 +144,7 @@ class SampledBitsRound(Bits):
 
 
 def _edges(mean: float, chance: float) -> list[int]:
-    """Numbers d to which D is rounded up; more than the last have a small probability.
+    """Numbers d to which D is rounded up; a larger D has a small probability.
 
     By Chernoff: d + 1 or more have a probability of at most
     exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ).
@@ -163,7 +163,7 @@ def _blanket(pair: BlanketPair, clients: int, k: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampledBitsBlock:
-    """One round of sampled bits: upper bounds only."""
+    """Round of sampled bits, with upper bounds only."""
 
     price: BitsPrice
 
@@ -173,12 +173,12 @@ class SampledBitsBlock:
         return self.price.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper curve of both directions, sharp near one δ."""
+        """Upper curve for both directions, sharp near one δ."""
         _require_upper(side)
         return _near(self.price, delta)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper curve of both directions, sharp from 1 down to δ."""
+        """Upper curve for both directions, sharp from 1 down to δ."""
         _require_upper(side)
         curve = _down_to(self.price, delta, refinement)
         return CurvePair(side, [curve], [curve])
@@ -236,7 +236,7 @@ _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """N slots, in one of which a client's bit may be hidden.
+    """N slots of one bit each, one of which may hold a client's bit.
 
     Attributes:
         local_epsilon: ε₀ > 0 of the client's binary response.
@@ -251,7 +251,9 @@ class Slots:
     flip: float
 
     def delta(self, k: float) -> float:
-        """Upper bound on δ(K), the largest over the slots' true bits, 0 from K = 1 + γ(e − 1) on.
+        """Upper bound on δ(K), the largest over the slots' true bits.
+
+        The bound is 0 from K = 1 + γ(e − 1) on.
 
         Source: docs/design/shuffling.md, "Sampled bits".
 
@@ -267,7 +269,7 @@ class Slots:
         return min(alone, self.rate * _largest_mean(gains, self.count))
 
     def _alone(self, k: float) -> float:
-        """δ(K) of the client's message alone, diluted by the rate."""
+        """δ(K) of the client's message without others, diluted by the rate γ."""
         if math.log(k) >= self.local_epsilon:
             return 0.0
         growth = math.expm1(min(self.local_epsilon, 600.0))
@@ -281,7 +283,7 @@ def flip_of(local_epsilon: float) -> float:
 
 
 def _largest_mean(gains: _Gains, count: int) -> float:
-    """Upper bound on the largest E(S_j)₊/N."""
+    """Upper bound on E(S_j)₊/N, the largest over j."""
     terms = _Terms.of(gains, count)
     nodes = np.unique(np.rint(np.linspace(0.0, count, _FIRST_NODES + 1)))
     values, bends = terms.at(nodes)
@@ -300,7 +302,7 @@ def _largest_mean(gains: _Gains, count: int) -> float:
 
 
 def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatArray:
-    """Upper bounds on T at the whole numbers of each interval."""
+    """Upper bounds on T(j) at the whole numbers j of each interval."""
     gaps = np.diff(nodes)
     inner = np.where(gaps > 1.0, gaps**2 / 8.0, 0.0)
     return np.maximum(values[1:], values[:-1]) + inner * np.maximum(bends[1:], bends[:-1])
@@ -308,7 +310,7 @@ def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatA
 
 @dataclass(frozen=True, slots=True)
 class _Gains:
-    """Y₁ and Y₀: the likelier gain of each, its distance to the other one, and f."""
+    """Gains Y₁ and Y₀: the likelier value of each, its distance to the other, and f."""
 
     one: float
     one_apart: float
@@ -326,11 +328,11 @@ class _Gains:
 
     @property
     def width(self) -> float:
-        """Larger distance between the two values of a gain."""
+        """Larger distance between the two values of one gain."""
         return max(-self.one_apart, self.zero_apart)
 
     def deviation(self, count: int, tilt: float) -> float:
-        """Upper bound, nearly tight, on the standard deviation of S under a tilt."""
+        """Upper bound, nearly tight, on the standard deviation of the sum S under a tilt."""
         found = 0.0
         for apart in (self.one_apart, self.zero_apart):
             grown = min(tilt * apart, _LARGEST_EXPONENT) - _log_mixed(self.flip, tilt * apart)
@@ -339,14 +341,14 @@ class _Gains:
         return found
 
     def blur(self, count: int, tilt: float) -> float:
-        """Small deviation τ of the added noise; larger where only some j are tried."""
+        """Small deviation τ of the added Gaussian noise; larger if only some j are tried."""
         fine = _FINE_BLUR / tilt
         if count <= _EVERY_SPLIT or count * self.flip * (1.0 - self.flip) < _RARE:
             return fine
         return max(_BLUR * self.width, fine)
 
     def log_moment(self, tilt: float) -> float:
-        """Larger one of ln E e^{θY₁} and ln E e^{θY₀}, rounded up."""
+        """Larger of ln E e^{θY₁} and ln E e^{θY₀}, rounded up."""
         one = _log_mixed(self.flip, tilt * self.one_apart)
         zero = _log_mixed(self.flip, tilt * self.zero_apart)
         return max(tilt * self.one + one, tilt * self.zero + zero)
@@ -361,7 +363,7 @@ def _log_mixed(share: float, exponent: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Terms:
-    """Terms of T(j): logarithms at j = 0, their slopes D, weights, and the part left out."""
+    """Terms of T(j): logarithms at j = 0, slopes D, weights, and a bound on omitted terms."""
 
     at_zero: ComplexArray
     slope: ComplexArray
@@ -371,7 +373,7 @@ class _Terms:
 
     @classmethod
     def of(cls, gains: _Gains, count: int) -> _Terms:
-        """Terms at about the best tilt."""
+        """Terms of T(j) at nearly the best tilt."""
         # Tilt, blur, period and frequencies.
         tilt = _best_tilt(gains, count)
         tau = gains.blur(count, tilt)
@@ -413,7 +415,7 @@ class _Terms:
 
 
 def _logs(gains: _Gains, zeta: ComplexArray) -> tuple[ComplexArray, ComplexArray, FloatArray]:
-    """Ln E e^{ζY₁}, ln E e^{ζY₀}, and the size of the terms that they are sums of."""
+    """Logarithms of E e^{ζY₁} and of E e^{ζY₀}, and the size of the summed terms."""
     f = gains.flip
     one = np.log1p(f * np.expm1(gains.one_apart * zeta))
     zero = np.log1p(f * np.expm1(gains.zero_apart * zeta))

@@ -73,7 +73,7 @@ _ALL = 60  # so few numbers that each is a point
 
 
 class Grain(NamedTuple):
-    """Resolution of the numbers of messages.
+    """Resolution at which the numbers of messages are discretised.
 
     Attributes:
         groups: groups of B are about B/(8·groups) wide, or single.
@@ -88,7 +88,9 @@ class Grain(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledCells:
-    """Values of the numbers of messages, shape (cells,) each, for an upper bound.
+    """Values of the numbers of messages and their probabilities, for an upper bound.
+
+    Each array has the shape (cells,).
 
     Attributes:
         coins: B − 1, steps of the walk but one.
@@ -106,7 +108,7 @@ class SampledCells:
 
     @classmethod
     def of(cls, pair: BlanketPair, population: int, rate: float, grain: Grain) -> SampledCells:
-        """Cells whose mean price is never below the truth."""
+        """Cells whose mean bound is never below the true mean."""
         # Groups of B.
         others, chance = population - 1, min(2.0 * pair.share * rate, 1.0)
         first = first_of_groups(others, chance, grain.groups)
@@ -136,7 +138,10 @@ class SampledCells:
 
 
 def _heavy(weights: FloatArray, lost: float) -> tuple[BoolArray, float]:
-    """Mask of the weights to keep, the largest always, and an upper bound on the others' sum."""
+    """Mask of the weights to keep, and an upper bound on the sum of all other weights.
+
+    The largest weight is always kept.
+    """
     kept = weights >= min(lost / max(weights.size, 1), float(weights.max()))
     return kept, float(weights[~kept].sum()) * (1.0 + _SLACK)
 
@@ -148,7 +153,7 @@ def _moved(
     weights: FloatArray,
     neutrals: tuple[IntArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coins, excess and weight of the numbers of neutral messages: see `blanket_pairs.Cells`."""
+    """Coins, excess and weight of the numbers of neutral messages, as in `Cells`."""
     cell, c, shares = neutrals
     drift = 2.0 * pair.neutral_ratio * pair.share * c
     sums = pair.high + pair.low
@@ -160,7 +165,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
-    """Factor that moves the chords of 1/N below 1/N, at each point."""
+    """Factor at each point that moves the chords of 1/N below 1/N."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -170,9 +175,9 @@ def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
 def _spread(
     trials: FloatArray, chance: float, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) in each row, an upper bound where prices are chords.
+    """Points that replace Bin(trials, chance) in each row, an upper bound if prices are chords.
 
-    Row, point, weight, and the least number that the chord to the point covers.
+    The result has the row, the point, its weight, and the least number that its chord covers.
     """
     # Points around the mean of each row, at distances that follow from the grain.
     mean = trials * chance
@@ -200,7 +205,10 @@ def _spread(
 
 
 def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> FloatArray:
-    """Upper bound on the mean of each hat of a binomial number, points of a row from 0 to all."""
+    """Upper bound on the mean of each hat function of a binomial number.
+
+    The points of a row range from 0 to all trials.
+    """
     high = x > trials * chance
     outer, inner = _tail(x, trials, chance, high=high)
     part = trials * chance * inner
@@ -235,7 +243,10 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
 def _tail(
     x: FloatArray, trials: FloatArray, chance: float, *, high: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """P(Bin(l) > x), P(Bin(l − 1) ≥ x) if ``high``, else P(Bin(l) < x), P(Bin(l − 1) < x − 1)."""
+    """Two upper tail probabilities of binomial numbers if ``high``, else two lower ones.
+
+    They are P(Bin(l) > x), P(Bin(l − 1) ≥ x), or P(Bin(l) < x), P(Bin(l − 1) < x − 1).
+    """
     # Upper tails: of l trials, and of l − 1.
     less = np.maximum(trials - 1.0, 1.0)
     above = high & (x < trials)
@@ -260,7 +271,10 @@ def _tail(
 def _neutrals(
     pair: BlanketPair, m: FloatArray, least: FloatArray, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Points for c | m that hold for all m from a least one on: cell, point and weight."""
+    """Points for the number of neutral messages c given m, valid for all m from a least one on.
+
+    The result has the cell, the point and the weight of each.
+    """
     rest = 1.0 - 2.0 * pair.share
     p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
     least = np.minimum(least, m)
@@ -277,7 +291,7 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class SampledCurve:
-    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), γ = N/n."""
+    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), with γ = N/n."""
 
     pair: BlanketPair
     population: int
@@ -291,7 +305,7 @@ class SampledCurve:
 
     @property
     def floor(self) -> float:
-        """Always 0: every δ has an ε, since no view is more than e^{ε₀} times likelier."""
+        """Always 0: some ε holds at every δ, since no view is more than e^{ε₀} times likelier."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -302,7 +316,7 @@ class SampledCurve:
         return np.concatenate(parts).reshape(np.shape(k))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0: slopes serve lower curves, and this is none."""
+        """Always 0: only lower curves need slopes."""
         return np.zeros(np.shape(k))
 
     def _priced(self, k: FloatArray) -> FloatArray:
@@ -332,7 +346,7 @@ _COINS = 64  # groups that the number of blanket messages is cut into
 
 
 class RoundGroup(NamedTuple):
-    """Group N₁ ≤ N ≤ N₂, its probability, and the mean of N in it."""
+    """Group of numbers of messages N₁ ≤ N ≤ N₂: its probability, and the mean of N in it."""
 
     first: int
     last: int
@@ -342,7 +356,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Curve that bounds a group of N's, with the rates γ and weights of its dilutions."""
+    """Curve that bounds a group of values of N, with rates γ and weights of its dilutions."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -350,7 +364,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sample of n clients that send one of the base's messages each, with probability q.
+    """Round in which each of n clients sends a message with probability q.
 
     Attributes:
         identical_others: whether all others of the base hold identical records.
@@ -375,7 +389,7 @@ class Mixture:
     def of(
         cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
-        """Mixture that is sharp from 1 down to δ."""
+        """Mixture of curves that is sharp from 1 down to δ."""
         parts: list[_Part] = []
         floor = 0.0
         mixed = _groups_of(sample, side, refinement)
@@ -395,7 +409,7 @@ class Mixture:
 
     @classmethod
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
-        """Upper mixture by one curve that holds for every number of messages."""
+        """Upper mixture of one curve that holds for every number of messages."""
         parts = [
             _Part(curve, dilutions(group, sample.population, Side.UPPER))
             for group in groups(sample.population, sample.rate, Side.UPPER, 0)
@@ -426,7 +440,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestCurve:
-    """The sharpest of several curves at each K."""
+    """Sharpest of several curves at each K."""
 
     pair: CurvePair
     direction: Direction
@@ -455,18 +469,18 @@ def wide_curve(
 
 
 def best_curve(pair: CurvePair, direction: Direction) -> Curve:
-    """Curve of one direction that takes the sharpest of a pair's curves at each K."""
+    """Curve of one direction: at each K the sharpest curve of a `CurvePair`."""
     curves = pair.remove if direction is Direction.REMOVE else pair.add
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
 
 def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
-    """Direction whose dilution formula applies; `Direction.REMOVE` bounds both directions."""
+    """Direction whose dilution formula applies; that of `Direction.REMOVE` bounds both."""
     return direction if identical_others else Direction.REMOVE
 
 
 def floor_of(block: Block, side: Side) -> float:
-    """Limit of a block's δ as ε grows."""
+    """Limit of δ of a block as ε grows."""
     if isinstance(block, BlanketBlock):
         return 0.0
     if isinstance(block, PricedMessages):
@@ -491,7 +505,7 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Ro
 
 
 def groups_from(first: IntArray, population: int, rate: float, side: Side) -> list[RoundGroup]:
-    """Groups that begin at the numbers ``first``, rounded to one side."""
+    """Groups of N that begin at the numbers ``first``, with probabilities rounded to one side."""
     # Probability of each group, and its part of the mean by the size-biased binomial.
     mean = population * rate
     last = np.append(first[1:] - 1, population)
@@ -514,7 +528,7 @@ def groups_from(first: IntArray, population: int, rate: float, side: Side) -> li
 
 
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
-    """Groups of a sample; few where the curve of each is slow."""
+    """Groups of N of a sample; few if the curve of each group is slow."""
     population, rate = sample.population, sample.rate
     if isinstance(sample.base(population), RepeatedBlock):
         mean = population * rate
@@ -532,7 +546,7 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
 
 
 def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
-    """Probability of each group of a binomial that begins at ``first``, and bounds on its error."""
+    """Probability of each group of a binomial variable, and bounds on the probabilities' errors."""
     inner = first.astype(float)
     inside = inner >= 1
     start, rest = np.where(inside, inner, 1.0), np.maximum(trials - inner + 1.0, 1.0)
@@ -547,7 +561,7 @@ def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, F
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ and weights that replace the numbers of messages in a group."""
+    """Rates γ and weights that replace the numbers of messages in one group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
         return [(mean / population, chance)]

@@ -82,7 +82,7 @@ _FEWER = 4  # the factor τ multiplies a bound on a grid that is coarser by this
 
 @dataclass(frozen=True, slots=True)
 class SampledApproximate:
-    """Upper bound for messages of (ε₀, δ₀)-randomizers.
+    """Upper bound on δ(K) of self-sampled messages of (ε₀, δ₀)-randomizers.
 
     Notation: see `approximate`. Each of the n − 1 others sends a message with chance q, so
     τ = (n − 1)·q·τ₁ here, τ₁ being that of one message; D is of n − 1 clients who take part by
@@ -100,15 +100,15 @@ class SampledApproximate:
 
     @property
     def floor(self) -> float:
-        """q·δ₀, the limit of δ: only a victim that takes part can be identified."""
+        """Limit q·δ₀ of δ: only a victim that takes part can be identified."""
         return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Upper bound on δ at each K ≥ 1, shape of ``k``; it may rise from some K on."""
+        """Upper bound on δ at each K ≥ 1, shape of ``k``; the bound may rise from some K on."""
         return np.minimum(self.hidden_delta(k), self.alone.delta(k))
 
     def hidden_delta(self, k: FloatArray) -> FloatArray:
-        """Upper bound from the other messages that hide the victim, shape of ``k``."""
+        """Upper bound on δ if other messages hide the victim, shape of ``k``."""
         hidden = np.minimum.reduce([curve.delta(k) for curve in self.hidden])
         value = self.rate * self.delta0 + (1.0 - self.delta0) * hidden
         return np.minimum(value * (1.0 + _ROUNDING), 1.0)
@@ -116,7 +116,9 @@ class SampledApproximate:
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """Upper bound for Gaussian messages: at each K, that of one ε₀ for all numbers of messages.
+    """Upper bound on δ(K) of self-sampled Gaussian messages, by the best of several ε₀.
+
+    At each K one ε₀ is used for all numbers of messages.
 
     ``alone`` is the bound of a single message, mixed over γ.
     """
@@ -128,7 +130,7 @@ class SampledGaussian:
 
     @property
     def floor(self) -> float:
-        """Always 0: every δ has an ε."""
+        """Always 0: some ε holds at every δ."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -150,7 +152,7 @@ def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
 
 
 def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
-    """Upper bound from the other messages that hide the victim, for one blanket."""
+    """Upper bound on δ if other messages hide the victim, for one blanket."""
     n, q = sample.population, sample.rate
     pair, distance = Blanket.of(*rung)
     few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
@@ -172,7 +174,7 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """Upper bound of a sample over all numbers of messages; None where its blocks have none."""
+    """Upper bound on δ(K) of a sample, over all numbers of messages; None if none is known."""
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledCurve(block.upper, sample.population, sample.rate, grain)
@@ -201,7 +203,7 @@ _LINE_ROUNDING = 1e-9  # of a line, relative to what it is the sum of
 
 @dataclass(frozen=True, slots=True)
 class SubsampledBlock:
-    """One round of k of n clients, a uniform subset, whose messages are shuffled.
+    """Round in which a uniform subset of k of n clients sends messages that are shuffled.
 
     Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's header.
 
@@ -226,7 +228,7 @@ class SubsampledBlock:
         return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; lower ones only with ``identical_others``."""
+        """Curve that is sharp near one δ; lower curves need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         if self.identical_others and direction is Direction.ADD:
             # The δ of the base at this δ is not known beforehand.
@@ -236,7 +238,7 @@ class SubsampledBlock:
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves as sharp as the base's down to δ/γ; lower ones only with ``identical_others``."""
+        """Curves as sharp as the base's down to δ/γ; lower curves need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         # Curves of the base at δ/γ, and their floors diluted.
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
@@ -259,7 +261,7 @@ class SubsampledBlock:
 
 @dataclass(frozen=True, slots=True)
 class SelfSamplingBlock:
-    """One round in which each of n clients sends a message with chance q (self-sampling).
+    """Round in which each of n clients sends a message with probability q (self-sampling).
 
     The number of messages is observed. Source: the module's header; docs/errata.md, thesis 4.
 
@@ -285,31 +287,31 @@ class SelfSamplingBlock:
 
     @property
     def sample(self) -> Sample:
-        """Sample over whose number of messages the bounds are averaged."""
+        """Sample over whose number of messages bounds are averaged."""
         return Sample(self.base, self.population, self.rate, self.identical_others)
 
     @property
     def mean(self) -> SubsampledBlock:
-        """Uniform subset of about the mean number of messages."""
+        """Round of a uniform subset, of about the mean number of messages."""
         messages = min(max(round(self.population * self.rate), 1), self.population)
         return SubsampledBlock(
             self.base(messages), messages / self.population, self.identical_others
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Polygon that is sharp at one δ; lower ones only with ``identical_others``."""
+        """Polygon that is sharp at one δ; lower polygons need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Polygons from 1 down to δ; lower ones only with ``identical_others``."""
+        """Polygons from 1 down to δ; lower polygons need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _down_to(self, side, delta, refinement)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepCurve:
-    """Lower curve from bounds at a few K's: δ falls, so the bound at the next K holds before it."""
+    """Lower curve from bounds at a few K: δ decreases, so a bound holds at all smaller K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -323,7 +325,7 @@ class _StepCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TangentCurve:
-    """Lower curve below a convex one: the higher of the tangents at the two nodes around K."""
+    """Lower curve below a convex curve: the higher tangent of the two nodes around K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -334,7 +336,7 @@ class _TangentCurve:
         return np.maximum(np.maximum(left, right), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the higher line, shape of ``k``."""
+        """Slope of the higher tangent, shape of ``k``."""
         left, right, index = self._lines(k)
         later = np.minimum(index + 1, self.nodes.size - 1)
         return np.where(left >= right, self.slopes[index], self.slopes[later])
@@ -353,7 +355,7 @@ class _TangentCurve:
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve through a few values of K around the one at which it reaches δ."""
+    """Curve through a few values of K around the K at which the curve reaches δ."""
     # The mixture as a function of K, and a first guess of ε.
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
     guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
@@ -391,7 +393,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 def _priced(
     block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
-    """Bound on δ at any K; an upper one takes all numbers of messages together if possible."""
+    """Bound on δ at any K; an upper bound treats all numbers of messages together if possible."""
     if side is Side.UPPER:
         found = sampled_price(block.sample, grain)
         if found is not None:
@@ -412,7 +414,10 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Root of a line through ln δ (δ if one end is 0) between two ε's, away from the ends."""
+    """Root of a line through ln δ between two values of ε, away from both ends.
+
+    The line is through δ if δ is 0 at one end.
+    """
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
         return low + min(max(share, 0.02), 0.98) * (high - low)
@@ -441,7 +446,7 @@ def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int
 def _polygon(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
-    """Curve through computed points, with its limit for large ε."""
+    """Curve through computed points, and its limit for large ε."""
     nodes = _nodes(block, delta, refinement)
     mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
@@ -458,7 +463,10 @@ def _polygon(
 
 
 def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
-    """Values of K from 1 to where the mean number of messages reaches δ, denser near the bend."""
+    """Values of K from 1 to where the bound at the mean number of messages reaches δ.
+
+    The values are denser near the bend.
+    """
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)
     curve = diluted(base, Direction.REMOVE, mean.rate)

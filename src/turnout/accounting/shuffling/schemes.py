@@ -84,7 +84,7 @@ from turnout.schemes.randomizers import is_adaptive
 def shuffled_blocks(
     scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """Blocks of the rounds decided by one draw, with a new shuffle in each round.
+    """Blocks of the rounds that one draw covers, with a new shuffle in each round.
 
     Raises:
         UnsupportedError: no analysis is known, or the order of speaking is not hidden.
@@ -146,7 +146,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
 
 
 def _turned(randomizer: object) -> bool:
-    """Whether the lower blocks of a randomizer hold for one order of the two worlds only."""
+    """Whether a randomizer's lower blocks hold only for one order of the two worlds."""
     one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
     return isinstance(one, AttainedVariation)
 
@@ -206,7 +206,7 @@ SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomiz
 
 @dataclass(frozen=True, slots=True)
 class AveragedWindow:
-    """Blocks of one window of averaged check-ins; ``lower`` is None where none is known."""
+    """Blocks of one window of averaged check-ins; ``lower`` is None if no bound is known."""
 
     upper: Block
     lower: Block | None
@@ -215,7 +215,7 @@ class AveragedWindow:
 def averaged_window(
     randomizer: object, population: int, probability: float, sensitivity: float = 2.0
 ) -> AveragedWindow:
-    """Blocks of one window of averaged check-ins, or of its released part.
+    """Upper and lower block of one window of averaged check-ins, or of its released part.
 
     Source: "Averaged check-ins" of docs/design/shuffling.md, Theorems 3 and 4 there instead
     of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
@@ -253,7 +253,7 @@ def averaged_window(
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
-    """Randomizers that bound another one from above, and from below (None where unknown)."""
+    """Randomizers that bound a randomizer from above, and from below (None if none is known)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
@@ -271,7 +271,7 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True)
 class SummedMessages:
-    """Block of the sum of all messages of a window, where all others hold one record.
+    """Block of the sum of all messages of a window, if all others hold one record.
 
     The sum follows from the averages and the counts. Of bits it tells as much as the messages,
     since only their number matters; of Gaussian messages it is Gaussian.
@@ -280,7 +280,7 @@ class SummedMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """The block of ``clients`` messages."""
+        """Block of the sum of ``clients`` messages."""
         if isinstance(self.randomizer, PureRandomizer):
             return IdenticalOthersBlock(self.randomizer.epsilon0, clients)
         assert isinstance(self.randomizer, GaussianNoise)
@@ -290,23 +290,23 @@ class SummedMessages:
 
 @dataclass(frozen=True, slots=True)
 class MinOfBlocks:
-    """Block that takes the smaller of two upper bounds on the same step at each K."""
+    """Block with the smaller of two upper bounds on the same step, at each K."""
 
     one: Block
     other: Block
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the privacy loss, the smaller of both."""
+        """Approximate standard deviation of the privacy loss: the smaller of both blocks'."""
         return min(self.one.loss_deviation, self.other.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Smaller one of both curves at each K, sharp near one δ."""
+        """Smaller of both blocks' upper curves at each K, sharp near one δ."""
         blocks = (self.one, self.other)
         return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both blocks together, of which the smallest counts at each K."""
+        """Upper curves of both blocks together; at each K the smallest is used."""
         one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
         floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
         return CurvePair(side, [*one.remove, *other.remove], [*one.add, *other.add], floors)
@@ -323,7 +323,7 @@ _EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # 
 
 @dataclass(frozen=True, slots=True)
 class SubsampledBits:
-    """Upper bound on δ of one message of each of N of n clients, a uniform subset; N < n."""
+    """Upper bound on δ(K) of sampled bits of a uniform subset of N < n clients."""
 
     local_epsilon: float
     messages: int
@@ -349,7 +349,7 @@ class SubsampledBits:
 
 @dataclass(frozen=True, slots=True)
 class SelfSampledBits:
-    """Upper bound on δ of messages of the clients that take part, each with probability q."""
+    """Upper bound on δ(K) of sampled bits of clients that each send with probability q."""
 
     local_epsilon: float
     population: int
@@ -362,7 +362,7 @@ class SelfSampledBits:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the likelihood ratio: q times the mean number's."""
+        """Approximate standard deviation of the likelihood ratio at the mean number, times q."""
         messages = max(round(self.population * self.rate), 1)
         return self.rate * SampledBitsRound(self.local_epsilon, messages).loss_deviation
 
@@ -379,13 +379,13 @@ class SelfSampledBits:
 
 
 def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float:
-    """Upper bound on δ(K) of a client hidden in as many slots as there are messages."""
+    """Upper bound on δ(K) of a client that is hidden in one slot per message."""
     return Slots(local_epsilon, messages, rate, flip_of(local_epsilon)).delta(k)
 
 
 @remembered
 def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, float]]]]:
-    """Least N of each group of N < n, with rates γ and weights; the mixture is an upper bound."""
+    """Smallest N of each group of N < n, with rates γ and weights, for an upper bound."""
     mean = population * rate
     deviation = math.sqrt(mean * (1.0 - rate)) + 1.0
     edges = np.rint(mean + deviation * _EDGES)
@@ -403,7 +403,7 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Messages among identical others, with the two worlds in the order of the larger loss.
+    """Lower block of messages among identical others, with the worlds in the worse order.
 
     In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
     the lower curve is the larger one at each K, composed that of one order.
@@ -418,12 +418,12 @@ class WorseOrderBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """About the standard deviation of the likelihood ratio, that of the base."""
+        """Approximate standard deviation of the likelihood ratio, that of the base block."""
         return self.base.loss_deviation
 
     @property
     def swapped(self) -> bool:
-        """Whether *add* and *remove* are exchanged.
+        """Whether the *add* and *remove* directions of the base block are exchanged.
 
         To first order in ε *add* has the larger tail from γ = 1/3 on; but its loss is at most
         −ln(1 − γ), which is small where the others hide no client.
@@ -431,7 +431,7 @@ class WorseOrderBlock:
         return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve near one δ; a lower one is the larger of both directions at each K."""
+        """Curve near one δ; a lower curve is the larger of both directions at each K."""
         if side is Side.UPPER:
             other = Direction.ADD if direction is Direction.REMOVE else Direction.REMOVE
             return self.base.curve(other if self.swapped else direction, side, delta, refinement)
@@ -439,7 +439,7 @@ class WorseOrderBlock:
         return BestCurve(side, curves)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, of one order of the worlds."""
+        """Curves of both directions, for one order of the two worlds."""
         pair = self.base.curves(side, delta, refinement)
         if not self.swapped:
             return pair
