@@ -111,7 +111,7 @@ class CurvePair:
     def price_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Value and derivative of δ(K) − (1 − K)₊ at any K > 0, shapes of ``k``.
 
-        Below 1 this is K·H_{1/K} of the other direction.
+        For K < 1 the value is K·H_{1/K} of the other direction.
         """
         own, other = (
             (self.remove, self.add) if direction is Direction.REMOVE else (self.add, self.remove)
@@ -173,8 +173,8 @@ def reach_of(pair: CurvePair, tail: float) -> float:
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
     """Lower the polygon under a lower curve until it reaches its limits at both ends.
 
-    The limits are 0 on the left and the floor on the right. Each half reaches its limit one point
-    before its first value below it, counted from K = 1.
+    The limits are 0 on the left and the floor on the right. Counted from K = 1, each half reaches
+    its limit one point before its first value below the limit.
     """
     prices[0], prices[-1] = 0.0, floor
     low = np.flatnonzero(prices[: middle + 1] < 0)
@@ -189,7 +189,7 @@ def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatA
     """Slopes of the greatest convex function below a polygon, left and right of K = 1.
 
     The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
-    convex by itself, which keeps its smallest slopes sharp, unless the two then do not fit.
+    convex separately, which keeps its smallest slopes sharp, unless the two halves then do not fit.
     """
     below = convex_slopes(slopes[:middle], widths[:middle])
     above = convex_slopes(slopes[middle:], widths[middle:])
@@ -207,8 +207,8 @@ _MOST_BYTES = 640 << 20  # of the curves of a block
 class Block(Protocol):
     """Part of a run that is independent of all other parts, given earlier releases.
 
-    Curves that cannot be certified at so small a δ raise a NumericalError, those of a side from
-    which nothing is known an UnsupportedError.
+    Raises a NumericalError if a curve cannot be certified at so small a δ, and an UnsupportedError
+    if no bound is known on the requested side.
     """
 
     @property
@@ -296,7 +296,7 @@ def curves_apart(
     The smallest such δ is just below the given δ.
 
     Raises:
-        GridTooLargeError: together they are more than can be held.
+        GridTooLargeError: the curves together need too much memory.
     """
     found: list[list[Curve]] = [[], []]
     held = 0
@@ -325,8 +325,8 @@ class NeighbourBound:
 
     Attributes:
         upper: blocks whose composition is an upper bound.
-        lower: blocks whose composition is a lower bound, attained by some adversary; the blocks
-            as ``upper`` where the analysis is exact.
+        lower: blocks whose composition is a lower bound, attained by some adversary; the same
+            blocks as ``upper`` if the analysis is exact.
         tight: whether finer grids bring upper and lower bound together.
         symmetric: whether both directions are equal.
     """
@@ -356,9 +356,9 @@ class Decomposition:
         record_against_null: the client's record against the null record (the reference).
         replacement_against_null: the neighbouring record against the same reference,
             where the relation takes two neighbour bounds (replace-one; zero-out where the null
-            record displaces somebody); None where the reference *is* the neighbour.
-        unhidden: the client's releases without what hides them, which bound ε whatever the
-            blocks say.
+            record displaces another client); None if the reference *is* the neighbour.
+        unhidden: the client's releases if participation is observed; they bound ε independently
+            of the blocks.
     """
 
     record_against_null: NeighbourBound

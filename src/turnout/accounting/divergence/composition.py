@@ -85,7 +85,7 @@ class ComposedCurve:
     Attributes:
         epsilon, tilt: ε at which the curve is sharp, and θ.
         infinity: P's mass where Q has none.
-        error: bound on what round-off and the window's edges do at ``epsilon``, in units.
+        error: bound on the error by round-off and by the window's edges at ``epsilon``, in units.
         relative_error: bound on the relative error of every mass.
         shift: how far, in ε, roundings of K may have moved the curve.
     """
@@ -465,8 +465,8 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
 def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
     """Grid shared by both neighbour bounds and the lower bound, so that curves are reused.
 
-    None where nothing is composed, or where a curve does not fall as far as the second bound needs:
-    each bound then has a grid of its own.
+    The result is None if nothing is composed, or if a curve does not fall as far as the second
+    bound needs; then each bound uses another grid.
     """
     if not is_composed(run):
         return None

@@ -73,9 +73,9 @@ class Grid:
 def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     """Grid for a lower distribution: its first point is the mean of the lowest values of X.
 
-    X has no atom at 0, so neither has a distribution below it in convex order. Gathering the lowest
-    values in their conditional mean keeps E X = 1 even where h is far larger than 1, as it is
-    for small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
+    X has no atom at 0, so a distribution below X in convex order has no atom at 0 either. Gathering
+    the lowest values in their conditional mean keeps E X = 1 even if h is far larger than 1, as for
+    small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:
@@ -102,8 +102,8 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
     """Points at which the tangents of cells touch: the middle, or further right in a steep tail.
 
-    A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. It must not do
-    so before the cell ends, or the polygon would end there.
+    A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. The tangent must
+    not reach 0 before the cell ends, or the polygon would end there.
     """
     middles = left + 0.5 * step
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -126,8 +126,9 @@ class GridDistribution:
     """Distribution of min(Y, cap), where Y bounds a likelihood ratio in convex order.
 
     Attributes:
-        masses: shape (J + 1,); what lies above the cap is in the last one.
-        errors: bounds on the rounding of the prices that they are differences of, shape (J + 1,).
+        masses: masses of the grid points, shape (J + 1,); the last includes all mass above the cap.
+        errors: bounds on the rounding of the hockey sticks whose differences are the masses, shape
+            (J + 1,).
         beyond: E[(Y − cap)₊], on the side of the distribution.
     """
 
@@ -160,8 +161,8 @@ def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
 def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
     """Distribution Y ≤_cx X (a lower bound) on a grid up to its cap.
 
-    Where the two polygons, of both kinds of hockey stick, do not fit together, it is below X only
-    in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
+    If the polygons of hockey sticks and of reverse hockey sticks do not fit together, Y is below X
+    only in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
     """
     # Polygons under the tangents: reverse hockey sticks up to the switch, hockey sticks beyond.
     points, switch = grid.points, _switch(grid)
@@ -212,8 +213,8 @@ def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> Gri
 def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
     """E[(Y − cap)₊] if the polygon may continue straight beyond the cap, else 0.
 
-    It may continue where it stays below the hockey stick: where its slope at the cap is at least as
-    steep, which holds without atoms.
+    The polygon may continue if it stays below the hockey stick: if its slope at the cap is at least
+    as steep, which is so without atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -247,8 +248,8 @@ def _reverse_hockey_stick_errors(
 def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
     """Larger rounding error of the two tangents next to each point.
 
-    At a point k a tangent is P(…) − k·Q(…), the tails taken where it touches; adding up its
-    pieces rounds by less than the tail of Q does, once more.
+    At a point k a tangent is P(…) − k·Q(…), with the tails at the point where the tangent touches.
+    Adding up its pieces has a rounding error below that of the tail of Q.
     """
     if under_p.size == 0:
         return np.zeros(1)
@@ -301,8 +302,8 @@ def under_tangents(
 def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> FloatArray:
     """Polygon below a hockey stick, raised to max(1 − k, 0), a lower bound of hockey sticks.
 
-    Where a tangent cuts that floor the polygon follows the floor up to one point further, so
-    that every chord still lies under a tangent or under the floor.
+    Where a tangent cuts max(1 − k, 0), the polygon follows max(1 − k, 0) for one more point, so
+    that every chord still lies under a tangent or under max(1 − k, 0).
     """
     steep = np.flatnonzero(values < 1.0 - points - 4 * UNIT_ROUNDOFF)
     if steep.size:

@@ -144,10 +144,10 @@ class DilutedCurve:
 class InfinityMassCurve:
     """Curve of a pair in which P has mass where Q has none, the infinity mass m.
 
-    δ = m + (1 − m)·δ'(K/(1 − m)) in the remove direction, δ'(K·(1 − m)) in the add
-    direction, δ' being the curve of the ratio scaled to mean 1. Exact but for rounding, and for
-    K·(1 − m) < 1 in the add direction; the infinity mass counts once, however many steps a window
-    has, for the client takes part in one.
+    δ is m + (1 − m)·δ'(K/(1 − m)) in the remove direction and δ'(K·(1 − m)) in the add direction,
+    with δ' the curve of the ratio scaled to mean 1. The curve is exact but for rounding, and but
+    for K·(1 − m) < 1 in the add direction. The infinity mass counts once for a window of any
+    number of steps, since the client takes part in one step.
     """
 
     base: Curve
@@ -221,8 +221,9 @@ def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
 def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
     """ε at which a curve reaches δ; the result errs to the given side.
 
-    Of an upper curve, an ε with curve(ε) ≤ δ; of a lower one, the largest ε found with
-    curve(ε) > δ, or 0. Below ``near``, an ε at which the curve is sharp, the search is finer.
+    For an upper curve the result is an ε with curve(ε) ≤ δ; for a lower curve it is the largest ε
+    found with curve(ε) > δ, or 0. The search is finer below ``near``, an ε at which the curve is
+    sharp.
 
     Raises:
         NumericalError: an upper curve does not fall to δ (δ lies below its error floor).

@@ -57,8 +57,8 @@ def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
 
     Args:
         randomizer: any randomizer of `schemes`.
-        sensitivity: how far a contribution moves the step, in units of the clip norm: 1 against a
-            null contribution, 2 where it may displace another one.
+        sensitivity: largest move of the step by a contribution, in units of the clip norm: 1
+            against a null contribution, 2 if it may displace another contribution.
 
     Raises:
         UnsupportedError: no dominating pair is known for the randomizer, or at this sensitivity.

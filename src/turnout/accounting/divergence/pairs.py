@@ -204,7 +204,7 @@ class LaplacePair:
     Source: accounting.md, table of pairs.
 
     Attributes:
-        scale: b, the noise's scale divided by the sensitivity of the one number released.
+        scale: b, the noise's scale divided by the sensitivity of the released number.
     """
 
     scale: float
@@ -256,8 +256,8 @@ _LARGEST = 300.0
 class PurePair:
     """Pair of any (ε₀, δ₀)-DP randomizer: X = e^{±ε₀}, scaled to E_Q[X] = 1, or X = 0.
 
-    Every (ε₀, δ₀)-DP randomizer is a function of this one's output. P puts δ₀ where Q has
-    nothing: that is the pair's infinity mass (see `curves.InfinityMassCurve`).
+    Every (ε₀, δ₀)-DP randomizer is a function of the output of this pair. P has the mass δ₀ where Q
+    has none: it is the pair's infinity mass (see `curves.InfinityMassCurve`).
     Source: Kairouz, Oh & Viswanath 2015, Theorem 3.4; accounting.md, table of pairs.
     """
 
@@ -387,7 +387,7 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
 
     Args:
         present: P's probabilities, summing to 1, shape (outcomes,).
-        absent: Q's.
+        absent: Q's probabilities over the same outcomes.
 
     Returns:
         The pair of X/E_Q[X] and its infinity mass, P's mass where Q has none (see
@@ -456,7 +456,7 @@ def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discr
 
     Raises:
         ParameterError: the noise is so large that its lattice has too many points.
-        NumericalError: the noise is too small for the sensitivity to be priced.
+        NumericalError: the noise is too small for a certified bound at this sensitivity.
     """
     n = _outcomes(standard_deviation, sensitivity)
     masses = np.exp(-0.5 * (n / standard_deviation) ** 2)
@@ -484,7 +484,7 @@ def most_deviation(sensitivity: int) -> float:
     """Largest standard deviation, in units of the lattice, that can be analysed.
 
     Raises:
-        ParameterError: the sensitivity is so large that there is none.
+        ParameterError: the sensitivity is so large that no standard deviation can be analysed.
     """
     checks.count(sensitivity=sensitivity)
     if sensitivity > _LARGEST_SENSITIVITY:
@@ -557,8 +557,8 @@ class Distribution(Protocol):
 class MonotonePair:
     """Pair of two densities on an interval whose ratio never falls, as the user guarantees.
 
-    Only this is checked: the ratio does not fall between some thousand points. Tail functions are
-    as accurate as those of the given distributions, which is not proved.
+    The only check is that the ratio does not fall between some thousand points. Tail functions are
+    as accurate as the tail functions of the given distributions, which is not proved.
 
     Attributes:
         present, absent: P and Q.

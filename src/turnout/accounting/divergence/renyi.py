@@ -44,13 +44,13 @@ _SLACK = 1e-11  # relative, above the rounding of a sum of 2¹⁶ positive terms
 class RenyiBounds:
     """Upper bounds on Rényi divergences at some orders, in both directions.
 
-    ``a + b`` bounds what two mechanisms release together, also where the second one depends on
-    what the first one released; ``n * a`` bounds n repetitions. Sums are rounded up.
+    ``a + b`` bounds the releases of two mechanisms together, even if the second mechanism depends
+    on the releases of the first; ``n * a`` bounds n repetitions. Sums are rounded up.
 
     Attributes:
         orders: α's above 1, rising.
         remove: D_α(P‖Q) at each order, never below the truth once ``left_out`` is added to δ.
-        add: D_α(Q‖P) likewise.
+        add: D_α(Q‖P) at each order, on the same condition.
         left_out: probability of the events that the divergences do not count, in each direction.
     """
 
@@ -159,7 +159,7 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
         block: one window or step.
         orders: real α's above 1, rising.
         left_out: probability that may be cut off in each direction; strictly between 0
-            and 1. Where no cut is needed (Gaussian noise without amplification) none is made.
+            and 1. Nothing is cut off if no cut is needed (Gaussian noise without amplification).
 
     Returns:
         Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
@@ -236,10 +236,10 @@ def _of_curves(
 def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> float:
     """Upper bound on D_α under a polygon of prices, without losses beyond the last point.
 
-    The worst distribution is that of X under Q: with a grid point K_j, its price E(X − K_j)₊ for
-    K_j ≥ 1 and E(K_j − X)₊ below. The mean of x^α is 1 plus the sum over j of the
-    jump of its chords' slope at K_j times the price at K_j; all terms are positive. Beyond the last
-    point the polygon is flat: a mass of P, the last price, lies at infinity and is left out.
+    The price at a grid point K_j is E(X − K_j)₊ for K_j ≥ 1 and E(K_j − X)₊ for K_j < 1, with X
+    under Q. The mean of X^α is at most 1 plus the sum over j of the jump of the slope of the chords
+    of x^α at K_j times the price at K_j; all terms are positive. Beyond the last point the polygon
+    is flat: a mass of P, the last price, lies at infinity and is left out.
 
     Args:
         losses: ln K_j, an even number of equal steps from −L to L, shape ``(2n + 1,)``.

@@ -62,10 +62,10 @@ class Factor:
     """Variable V on the bins 0 … J, and the number of its independent copies in a sum.
 
     Attributes:
-        masses: shape (J + 1,), J < the number of bins, summing to 1.
-        count: t.
-        price_errors: absolute errors of the (tilted) prices in bins whose differences are
-            V's masses; at frequency ω they weigh |z − 1|² + ``tilt``².
+        masses: masses of V on the bins, shape (J + 1,), J < the number of bins, summing to 1.
+        count: t, the number of copies.
+        price_errors: absolute errors of the (tilted) hockey sticks in bins whose differences are
+            V's masses; at frequency ω their weight is |z − 1|² + ``tilt``².
     """
 
     masses: FloatArray
@@ -95,7 +95,7 @@ def convolve(
         factors: the variables.
         size: N, even; its prime factors should be 2 and 3.
         first: lowest bin of the window to return.
-        tilt: exponential tilt a bin that the distributions already contain; 0 for none.
+        tilt: exponential tilt per bin that the distributions already contain; 0 if untilted.
     """
     charge(_UNITS_A_BIN * size * (1 + len(factors)) * (4 if size > _CACHED else 1))
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
@@ -287,9 +287,9 @@ class MultinomialCurve:
     The curve is rounded towards its side.
 
     Attributes:
-        close, far: the distribution of S, for K up to 2 and beyond.
-        forgotten: bound on what the counts left out add.
-        mass_error: relative error of a mass.
+        close, far: distribution of S for K up to 2, and for larger K.
+        forgotten: upper bound on the part of δ from counts that are left out.
+        mass_error: bound on the relative error of a mass.
     """
 
     direction: Direction
@@ -433,12 +433,12 @@ class _Sums:
     """Running sums of the distribution of S − base at increasing points.
 
     Attributes:
-        base: 1, which keeps digits where S is near 1, or 0, which keeps them where S is near 0.
+        base: 1, which keeps digits of S near 1, or 0, which keeps digits of S near 0.
         points: S − base.
         mass: Σ q.
         excess: Σ q·(S − base).
         blur: Σ q times a bound on the rounding of S − base.
-        nearly: bounds on the move of a point by rounding, absolute and relative.
+        nearly: absolute and relative bound on the move of a point by rounding.
     """
 
     base: float

@@ -84,7 +84,7 @@ class UnhiddenBlock:
     Attributes:
         form: closed-form bounds of one release of the client.
         chance: probability that the client takes part in the block.
-        releases: number of steps in which the client then takes part.
+        releases: number of steps of the block in which a participating client takes part.
         log_sets: ln of the number of equally likely sets of such steps.
     """
 
@@ -104,8 +104,8 @@ class Unhidden:
 
     Attributes:
         above: blocks with at least as many and as costly releases as the client's.
-        below: blocks of Gaussian releases that some client really has, against a world in which the
-            client has none.
+        below: blocks of Gaussian releases that some client attains, against a world in which the
+            client has no release.
     """
 
     above: UnhiddenRun = ((UnhiddenBlock(UNKNOWN), 1),)

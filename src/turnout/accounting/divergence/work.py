@@ -33,9 +33,8 @@ _LEAST_BYTES = 1 << 10  # that a result counts for
 class WorkSpentError(Exception):
     """Error: a computation exceeds its budget of work.
 
-    It is no `TurnoutError`, since a result may still be certifiable.
-
-    Callers catch it where another bound remains, and never while they try grids.
+    The error is no `TurnoutError`, since a result may still be certifiable. Callers catch the error
+    where another bound remains, and never while they try grids.
     """
 
 
@@ -53,7 +52,7 @@ class Meter:
 
     Attributes:
         cut: whether an inner budget was exceeded.
-        paid: results that were charged already, which cost nothing when they are used again.
+        paid: results that were charged already; using them again takes no units.
         share: units of the result that is being computed, if any.
     """
 
@@ -136,7 +135,7 @@ def question(prices: int = 1) -> Generator[Meter, None, None]:
     """Budget of work for several bounds; if it runs out, one NumericalError is raised.
 
     Raises:
-        NumericalError: the budget is spent and no other bound is available.
+        NumericalError: the budget of work is used up and no other bound is available.
     """
     with budget(prices * QUESTION) as meter:
         try:

@@ -106,10 +106,10 @@ class HiddenCurve:
     """Part of δ(K) above δ₀ if other messages hide the victim, before the factor 1 − δ₀.
 
     Attributes:
-        base: a bound for the n clients if all others sent messages of ε₀'-randomizers.
-        fewer: the same for n − 1 clients.
-        slack: τ, the distance of the others' messages from those.
-        coming: the probability that the victim sends a message.
+        base: bound on δ for n clients if all others sent messages of ε₀'-randomizers.
+        fewer: bound on δ for n − 1 such clients.
+        slack: τ, the distance of the others' messages from messages of ε₀'-randomizers.
+        coming: probability that the victim sends a message.
     """
 
     base: Curve
@@ -314,8 +314,8 @@ class PricedMessages(ABC):
 class ApproximateMessagesBlock(PricedMessages):
     """Round of n shuffled messages of (ε₀, δ₀)-randomizers, with upper bounds only.
 
-    Randomizers may be chosen by the messages before, as long as the order of speaking is hidden.
-    ε₀ is under replacement; above 600 it counts as 600.
+    Randomizers may depend on earlier messages if the order of the clients is hidden. ε₀ is under
+    replacement; a value above 600 is treated as 600.
     """
 
     epsilon0: float
@@ -355,9 +355,10 @@ class ApproximateMessagesBlock(PricedMessages):
 class GaussianMessagesBlock(PricedMessages):
     """Round of n shuffled messages with Gaussian noise each, with upper bounds only.
 
-    At every K about the best of many ε₀, each with the δ₀ of the noise there, and of the bound for
-    a single message. For every dimension. σ is the standard deviation of one message's
-    noise over the clip norm C; another record moves a message by up to 2C.
+    At every K the bound is nearly the smallest over many ε₀, each with the noise's δ₀ at this ε₀,
+    and over the bound for a single message. It holds in every dimension. σ is the standard
+    deviation of one message's noise over the clip norm C; another record moves a message by up to
+    2C.
     """
 
     noise_multiplier: float
@@ -398,9 +399,9 @@ class GaussianMessagesBlock(PricedMessages):
 class InfinityMassBlock:
     """Block of messages of which the victim's may identify its record (infinity mass δ₀).
 
-    (ε₀, δ₀)-randomizers may do so: the victim sends one of the base's messages, or with chance δ₀
-    one that no other record can produce, in both worlds; the others send messages of
-    ε₀-randomizers. A lower bound if the base's is one.
+    This is the worst case of (ε₀, δ₀)-randomizers. In both worlds the victim sends a message of
+    the base block or, with probability δ₀, a message that no other record can produce. The others
+    send messages of ε₀-randomizers. A lower curve of the base block gives a lower curve.
     """
 
     base: Block
@@ -463,8 +464,8 @@ def shuffled_gaussian(
     """Upper bound on ε of shuffled Gaussian messages, composed over rounds.
 
     Source: `GaussianPrice` (docs/design/shuffling.md, "Approximate randomizers"), with ε₀ and δ₀ of
-    the Gaussian. The least of this and of ε of the messages without shuffling. All clients of a
-    round apply the same randomizer. Each round is shuffled afresh.
+    the Gaussian; the smaller of this bound and ε of the messages without shuffling. All clients of
+    a round apply the same randomizer. Each round has a new shuffle.
 
     Args:
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
@@ -474,8 +475,8 @@ def shuffled_gaussian(
         rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true one; that of the messages without shuffling
-        where shuffling proves, or can be certified to prove, no more.
+        ε under replace-one, never below the true one; ε of the messages without shuffling where
+        no smaller bound by shuffling can be certified.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(clients=clients, rounds=rounds)

@@ -99,10 +99,11 @@ class Bits:
 class BinaryResponseBlock(Bits):
     """Round of shuffled binary response, for all possible bits of the other clients.
 
-    UPPER is the supremum over all splits of the others at each K; the pair for any randomizers
-    where rounding hides it, from some 1e9 clients on. LOWER is one split, all others identical:
-    as REMOVE the direction in which they share the bit of the likelier world,
-    mostly the worst one, as ADD the other.
+    The upper curve is the supremum over all splits of the others' bits at each K. From about 1e9
+    clients on rounding hides the supremum, and the pair of all ε₀-randomizers is used. The lower
+    curve is that of one split, in which all others are identical. Its REMOVE direction is mostly
+    the worse direction: the others hold the victim's bit of the world in which the event is
+    likelier.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -143,9 +144,10 @@ class BinaryResponseCurve:
     Source: docs/design/shuffling.md, "Binary response".
 
     Attributes:
-        ones: the number of the n − 1 others that hold a 1.
-        direction: REMOVE: events that a victim who holds 1 makes likelier; ADD: one who holds 0.
-        side: on which side rounding falls.
+        ones: number of the n − 1 other clients that hold a 1.
+        direction: REMOVE for events that are likelier if the victim holds a 1, ADD for events
+            that are likelier if the victim holds a 0.
+        side: side to which rounding errors are moved.
 
     >>> curve = BinaryResponseCurve(1.0, 100_000, 99_999, Direction.REMOVE, Side.LOWER)
     >>> f"{float(curve.delta(np.exp(0.01014))):.2e}"
@@ -276,14 +278,15 @@ def split_prices(
 
     Args:
         local_epsilon: ε₀ in (0, 300].
-        ones: others whose bit is 1; the victim's is 1 in the world in which the event is to be
-            likelier.
-        zeros: others whose bit is 0.
+        ones: number of other clients whose bit is 1. The victim's bit is 1 in the world in which
+            the event is likelier.
+        zeros: number of other clients whose bit is 0.
         k: K ≥ 1.
 
     Returns:
-        Lower and upper bounds that differ by rounding, some 1e-11 of δ for a million clients.
-        The upper one is infinite where rounding hides which event is best, from some 1e9 clients.
+        Lower and upper bounds that differ by rounding, about 1e-11 of δ for a million clients.
+        The upper bound is infinite where rounding hides which event is best, from about 1e9
+        clients on.
 
     >>> float(split_prices(1.0, np.array(0), np.array(0), np.array(1.0)).lower.round(4))
     0.4621
@@ -308,8 +311,8 @@ def worst_split(
     e^{ε₀}. Cutting stops at the relative gap ``tolerance`` between the bounds.
 
     Returns:
-        A lower and an upper bound; but for rounding the same where all cells are single splits.
-        The upper one is infinite where rounding hides which event is best.
+        A lower and an upper bound, equal but for rounding if every cell is a single split. The
+        upper bound is infinite where rounding hides which event is best.
     """
     # First cells of the number of ones, and the extreme splits as a lower bound.
     edges = np.unique(np.linspace(0, others + 1, _FIRST_CELLS + 1).astype(int))

@@ -77,8 +77,8 @@ class BlanketCurve:
     Both directions are equal.
 
     Attributes:
-        side: on which side of the pair's δ the curve lies.
-        groups: N is cut into groups about N/(8·groups) wide, or single ones.
+        side: side of the pair's δ on which the curve lies.
+        groups: resolution: N is cut into groups about N/(8·groups) wide, or single values.
     """
 
     pair: BlanketPair
@@ -130,7 +130,7 @@ class Events:
         value: gain of the event.
         slack: bound on the rounding of the gain.
         chance: probability of the event in the world in which it is less likely.
-        impossible: where K is beyond v_h/v_l.
+        impossible: whether K is beyond v_h/v_l, where no event has a gain.
     """
 
     value: FloatArray
@@ -241,8 +241,8 @@ class BlanketBlock:
     """Round of n shuffled messages, bounded by blanket pairs; both directions are equal.
 
     Attributes:
-        upper: a pair that bounds any two records of the victim.
-        lower: a pair that some records attain, or None where none is known.
+        upper: blanket pair that bounds any two records of the victim.
+        lower: blanket pair that some records attain, or None if no such pair is known.
     """
 
     upper: BlanketPair

@@ -76,8 +76,9 @@ class BlanketPair:
 
     Attributes:
         high: v_h, the mass of the likelier kind.
-        low: v_l, of the less likely one, 0 < v_l < v_h.
-        share: β in (0, ½], the mass with which another's message is high, and low.
+        low: v_l, the mass of the less likely kind, 0 < v_l < v_h.
+        share: β in (0, ½], the probability that another client's message is high; also that it
+            is low.
         neutral_share: β₃; positive if the victim's message may be neutral.
     """
 
@@ -131,7 +132,7 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
         total_variation: bound in (0, 1] on the total variation of any two distributions of one
-            message, where a smaller one than (e − 1)/(e + 1) is known.
+            message, useful if it is smaller than (e − 1)/(e + 1).
 
     >>> worst_pair(1.0) == stronger_clones_pair(1.0)
     True
@@ -205,9 +206,9 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
     """Blanket pair of Hadamard response, the same for every order.
 
     Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
-    all messages is likely for the first only, high, and a quarter for the second only, low. The
-    rest is e times or just as likely as in the blanket; that it is all the former, and less often,
-    is larger in convex order.
+    all messages is likely for the first record only (high), and a quarter for the second record
+    only (low). Every other message is either e times or exactly as likely as in the blanket.
+    Replacing these messages by fewer that are all e times as likely is larger in convex order.
     """
     e, high, low = _response(local_epsilon)
     return BlanketPair(0.5 * high, 0.5 * low, 0.5 * low, 0.5 / e)
@@ -249,7 +250,7 @@ class Cells:
     Each array has the shape (cells,).
 
     Attributes:
-        coins: N − 1, steps of the walk but one.
+        coins: N − 1, the number of steps of the walk minus 1.
         excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the threshold.
         weight: probability of the cell.
     """

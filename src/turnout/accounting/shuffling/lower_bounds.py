@@ -50,12 +50,13 @@ _FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distributi
 class LowerBoundBlock:
     """Round of messages of any ε₀-randomizers, adaptive or not, with bounds from both sides.
 
-    UPPER is the pair that is proved for them all. LOWER is binary response with identical others,
-    or three-valued response with all others on the third value, which costs more of many clients
-    where e > 2: in one round the larger at each K; composed the one whose total variation is
-    larger. With identical others no randomizer has a larger χ² than the larger of these
-    two (docs/design/shuffling.md). As REMOVE it is the worse direction of binary response;
-    three-valued response has only one direction.
+    The upper curve is that of the pair proved for all ε₀-randomizers. The lower curve is that of
+    binary response with identical others, or of three-valued response with all others on the third
+    value, whose δ is larger for many clients if e > 2. For one round the lower curve is the larger
+    of both at each K; for composition it is the curve with the larger total variation. With
+    identical others no randomizer has a larger χ² than the larger of these two
+    (docs/design/shuffling.md). REMOVE is the worse direction of binary response; both directions
+    of three-valued response are equal.
     """
 
     local_epsilon: float
@@ -101,7 +102,7 @@ class IdenticalOthersBlock(Bits):
     """Round of binary response in which all others hold the bit that the victim lacks in P.
 
     In Q all bits are equal, so a sample without the victim is the same in both worlds, as
-    `sampled_rounds` requires. UPPER is the pair that is proved for all ε₀-randomizers.
+    `sampled_rounds` requires. The upper curve is that of the pair proved for all ε₀-randomizers.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -130,10 +131,11 @@ def identical_others_block(
 ) -> AllocationBlock:
     """Round of a randomizer with two records at its ε₀ and τ; all others hold one of them.
 
-    In Q the victim holds it too. The likelihood ratio is then the mean of those of n messages: one
-    step among n, of random allocation. From below only: the distance of the pair is slightly
-    reduced, and where e is large, messages that the victim does not prefer are merged, which costs
-    1/e of the variance and makes distributions of many messages ten times as fast.
+    In Q the victim holds the same record as all others. The likelihood ratio is then the mean of
+    the ratios of n messages, as in random allocation of one step among n. The block is a lower
+    bound: the distance of the pair is slightly reduced, and where e is large, messages that the
+    victim does not prefer are merged. Merging reduces the variance by 1/e and computes
+    distributions of many messages ten times as fast.
     """
     nearer = total_variation * (1.0 - _NEARER)
     if local_epsilon < _FEW_OF_OTHERS:
@@ -148,8 +150,8 @@ def identical_others_block(
 class IdenticalGaussianBlock:
     """Round of Gaussian messages: all others hold −C, the victim holds C in P and −C in Q.
 
-    The likelihood ratio is then the mean of n Gaussian ones: one step among n, of random
-    allocation. Of many messages the sum alone is composed, which is faster and a lower bound.
+    The likelihood ratio is then the mean of n Gaussian ratios, as in random allocation of one step
+    among n. For many messages only their sum is used, which is faster and gives a lower bound.
     """
 
     noise_multiplier: float
@@ -184,9 +186,9 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
     Source: docs/design/shuffling.md, "What is attained".
 
     Returns:
-        UPPER: for k = 2 the supremum over all splits of the others, else the blanket of the
-        victim's two values and the neutral ones. LOWER: for k = 2 identical others, else all others
-        on one value that is not the victim's, k − 2 values merged.
+        Upper curve: for k = 2 the supremum over all splits of the others' bits, else the blanket
+        of the victim's two values and of the neutral values. Lower curve: for k = 2 identical
+        others, else all others on one value that is not the victim's, with k − 2 values merged.
     """
     checks.count(2, values=values)
     if values == 2:
@@ -201,8 +203,8 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     Source: docs/design/shuffling.md, "What is attained".
 
     Returns:
-        UPPER: the blanket of any two values. LOWER, where there are three values at least: all
-        others hold the value whose row is the product of the rows of the victim's two.
+        Upper curve: the blanket of any two values. Lower curve, for three values or more: all
+        others hold the value whose Hadamard row is the product of the rows of the victim's values.
     """
     upper = hadamard_pair(local_epsilon)
     return BlanketBlock(upper, clients, _others_elsewhere(upper))

@@ -56,13 +56,13 @@ class Round:
 
     Attributes:
         upper: block that bounds the loss of every client from above.
-        lower: block that some client attains; None where none is known.
-        identical_others: lower block where all others hold one record, which is the victim's in
-            one world: samples are bounded from below by it; None where none is known.
+        lower: block that some client attains; None if no such block is known.
+        identical_others: lower block if all others hold one record, which is the victim's in one
+            world; lower bounds of samples use it. None if no such block is known.
         method: name of the analysis, in a few words.
         quick: faster upper block for many numbers of messages; ``upper`` if None.
-        bits: ε₀ if each message is one randomized bit, of a uniform coordinate that it names or of
-            the only one: samples of such messages have an upper bound of their own.
+        bits: ε₀ if each message is one randomized bit of the only coordinate, or of a uniform
+            coordinate that the message names; samples of such messages have a sharper upper bound.
     """
 
     upper: Block
@@ -78,7 +78,7 @@ def one_round(randomizer: object, clients: int) -> Round:
     """Blocks of one round in which each of ``clients`` clients sends one message.
 
     Raises:
-        UnsupportedError: no analysis of its shuffled messages is known.
+        UnsupportedError: no analysis of shuffled messages of this randomizer is known.
     """
     raise UnsupportedError(
         f"no analysis of shuffled messages is known for {type(randomizer).__name__}"
@@ -89,7 +89,7 @@ def one_round(randomizer: object, clients: int) -> Round:
 class PublishedRandomizer:
     """Any adaptive ε₀-randomizer, bounded by the smallest published result.
 
-    It replaces `PureRandomizer` inside accounting; schemes never hold it.
+    The class replaces `PureRandomizer` inside accounting; no scheme holds an instance.
     """
 
     epsilon0: float

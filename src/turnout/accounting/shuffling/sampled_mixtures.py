@@ -76,9 +76,9 @@ class Grain(NamedTuple):
     """Resolution at which the numbers of messages are discretised.
 
     Attributes:
-        groups: groups of B are about B/(8·groups) wide, or single.
-        fine: points of m are about m/√fine apart, those of c about c/(v₃·√fine).
-        lost: about the largest total probability of the cells that are left out.
+        groups: groups of B are about B/(8·groups) wide, or single values.
+        fine: points of m are about m/√fine apart, points of c about c/(v₃·√fine).
+        lost: approximate limit on the total probability of the cells that are left out.
     """
 
     groups: int
@@ -93,11 +93,11 @@ class SampledCells:
     Each array has the shape (cells,).
 
     Attributes:
-        coins: B − 1, steps of the walk but one.
+        coins: B − 1, the number of steps of the walk minus 1.
         excess: as in `blanket_pairs.Cells`, of ρc over the ρ here.
         rate: 1/ρ, no smaller than N/n.
         weight: probability, the factor q included.
-        lost: total probability of all cells that are left out, from above.
+        lost: upper bound on the total probability of all cells that are left out.
     """
 
     coins: FloatArray

@@ -85,8 +85,8 @@ class SampledApproximate:
     """Upper bound on δ(K) of self-sampled messages of (ε₀, δ₀)-randomizers.
 
     Notation: see `approximate`. Each of the n − 1 others sends a message with chance q, so
-    τ = (n − 1)·q·τ₁ here, τ₁ being that of one message; D is of n − 1 clients who take part by
-    coins of their own, so at most q. The bound of a single message holds too.
+    τ = (n − 1)·q·τ₁ here, with τ₁ the distance of one message. D belongs to n − 1 clients who take
+    part independently, so it is at most q. The bound of a single message holds too.
 
     Attributes:
         hidden: bounds by the others that hide the victim, one for each blanket.
@@ -210,9 +210,8 @@ class SubsampledBlock:
     Attributes:
         base: k shuffled messages, under replace-one; each direction bounds both orders.
         rate: γ = k/n in (0, 1].
-        identical_others: whether ``base`` has one record that differs from all others in P and
-            none that does in Q. Then the curve of the sample is exact, and there are lower
-            curves.
+        identical_others: whether all records of ``base`` are identical in Q and all but one are
+            in P. Then the curve of the sample is exact, and lower curves exist.
     """
 
     base: Block

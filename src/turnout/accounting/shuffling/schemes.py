@@ -176,8 +176,8 @@ def _require_analysis(scheme: Scheme) -> None:
 def _require_hidden_order(scheme: Scheme) -> None:
     """Refuse randomizers that depend on earlier messages, unless the order is hidden.
 
-    A client that is known to speak first, by binary response, and is followed by clients who repeat
-    that answer, is not hidden, though each randomizer is private.
+    Each randomizer being private is not enough: if the first client is known and later randomizers
+    repeat the first answer, the shuffle does not hide the first client.
     """
     if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
         return
@@ -221,10 +221,10 @@ def averaged_window(
     of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
 
     Args:
-        randomizer: of every message. The steps choose the function to which it is applied, so of
-            pure ones only their ε₀ is used.
-        population: n, the client included; all follow the protocol.
-        probability: in (0, 1], of having taken part; p₀·s/m after s steps of m.
+        randomizer: randomizer of every message. The steps choose the function to which it is
+            applied, so only ε₀ of a pure randomizer is used.
+        population: n, the number of clients, the client itself included; all follow the protocol.
+        probability: probability in (0, 1] of having taken part; p₀·s/m after s steps of m.
         sensitivity: largest distance of a client's two records, in units of C: 2 under
             replace-one, 1 where one of them is the null record.
     """
@@ -273,8 +273,8 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
 class SummedMessages:
     """Block of the sum of all messages of a window, if all others hold one record.
 
-    The sum follows from the averages and the counts. Of bits it tells as much as the messages,
-    since only their number matters; of Gaussian messages it is Gaussian.
+    The sum follows from the averages and the counts. The sum of bits reveals as much as the bits,
+    since only their number matters; the sum of Gaussian messages is Gaussian.
     """
 
     randomizer: object
@@ -405,11 +405,13 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 class WorseOrderBlock:
     """Lower block of messages among identical others, with the worlds in the worse order.
 
-    In the base's *remove* the client differs from all others in P, in its *add* in Q. Of one round
-    the lower curve is the larger one at each K, composed that of one order.
+    In the *remove* direction of the base block the client differs from all others in P, in the
+    *add* direction in Q. For one round the lower curve is the larger of both directions at each K;
+    for composition it is the curve of one order.
 
     Attributes:
-        base: rounds in which the client takes part with chance γ, with curves of both directions.
+        base: block of rounds in which the client takes part with probability γ, with curves of
+            both directions.
         rate: γ.
     """
 
@@ -425,8 +427,8 @@ class WorseOrderBlock:
     def swapped(self) -> bool:
         """Whether the *add* and *remove* directions of the base block are exchanged.
 
-        To first order in ε *add* has the larger tail from γ = 1/3 on; but its loss is at most
-        −ln(1 − γ), which is small where the others hide no client.
+        To first order in ε the *add* direction has the larger tail from γ = 1/3 on. But its loss
+        is at most −ln(1 − γ), which is small where the others hide no client.
         """
         return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
 
