@@ -37,11 +37,11 @@ class Unknown:
             value that meets a target, else the largest.
         least, most: limits of the search; no value outside is tried.
         start: first value to try.
-        power: magnitude of the exponent: the cost μ of the module header changes about as the
-            value to this power; 0 for δ, which is part of the target.
+        power: magnitude of the exponent: the cost μ of the module header is about proportional
+            to the value to this power, or its inverse; 0 for δ, which is part of the target.
         whole: whether values are whole numbers.
         digits: significant digits of values that are not whole.
-        largest_jump: largest factor between a value and those tried before.
+        largest_jump: largest factor between a value and the last value tried.
     """
 
     name: str
@@ -128,8 +128,8 @@ class Tried:
     Attributes:
         value: value of the parameter.
         position: `Unknown.position` of the value.
-        epsilon: upper bound on ε; infinite where none could be certified.
-        log_mu: ln μ of the bound; infinite where none could be certified.
+        epsilon: upper bound on ε; infinite if no bound could be certified.
+        log_mu: ln μ of the bound; infinite if no bound could be certified.
         excess: ``log_mu`` minus the ln μ of the target; above 0 where the target is missed.
     """
 

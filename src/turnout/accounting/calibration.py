@@ -74,8 +74,8 @@ def with_guessed_start(
         delta: δ of the target, strictly between 0 and 1.
 
     Returns:
-        The unknown with a start near the solution; unchanged where the rule gives none. Only the
-        speed of a search depends on it.
+        The unknown with a start near the solution; unchanged if the rule gives no start. Only the
+        speed of a search depends on the start.
     """
     if not epsilon > 0 or unknown.power == 0:
         return unknown
@@ -139,9 +139,8 @@ class Calibration:
         value: its value as printed: a whole number, or at most ``unknown.digits`` digits.
         epsilon: proved upper bound on ε at that value; at most the target.
         refused: the nearest value on the costlier side that was tried and is not certified to meet
-            the target. For whole numbers it is the next one, unless the number of evaluations was
-            used up before. None where no such value was tried, as when ``value`` is the limit of
-            the search.
+            the target. For whole numbers it is the next number, unless all evaluations were used
+            before. None if no such value was tried, as when ``value`` is a limit of the search.
         evaluations: number of bounds on ε that were computed.
         guarantee: result of `price` at the value; None if no tolerance was given.
     """
@@ -205,7 +204,8 @@ def calibrate_delta(
     Args:
         scheme: the whole scheme.
         epsilon: target ε, positive.
-        tolerance: as for `calibrate`.
+        tolerance: relative tolerance of `price`, strictly between 0 and 1; None for the quicker
+            `epsilon_upper`, as in `calibrate`.
         unknown: δ as the unknown, possibly with another start (`guessed_delta`).
 
     Returns:

@@ -97,8 +97,8 @@ def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
     """Releases of a client whose participation is observed, under one draw of the scheme.
 
     Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
-    disjoint steps, where that is possible: two releases against absence then have a smaller ε than
-    one release in which the records are as far apart as they can be.
+    disjoint steps, if the participation allows it: two releases against absence then have a smaller
+    ε than one release in which the records are as far apart as possible.
     """
     relation, randomizer, release = scheme.relation, scheme.randomizer, scheme.release
     replaced = relation is Relation.REPLACE_ONE
@@ -310,8 +310,9 @@ def _averaged(
     """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
 
     Where the number of clients is known, a window is a shuffle whose order is hidden by
-    construction (`shuffling.schemes.averaged_window`). Otherwise a client may be alone in its step,
-    hidden by its own noise alone: this bound is exact (a run with one client attains it).
+    construction (`shuffling.schemes.averaged_window`). Otherwise a client may be the only client of
+    its step, hidden by its own noise only: the bound is exact, since a run with one client attains
+    it.
     """
     (draw, full, rest), population = part, scheme.population
     # Refuse combinations without an analysis.

@@ -57,8 +57,8 @@ class Guarantee:
         unit: unit of privacy, all data of a client or one example.
         trust: parties that a client must trust for ε to hold.
         method: short name of the analysis behind ``epsilon.upper``.
-        clients: upper bounds of each client where windows differ by client, else None;
-            ``epsilon`` is then that of the costliest client.
+        clients: upper bounds per client if windows differ by client, else None; ``epsilon`` is
+            then ε of the client with the largest ε.
         tolerance: relative width of ``epsilon`` that was requested.
         exact: whether finer grids alone would narrow ``epsilon``; if not, the analysis leaves a
             gap that no grid closes.

@@ -78,7 +78,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
-        above it. ``meets_tolerance`` says whether their distance is within the tolerance.
+        above it. ``meets_tolerance`` is true if their distance is within the tolerance.
 
     Raises:
         ParameterError: δ or the tolerance is out of range.
@@ -145,7 +145,7 @@ def epsilon_upper(
             numbers of steps cost little more than one.
 
     Returns:
-        ε, never below the true one; for clients with windows of different sizes, the largest.
+        ε, never below the true one; the largest ε if clients have windows of different sizes.
 
     Raises:
         ParameterError: δ or the number of steps is out of range.
@@ -418,7 +418,7 @@ def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuara
         Upper bounds, never below the true ε of a client, and window sizes per client.
 
     Raises:
-        UnsupportedError: clients do not have windows of their own.
+        UnsupportedError: windows do not differ by client.
     """
     return _each_client(scheme, worst, lambda: _clients(scheme, delta, None))
 

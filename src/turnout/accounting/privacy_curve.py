@@ -108,7 +108,7 @@ class PrivacyCurve:
     """Privacy curve of one or several runs on the same client's data, composed adaptively.
 
     Guarantees:
-        ``m * 3 == m + m + m``; the ε of ``a + b`` is at least that of a and that of b.
+        ``m * 3 == m + m + m``; ε of ``a + b`` is at least ε of a and at least ε of b.
 
     Curves that differ in relation, unit or trust cannot be composed.
 

@@ -273,7 +273,7 @@ def draw_run(
     """Iterator over the schedules of a simulated run, block by block, from ``first_block`` on.
 
     Block b is drawn from the stream ``("participation", b)``, so a run that is resumed at any
-    block draws what the uninterrupted one drew.
+    block has the same schedules as an uninterrupted run.
     """
     cut = blocks(participation)
     for index in range(first_block, len(cut)):

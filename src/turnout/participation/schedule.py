@@ -29,7 +29,7 @@ class ScheduleBlock:
 
     Attributes:
         index: number of the block; names its random stream.
-        first_step: counted over the whole run.
+        first_step: number of the first step, counted over the whole run.
     """
 
     index: int
@@ -72,7 +72,7 @@ class Schedule:
     """Participations of consecutive steps, grouped by step.
 
     Guarantees:
-        the clients of a step ascend where a sampler of this package drew them.
+        the clients of a step are in ascending order if a sampler of this package drew them.
 
     Attributes:
         first_step: number of the first step, counted over the whole run.

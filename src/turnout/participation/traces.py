@@ -22,11 +22,11 @@ class TraceStatistics:
     """Availability statistics of a trace; unknown slots are in no denominator.
 
     Attributes:
-        known_fraction: share of slots that are known.
+        known_fraction: share of slots whose availability is known.
         available_fraction: share of available slots among the *known* ones; NaN without any.
         never_available: clients without any slot in which they are known to be available.
-        day_profile: available among known slots by time of day, float64 of shape
-            (steps_per_day,); NaN where none is known.
+        day_profile: share of available slots among known slots by time of day, float64 of shape
+            (steps_per_day,); NaN at times of day without a known slot.
     """
 
     clients: int

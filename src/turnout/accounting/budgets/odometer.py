@@ -65,21 +65,21 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 class Odometer:
     """Upper bound on the ε that a run has spent so far, without a budget.
 
-    Guarantee: for each δ, whenever a run stops (for whatever reason, releases included) and for
-    every event A that its releases decide,
+    Guarantee: for each δ, for every rule by which a run stops (releases may decide it) and for
+    every event A of its releases,
 
         P(A) ≤ E_Q[e^ε; A] + δ,   Q(A) ≤ E_P[e^ε; A] + δ,
 
-    where ε is `bound` at the time it stopped. So a run that stops only while the bound is at most a
-    number fixed in advance is (that number, δ)-DP.
+    where ε is `bound` at the time of the stop. So a run that stops only while the bound is at most
+    a number ε* fixed in advance is (ε*, δ)-DP.
 
     Source: odometers of Rogers, Roth, Ullman & Vadhan 2016, from mixtures of supermartingales as in
     Whitehouse, Ramdas, Rogers & Wu 2023, here of Rényi orders (Feldman & Zrnic 2021 for a single
     one) and with the hockey stick in place of a tail: docs/design/ledger.md.
 
     Attributes:
-        orders: α's, rising.
-        weights: of the orders, summing to at most 1. They must not depend on releases.
+        orders: increasing orders α.
+        weights: weights of the orders, with a sum of at most 1; they must not depend on releases.
         left_out: probability that may be cut off a window's tails.
         most_windows: largest number of windows; their cuts are charged in advance.
     """
@@ -237,8 +237,8 @@ def mixture_epsilon(
 ) -> float:
     """Least ε ≥ 0 that satisfies (*) of the module header at every loss L, rounded up.
 
-    It is the largest value of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave; a
-    tangent at the left end of a bracket of its maximum bounds it.
+    This ε is the maximum of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave. A tangent
+    at the left end of a bracket of the maximum gives an upper bound.
 
     Raises:
         NumericalError: a divergence is infinite at every order.
@@ -294,11 +294,11 @@ _FILTER_KIND = "renyi-filter"
 class RenyiFilter:
     """Privacy filter: (ε, δ) holds if every window is charged before the window runs.
 
-    Guarantee: however each next scheme (its noise, window, probability; whether there is one at
-    all) is chosen from earlier releases, everything released is (ε, δ)-DP under ``terms``.
+    Guarantee: all releases together are (ε, δ)-DP under ``terms``, even if each next scheme (its
+    noise, window and probability, and whether to run one) is chosen from earlier releases.
 
     The choice of the filter itself, its budget included, must not depend on releases. A scheme
-    that was spent must run as declared; it may end early, but its charge remains.
+    that was charged must run as declared; it may end early, but its charge remains.
 
     Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
     "Practical privacy filters and odometers with Rényi differential privacy". Weights over several
@@ -331,8 +331,8 @@ class RenyiFilter:
     ) -> RenyiFilter:
         """Filter of one order, chosen for the expected windows.
 
-        The order is the one for which most windows like ``expected`` fit; without it, the best one
-        for Gaussian noise. The guarantee holds for every run.
+        The order is the order at which most windows like ``expected`` fit into the budget; without
+        ``expected``, it is the best order for Gaussian noise. The guarantee holds for every run.
 
         Raises:
             ParameterError: ε is so small that no order allows any divergence.
@@ -365,7 +365,8 @@ class RenyiFilter:
         """Filter after a scheme was charged ``times`` times, all of which may then run.
 
         Raises:
-            BudgetExceededError: not all of them fit; fewer, or another scheme, may still fit.
+            BudgetExceededError: the budget does not allow all of these runs; it may allow fewer
+                runs, or another scheme.
         """
         after = self.odometer.record(scheme, label, times)
         bound = after.bound(self.delta)
@@ -416,8 +417,8 @@ def running(
     """Upper bounds on ε along a run, from upper bounds at single numbers of steps.
 
     Args:
-        bound: a proved upper bound on ε after a number of steps of at least 1; where it raises
-            NumericalError the next step's bound counts. Called once a step.
+        bound: function from a number of steps, at least 1, to a proved upper bound on ε; if it
+            raises NumericalError, the bound of the next step is used. Called once per step.
         steps: numbers of steps, in any order.
         whole: a proved upper bound on ε of the whole run, which no result exceeds.
 

@@ -268,8 +268,8 @@ class Ledger:
         """Number of further runs of a scheme for which the total ε stays within a budget.
 
         Returns:
-            A number whose ε is proved to be at most ``epsilon``, while that of the next one is not
-            (or the number is ``most``). 0 also where the budget is already spent.
+            A number of runs whose total ε is proved to be at most ``epsilon``; with one more run it
+            is not, unless the number is ``most``. 0 if the budget is already used up.
         """
         checks.positive(epsilon=epsilon)
         self.terms.require(window)
@@ -339,10 +339,10 @@ class Remaining:
         spent: upper bound on ε of the steps done.
         whole: upper bound on ε of the whole plan.
         budget: limit of ε.
-        windows: further windows of the same kind that the budget allows after the last window
-            that was begun, whether the plan has them or not.
-        noise_multiplier: least noise with which the windows that are still to begin stay in
-            the budget; None where there are none.
+        windows: number of further windows of the same kind that the budget allows after the last
+            window that was begun; the plan may have fewer.
+        noise_multiplier: least noise multiplier with which all windows that have not begun stay in
+            the budget; None if all windows have begun.
     """
 
     steps: int
@@ -357,8 +357,8 @@ class Remaining:
 def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remaining:
     """State of a plan after some steps: the ε spent, and the windows that are left.
 
-    A window that was begun is counted as done to its end, with the noise it began with: slots were
-    drawn for all of it.
+    A window that was begun counts as complete, with the noise multiplier with which it began, since
+    slots were drawn for the whole window.
 
     Returns:
         Bounds on the private side: ε's rounded up, counts down, noise up.

@@ -43,7 +43,7 @@ class Explanation:
         guarantee: (ε, δ) of the scheme.
         priors: prior probabilities of the attacker that the client takes part, `EVEN` first.
         profile: bounds on δ(ε) in both directions.
-        fit: Gaussian trade-off below that of the scheme; None where none is proved.
+        fit: Gaussian trade-off below the trade-off of the scheme; None if none is proved.
     """
 
     guarantee: Guarantee

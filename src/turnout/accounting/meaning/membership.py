@@ -206,8 +206,8 @@ class Certainty:
         presence: bounds on the posterior of P ("the client took part"). No attacker, at any
             observed part of the releases, has a posterior above ``upper`` with probability more
             than δ; an attacker that observes only whether the likelihood ratio passed some
-            threshold has a posterior of at least ``lower`` with probability δ. The probability is
-            that in world P; in world Q it is smaller.
+            threshold has a posterior of at least ``lower`` with probability δ. These are
+            probabilities in world P; in world Q they are smaller.
         absence: bounds on the posterior of Q, with the worlds exchanged.
     """
 
@@ -292,12 +292,12 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
 
         P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
 
-    The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. It equals
+    The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. The bound equals
     ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the
-    best test whose true positive rate is δ. So an attacker that observes this test's outcome alone
-    reaches the bound. An attacker that observes all releases exceeds it less often in the worst
-    pair, but not if the client's updates stop once the ratio is high: therefore the tail of X in
-    the worst pair is no bound.
+    best test whose true positive rate is δ. So an attacker that observes only the outcome of this
+    test reaches the bound. An attacker that observes all releases exceeds it less often in the
+    worst pair, but not if the client's updates stop once the ratio is high: therefore the tail of X
+    in the worst pair is no bound.
 
     Args:
         curve: trade-off of P against Q; its inverse for the ratio dQ/dP.

@@ -69,11 +69,11 @@ class AllocationCurve:
     Attributes:
         frame: tilt and typical threshold.
         step, first: distance of the bins, and the sum of bin 0.
-        cap: largest value of one ratio Y; larger ones are cut off.
+        cap: largest value of one ratio Y; larger values are cut off.
         beyond: E[(Y − cap)₊], which δ contains in full where the sum of the other ratios is at
             least threshold − cap.
         log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, for a Chernoff bound on the
-            probability that the sum of the other ratios is less than that.
+            probability that the sum of the other ratios is less than threshold − cap.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
         outside: bound on the weighted mass outside the window, in the same units.
         relative_error: bound on the relative error of every mass.
@@ -147,7 +147,8 @@ class AllocationCurve:
     def _norm(self) -> float:
         """Upper bound on the ℓ2 norm of the payoff times the weight that undoes the tilt.
 
-        Σ u² e^{−2θu} over u = 0, h, … L is at most its integral over h plus its largest term.
+        Σ u² e^{−2θu} over u = 0, h, … L is at most the integral divided by h, plus the largest
+        term.
         """
         tilt, length = self.frame.tilt, self.step * self.mass.size
         integral = min(0.25 / tilt**3, length**3 / 3)

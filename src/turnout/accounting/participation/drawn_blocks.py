@@ -36,9 +36,9 @@ class DrawnBlocks:
     Attributes:
         count: number of blocks.
         chance: probability that the client takes part in a block.
-        releases: largest number of releases of a block in which it then takes part.
-        log_sets: ln of the number of equally likely sets of steps; None where the client may take
-            part in fewer than ``releases``.
+        releases: largest number of releases of a block in which a participating client takes part.
+        log_sets: ln of the number of equally likely sets of steps; None if the client may take
+            part in fewer than ``releases`` steps.
         apart: whether two records can draw sets of steps with no step in common.
     """
 

@@ -263,9 +263,9 @@ class MultisetCurve:
     Attributes:
         side: side to which rounding errors are moved.
         ratios: values of S, increasing.
-        absent: Q(S ≥ value) (remove) or Q(S < value) (add), and one entry for no value at all.
-        present: the same under P.
-        rounding: bound on the relative error of each of these.
+        absent: Q(S ≥ value) (remove) or Q(S < value) (add), and a last entry beyond all values.
+        present: the same probabilities under P.
+        rounding: bound on the relative error of each probability.
         beyond: upper bound on the part of δ that is due to values above the largest level.
     """
 

@@ -149,7 +149,7 @@ def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
     """Upper bound on δ of k of t steps; each level of refinement doubles cells and groups.
 
     Raises:
-        NumericalError: there are too many picks, or no statistic gives a bound at this δ.
+        NumericalError: k is too large, or no statistic gives a bound at this δ.
     """
     if task.picks > _MOST_PICKS:
         raise NumericalError(
@@ -547,9 +547,9 @@ def smallest_ratios(
 ) -> FloatArray:
     """Lower bound on S at increasing values of A, shape of ``statistic``; precise below 1.
 
-    The smallest S increases with A, so its value at any smaller A is a lower bound. A coarse grid
-    locates where it passes 1, the largest threshold of a reverse hockey stick; a finer grid ends
-    there.
+    The smallest S increases with A, so the smallest S at any smaller A is a lower bound. A coarse
+    grid locates the A at which the smallest S is 1, the largest threshold of a reverse hockey
+    stick; a finer grid ends there.
     """
     ends = _Mixture.of(ranges, groups, picks)
     low, high = groups * ranges.statistic(ranges.least), float(statistic[-1])
@@ -583,8 +583,8 @@ class _Mixture:
     def least(self, grid: FloatArray) -> FloatArray:
         """Smallest S at each of several increasing values of the statistic A.
 
-        It is attained where all x's but one are at an end of their range, or where none is at the
-        lower end and those below the upper end are equal.
+        The smallest S is attained if all x's but one are at an end of their range, or if no x is at
+        the lower end and all x's below the upper end are equal.
         """
         # All x's at an end of their range but one, which takes the remainder of A.
         ranges, groups = self.ranges, self.ways.shape[0] - 1

@@ -74,11 +74,12 @@ class LevelDistribution:
     """Measure on few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
 
     Attributes:
-        levels: the values, the last one being the cap.
-        masses: their masses under Q.
-        excess: factor ≥ 1; the masses times it are the bound.
-        beyond: upper bound on what the levels leave out: for hockey sticks E_Q[(Y − cap)₊], for
-            reverse ones, to which values above the cap add nothing, the mass at 0.
+        levels: values of Y, the last of which is the cap.
+        masses: masses of the levels under Q.
+        excess: factor ≥ 1; the masses times this factor are the bound.
+        beyond: upper bound on the part that the levels leave out: E_Q[(Y − cap)₊] for hockey
+            sticks; the mass at 0 for reverse hockey sticks, to which values above the cap add
+            nothing.
     """
 
     levels: FloatArray
@@ -95,7 +96,7 @@ class RatioBounds:
 
     Attributes:
         remove: upper curves of one check-in in b steps, each sharp near another δ.
-        add: the same in the add direction.
+        add: upper curves of the same check-in in the add direction.
     """
 
     remove: tuple[Curve, ...]
@@ -157,7 +158,7 @@ def levels_for_reverse_hockey_sticks(
 ) -> LevelDistribution:
     """Measure above Y ∧ cap on increasing points, for *add*; ``beyond`` is the mass at 0.
 
-    Where the first point is 0 itself, that mass is one of the masses of the levels.
+    If the first point is 0, the mass at 0 is one of the masses of the levels.
     """
     kept = 1 if points[0] > 0 else 0
     points = np.append(np.zeros(kept), points)

@@ -253,7 +253,7 @@ class BinSum:
         return _root(lambda tilt: self.moments(tilt).mean - mean)
 
     def tilt_to_tail(self, log_mass: float) -> float:
-        """Tilt ≥ 0 whose mean of T has an untilted upper tail of about e^log_mass."""
+        """Tilt ≥ 0 such that T exceeds its tilted mean with untilted probability e^log_mass."""
 
         def gap(tilt: float) -> float:
             # Saddle-point estimate of ln P(T ≥ its tilted mean).

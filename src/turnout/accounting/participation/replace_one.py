@@ -71,8 +71,8 @@ class ReplacementBlock:
 
     Source: docs/design/replacement.md. With ``TO_ABSENCE`` the curve is exact where the two records
     can shift a step in opposite directions with full strength (Gaussian, Laplace and other
-    symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` it is an upper
-    bound; the lower bound is that of a reference equal to the other record.
+    symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` the curve is an
+    upper bound; the lower bound is the curve for a reference equal to the other record.
 
     Attributes:
         pair: dominating pair of one step.
@@ -153,8 +153,8 @@ class LocalReplacementBlock:
 
     Source: docs/design/replacement.md. The upper bound is the supremum over all ε₀-private
     randomizers, each of which may depend on all earlier releases. For windows of at most 256 steps
-    it is exact except for the grid. The lower bound is the largest of those of three randomized
-    responses.
+    the upper bound is exact except for the grid. The lower bound is the largest δ of three
+    randomized responses.
 
     Attributes:
         epsilon0: ε₀ > 0 of each randomizer.
@@ -197,8 +197,8 @@ class LocalReplacementBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves of both directions, sharp from 1 down to δ; below δ they may be cut off.
 
-        A lower curve is that of one randomizer at all K: composing the maximum of several would
-        bound no single one.
+        A lower curve belongs to one randomizer at all K: a composition of the maximum over several
+        randomizers would be a lower bound for no single randomizer.
         """
         curve = _local_curve(self, side, delta, refinement)
         return CurvePair(side, [curve], [curve])

@@ -89,8 +89,8 @@ class GridPlan:
 
     Attributes:
         main: frame of the sum without jumps.
-        next_to_jump: frame of the other steps where one jumps; None where Y is capped instead.
-        far: jumps above it are counted whatever the value of the other steps.
+        next_to_jump: frame of the other steps if one step jumps; None if Y is capped instead.
+        far: size above which a jump is counted for every value of the other steps.
     """
 
     main: SumFrame
@@ -101,7 +101,7 @@ class GridPlan:
 class Planner:
     """Grid plans of a sequence of similar sums, most of them reused from earlier sums.
 
-    Bounds on coarse grids (pilots) decide whether a cap or jumps make the better bound; they take
+    Bounds on coarse grids (pilots) decide whether a cap or jumps make the better bound; pilots take
     as long as the sums. The decision seldom changes from one sum to the next, so only some sums
     have pilots; a plan without pilots whose bound is too wide is made again with pilots.
     """
@@ -158,7 +158,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
     """Upper or lower bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t.
 
     Each level of refinement halves the step of the grid; a planner shared by similar sums saves
-    time. Where the sum fits on no grid, the upper bound is that of single steps, the lower one 0.
+    time. If the sum fits on no grid, the upper bound is that of single steps, the lower bound 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -326,7 +326,7 @@ class ExtremeDistribution:
 
     Attributes:
         ratios, others: values of X and of X'.
-        weights: their probabilities under Q.
+        weights: probabilities of these values under Q.
     """
 
     ratios: FloatArray
@@ -347,7 +347,7 @@ def extreme_distributions(epsilon0: float) -> tuple[ExtremeDistribution, ...]:
     1. 3-ary randomized response in which z, z' and the reference are the three inputs;
     2. binary response in which z and the reference are the same input;
     3. binary response in which z' and the reference are the same input;
-    4. the 3-ary one in which each value is the rarest under its own input;
+    4. 3-ary randomized response in which each value is the rarest under its own input;
     5. binary response in which z and z' are the same input (X = X').
     """
     a = math.exp(epsilon0)

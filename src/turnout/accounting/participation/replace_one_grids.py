@@ -163,8 +163,8 @@ def _lattice(
 def _anchor(step: Step, width: float) -> float:
     """Point that is the mean of Y, given that Y lies in the grid cell around the point.
 
-    Where cells are wide, most of the mass may lie close to one point. With that point on the grid,
-    an upper distribution moves this mass least, and a lower one need not move it.
+    If cells are wide, most of the mass may lie close to one point. With that point on the grid, an
+    upper distribution moves this mass least, and a lower distribution need not move the mass.
     """
     anchor = 0.0
     for _ in range(12):
@@ -184,8 +184,8 @@ def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray
 
     The line is the tangent in the middle of the cell, or at its right end where the curve falls so
     steeply that the tangent in the middle would become negative. The line of the last cell passes
-    through its end, so that an atom there is kept. ``whole``: Y has no value below the first point,
-    so the curve is E[Y] − c there.
+    through its end, so that an atom there is kept. ``whole`` means that Y has no value below the
+    first point; the curve is then E[Y] − c below the first point.
     """
     # One line for each cell, by its value in the middle and its slope.
     middles, half = 0.5 * (points[1:] + points[:-1]), 0.5 * (points[1] - points[0])
@@ -330,7 +330,7 @@ class _Bins:
         step: width of a bin.
         first: number of the first bin.
         distances: distance of each bin from the centre.
-        position_error: bound on the rounding error of these.
+        position_error: bound on the rounding error of the distances.
     """
 
     step: float

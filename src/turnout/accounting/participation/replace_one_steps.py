@@ -69,8 +69,8 @@ class AntitheticStep:
 
     Source: for the sum of X and −K·X' the comonotone coupling is largest in convex order (Dhaene et
     al. 2002), and the sum grows in convex order with either distribution. Symmetric and log-concave
-    noise (Gaussian, Laplace) attains it: z and z' shift the output by the full sensitivity in
-    opposite directions.
+    noise (Gaussian, Laplace) attains the coupling: z and z' shift the output by the full
+    sensitivity in opposite directions.
 
     Attributes:
         pair: the dominating pair of P against Q and of P' against Q.
@@ -151,7 +151,7 @@ class AnyTwoStep:
     both references, so no distribution attains the bound at all c.
 
     Attributes:
-        pair: the dominating pair; where its two directions differ, the larger one counts.
+        pair: the dominating pair; if its two directions differ, the larger divergence is used.
         k: K = e^ε ≥ 1.
         infinity_mass: mass that P has where Q has none.
     """
@@ -250,7 +250,7 @@ class OneStepCurve:
         pair: the dominating pair of P against Q and of P' against Q.
         probability: p > 0.
         infinity_mass: ℓ, the mass that P has where Q has none.
-        side: side to which rounding errors are moved; the curve is exact but for these.
+        side: side to which rounding errors are moved; the curve is exact but for rounding.
     """
 
     pair: Pair
@@ -306,12 +306,12 @@ _LARGEST_LOG = 690.0
 def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Thresholds k of X and κ of X' with about Q(X > k) = Q(X' < κ) and k − Kκ = c.
 
-    Any thresholds with k − Kκ = c give an upper bound; its error is the square of the distance to
-    the best ones.
+    Any thresholds with k − Kκ = c give an upper bound; its error is of the order of the square of
+    the distance to the best thresholds.
 
     Args:
         pair: dominating pair of both ratios.
-        k: K = e^ε ≥ 1, one or one for each threshold.
+        k: K = e^ε ≥ 1, a single value or one value for each threshold.
         c: thresholds of Y.
 
     Returns:
@@ -377,8 +377,8 @@ def antithetic_event(
 def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
     """Upper bound on P' of the event with Q-mass ``share`` on which X' is smallest.
 
-    As a function of the mass this is convex, and its slope is the quantile of X'. So its value at a
-    nearby mass and a quantile on the far side bound it.
+    As a function of the Q-mass this least P'-mass is convex, and its slope is the quantile of X'.
+    So the value at a nearby mass, and a quantile on the far side, give the bound.
     """
     # The nearest of three edges that is surely a quantile on the far side.
     below, bound = pair.q_below(other), pair.p_below(other)
@@ -411,7 +411,7 @@ class SumFrame:
         tilt: θ, exponent of the weight of the sum.
         centre: value of the sum that contributes the most, such as the threshold.
         resolution: tilt by which the step of the grid is chosen.
-        low, high: least value of one Y that is kept, and its cap.
+        low, high: least value of one Y that is kept, and the cap of Y.
         below, above: distances from the centre to the ends of the window of the sum.
         exponent_below, exponent_above: Chernoff exponents for what lies outside the window.
     """
@@ -436,7 +436,7 @@ def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) ->
     """Frame for E[(Σ − c₀)₊]: the narrowest window over tilts that add little round-off.
 
     Under the tilt of the saddle point a heavy tail has much mass at its cap, and the window must
-    contain several such values; a smaller tilt avoids that.
+    contain several such values; a smaller tilt avoids so wide a window.
     """
     saddle = _saddle(distribution, count, threshold)
     tilts = saddle * np.geomspace(1.0, 0.03, 9)
@@ -493,7 +493,8 @@ def payoff_frame(
 def _saddle(distribution: CoarseSum, count: int, threshold: float) -> float:
     """Tilt under which the threshold is a typical value of the sum.
 
-    For thresholds below the mean or close to it: one over the standard deviation of the sum.
+    For thresholds below the mean or close to the mean, the tilt is the inverse of the standard
+    deviation of the sum.
     """
     distance = distribution.points - threshold / count
     if distance[-1] <= 0:

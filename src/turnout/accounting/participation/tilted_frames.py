@@ -50,12 +50,12 @@ class Frame:
     """Grid and tilt of the sum, for one direction, one window and one δ.
 
     Attributes:
-        direction: remove (a hockey stick of the sum, tilted up) or add (a reverse one, tilted
-            down).
-        window: t.
+        direction: remove (a hockey stick of the sum, tilted up) or add (a reverse hockey stick,
+            tilted down).
+        window: t, steps.
         threshold: the sum at which the payoff starts: t·K (remove) or t/K (add).
         tilt: θ > 0; the distribution is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
-        cap: largest value of one ratio; larger ones are cut off.
+        cap: largest value of one ratio; larger values are cut off.
         low, high: edges of the grid of the sum.
         below, above: exponents of the Chernoff bounds on what lies outside the edges.
         short: exponent of the bound on the probability that the other ratios sum to less than
@@ -220,9 +220,9 @@ class Framing:
 class _HockeySticks:
     """Estimates of ln δ for *remove*, at candidate values of ε.
 
-    The estimate adds two cases. In one, a single ratio reaches the threshold while the others have
-    their mean. In the other, many ratios reach it together (a saddle point), none of which exceeds
-    a third of the missing sum, since for larger ones tilts would have to be exact.
+    The estimate adds two cases. In the first case a single ratio reaches the threshold while the
+    others have their mean. In the second case many ratios reach the threshold together (a saddle
+    point), and no ratio exceeds a third of the missing sum, since larger ratios need exact tilts.
     """
 
     def __init__(self, pair: Pair, distribution: CoarseDistribution, window: int) -> None:

@@ -50,7 +50,7 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
     prints m outside the root, which is unsafe.
 
     Returns:
-        ε, never below the true one under replace-one; may exceed ε₀, which also holds.
+        ε, never below the true one under replace-one; it may exceed ε₀, which is also a bound.
 
     >>> round(theorem_3_2(1.0, 1000, 1e-6), 4)
     0.4749
@@ -84,8 +84,8 @@ def theorem_4_1(
     """(ε, δ + δ₂) of one window of averaged check-ins of all clients (Algorithm 2).
 
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
-    ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). Far from tight: given the loads the run is an
-    adaptive shuffle of n clients (docs/errata.md, random check-ins 5).
+    ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). The bound is far from tight: given the loads, the run is
+    an adaptive shuffle of n clients (docs/errata.md, random check-ins 5).
     """
     checks.open_unit(delta=delta, load_delta=load_delta)
     if delta + load_delta >= 1:
@@ -147,7 +147,7 @@ def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
     """Number T of rounds of the rejection sampler: a whole number, infinite on overflow.
 
     Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
-    and forgets that T is a whole number; rounding up is the safe side.
+    and does not round T to a whole number; rounding up is the safe side.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(slack=slack)
@@ -199,8 +199,8 @@ def theorem_3_2_approximate(
 ) -> PrivacyPoint:
     """(ε', δ') of one window of check-ins with one client per step, for (ε₀, δ₀)-randomizers.
 
-    Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is that of the pure
-    branch, the result's is larger; ``slack`` is the smallest possible if None.
+    Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is δ of the pure
+    branch; δ' of the result is larger. ``slack`` is the smallest possible if None.
 
     Raises:
         ParameterError: δ₀ is too large for δ₁.

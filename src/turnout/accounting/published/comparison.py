@@ -109,11 +109,11 @@ class Method(Generic[SettingType]):
         about: description, in one line.
         quote: ε at a setting. Raises UnsupportedError where the method does not apply,
             NumericalError where nothing can be certified.
-        relation: neighbouring relation; None: the setting's.
+        relation: neighbouring relation; None for the relation of the setting.
         directions: directions that its ε covers; "remove" alone is no guarantee.
         trust: trust model.
-        status: whether the result is proved.
-        side: UPPER: ε is never below the truth; LOWER: never above it, so no guarantee.
+        status: whether the bound is proved.
+        side: UPPER if ε is never below the true value; LOWER if never above it: no guarantee.
     """
 
     name: str
@@ -191,7 +191,7 @@ def allocation_rdp(setting: Setting) -> Quote:
 
 
 def allocation_by_poisson(setting: Setting) -> Quote:
-    """ε by Theorem 3.2 of random allocation; for several windows Corollary 3.12."""
+    """ε by Theorem 3.2 of random allocation, or by Corollary 3.12 for several windows."""
     _needs_absence(setting)
     pair, steps = GaussianPair(setting.noise_multiplier), setting.window * setting.windows
     return Quote(corollary_3_12(pair, steps, setting.delta, setting.windows))
@@ -386,7 +386,7 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
     """Function from a setting to the smallest ε of a paper's bounds on one round of all clients.
 
-    Samples and rounds are treated by (ε, δ) alone; with ``composed`` for several rounds only.
+    Sampling and composition use only (ε, δ) of a round. With ``composed`` one round is refused.
     """
 
     def all_clients(epsilon0: float, clients: int, delta: float) -> float:

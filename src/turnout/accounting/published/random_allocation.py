@@ -58,7 +58,7 @@ def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
 
     Raises:
         ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
-        NumericalError: δ lies below what the engine can certify for so many steps.
+        NumericalError: δ is too small to be certified for so many steps.
     """
     checks.positive(rate=rate)
     checks.probability(rate=rate)
@@ -82,8 +82,8 @@ def corollary_3_12(
     Source: Corollary 3.12, first part, with sinh for cosh as its Lemma 3.9 allows and its second
     part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two randomizers;
     here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead, which moves their mean by at most
-    H_{e^{ε₀}}(P‖Q) and costs Q(X < e^{−ε₀}) a step: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the
-    smallest whose cost is half of the share.
+    H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is
+    the smallest at which this addition is half of the share.
 
     ``share`` is the part of δ that the tail bound may use; ``poisson`` returns ε of Poisson
     sampling.
@@ -246,8 +246,8 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
 def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArray:
     """Bound on the rounding error of ln D_α.
 
-    The constant coefficient is exactly 1, so α of the factors at most carry an error, and a product
-    adds its own: α·(products)·(a few u of the largest logarithm, α + 1 terms a sum).
+    The constant coefficient is exactly 1, so at most α factors have an error, and each product adds
+    its rounding: α·(products)·(a few u of the largest logarithm, α + 1 terms per sum).
     """
     products = 2 * window.bit_length() + 2
     return orders * products * UNIT_ROUNDOFF * (8 * (1 + largest) + 2 * orders.size)

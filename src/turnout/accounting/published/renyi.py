@@ -125,11 +125,11 @@ class RenyiFormula:
     """Upper bounds on ln D_α = (α − 1)·R_α that hold in both directions.
 
     Attributes:
-        log_moments: ln D_α, never below the true one, at the orders given, shape of these.
-        largest_order: the largest order at which it is evaluated.
-        real_orders: whether it holds at every order above 1. If not, it is evaluated at whole
-            orders from 2 on alone, and the chord between them is the bound in between.
-        rounds: the number of runs that are composed.
+        log_moments: function from orders to ln D_α, never below the true values, same shape.
+        largest_order: largest order at which the function is evaluated.
+        real_orders: whether the function is valid at every order above 1. If not, it is evaluated
+            at whole orders from 2 on only, and chords are the bound between whole orders.
+        rounds: number of runs that are composed.
     """
 
     log_moments: LogMoments
@@ -209,8 +209,8 @@ class RenyiLowerFormula:
         """NO GUARANTEE: lower bound on every ε that Rényi divergences can prove at δ.
 
         Source: the "lower bound" curves of Figures 5.3 to 5.6 of Girgis 2023 (girgis2023thesis).
-        They put a lower bound where `epsilons_by_order` needs an upper one, so the true ε may lie
-        above them and, as the conversion loses, also below.
+        The curves use a lower bound where `epsilons_by_order` needs an upper bound. So the true ε
+        may lie above the curves and, since the conversion is not tight, also below.
         """
         checks.open_unit(delta=delta)
         found = _least(
@@ -298,8 +298,8 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
     """Rényi divergences of two adaptively composed mechanisms: the sum at each common order.
 
     Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
-    Proposition 1. Both bounds must be of the *same* order, and the second must hold for every
-    output of the first one.
+    Proposition 1. Both bounds must be of the *same* order, and the second bound must hold for every
+    output of the first mechanism.
 
     Returns:
         The sums at the orders that both mechanisms have, rounded up.
@@ -330,8 +330,8 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
     """ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) where R_α ≤ αρ at every α > 1.
 
     Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
-    ρ ≤ ρ ln(1/δ), so it needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and ρ = 100 it
-    gives 32 where Gaussian noise has a true δ of 1.
+    ρ ≤ ρ ln(1/δ), so the lemma needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and
+    ρ = 100 the formula gives ε = 32, where Gaussian noise has a true δ of 1.
 
     Raises:
         ParameterError: δ > 1/e.

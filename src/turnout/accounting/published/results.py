@@ -53,8 +53,8 @@ class PublishedResult:
         source: number of the result in the paper, and the paper's key in docs/references.bib.
         status: whether the result is proved.
         relation: neighbouring relation; None if the result is not about privacy.
-        directions: "remove", "add" or "replace": what it covers. A bound that covers *remove*
-            alone is no guarantee.
+        directions: directions that the result covers: "remove", "add" or "replace". A bound that
+            covers *remove* only is no guarantee.
         randomizer: assumption of the result on the randomizer.
         range: parameters for which the result holds; outside of them the function raises.
         function: function that evaluates the result.

@@ -98,8 +98,8 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     δ of the result is the whole δ of rounds and composition.
 
-    Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' it
-    lists. In between `kov_optimal` is smaller, by the same distributions.
+    Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' that
+    the theorem lists. `kov_optimal` is smaller, at an ε' between these values.
     """
     _check(point, rounds, slack)
     enough, too_many = 0, rounds // 2 + 1
@@ -118,10 +118,10 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
     No bound that uses only the (ε, δ) of a round is smaller.
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
-    (kairouz2015composition), between the ε' that it lists.
+    (kairouz2015composition), between the ε' that the theorem lists.
 
     Returns:
-        Never below the optimum, above it by the rounding of binomial tails.
+        ε and δ, never below the optimum; above the optimum by the rounding of binomial tails.
     """
     _check(point, rounds, slack)
 
@@ -160,8 +160,8 @@ def kov_of_shuffle(
 
     Source: as the curves "Clones + strong composition" of Figure 5.4 of Girgis 2023
     (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A share s of δ goes to
-    the rounds, δ̃ = sδ/T. If none is given two are tried: ½, and the one that makes
-    √(ln(1/δ̃) ln(1/δ')) least to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
+    the rounds, δ̃ = sδ/T. If no share is given, two shares are tried: ½, and the share that
+    minimizes √(ln(1/δ̃) ln(1/δ')) to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
 
     ``bound`` is (ε₀, n, δ̃) ↦ ε of one round, by default the numeric clones bound.
 
@@ -308,11 +308,11 @@ def lemma_4_4_1(
 
     Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
     numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
-    and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma puts e^{−c'qn} for the last term, "for some constant
-    c' in (0, 1)", which no constant gives: it needs c' ≤ 1/12 − (ε₀ + ln 2)/(qn).
+    and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some constant c'
+    in (0, 1)"; no constant is enough, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
 
     Raises:
-        UnsupportedError: δ would be 1.
+        UnsupportedError: δ would be at least 1.
     """
     _expected(local_epsilon, clients, probability, inner_delta)
     missed = unusual_count_delta(local_epsilon, clients, probability)

@@ -86,9 +86,9 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
-    the check-in paper draws. ε₁ is the ε of each message given those before it, which Remark 1
-    uses too. Proof apart from that paper: Theorem 5.1 of the check-in paper is smaller,
-    as its v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
+    the check-in paper draws. ε₁ is ε of each message given all earlier messages, which Remark 1
+    uses too. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
+    v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
     Returns:
         ε, infinite where it exceeds the largest float.
@@ -129,8 +129,8 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
     ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
 
     Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
-    ε₀ ≤ ln(n/(16 ln(2/δ))): (6.10) of Girgis 2023 inverts it without, which is unsafe
-    (`thesis_6_10_as_printed`).
+    ε₀ ≤ ln(n/(16 ln(2/δ))). (6.10) of Girgis 2023 inverts the theorem without this condition, which
+    is unsafe (`thesis_6_10_as_printed`).
 
     Raises:
         UnsupportedError: ε₀ is above `clones_2021_limit`.
@@ -151,8 +151,8 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
     """UNSAFE: the ε₀ at which the closed clones form equals ε, without the form's limit on ε₀.
 
-    Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 it is 9.72, beyond the limit of 3.76,
-    and binary randomized response has a true δ of 0.55. Use the calibration of
+    Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 the formula gives ε₀ = 9.72, beyond
+    the limit of 3.76, and binary randomized response has a true δ of 0.55. Use the calibration of
     `turnout.accounting`.
     """
     _check(epsilon, clients, delta)
@@ -167,11 +167,11 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     """Upper bound on ε of shuffled ε₀-messages by the stronger clones pair.
 
     Source: Theorem 3.2 of Feldman, McMillan and Talwar 2023 (feldman2023stronger), numerically.
-    Their erratum withdraws its proof for general randomizers, for Lemma 3.5, on which it rests,
-    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). It holds all the same, by
-    a proof of our own that was reviewed independently and that we have not found in print
+    Their erratum withdraws the proof for general randomizers, since the proof uses Lemma 3.5, which
+    fails where p < 1/(e^{ε₀} + 1) (docs/errata.md has a counterexample). The bound holds by another
+    proof, which was reviewed independently and which we have not found in print
     (docs/design/shuffling.md: Theorem 2 for one non-adaptive randomizer, Theorem 3 for adaptive
-    ones in a hidden order of speaking). `turnout.accounting.price` uses it for `PureRandomizer`
+    randomizers in a hidden order). `turnout.accounting.price` uses the bound for `PureRandomizer`
     and `NonAdaptiveRandomizer`.
 
     Raises:
@@ -266,7 +266,7 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
     14·(25/54)²/3 are at least 1.
 
     Raises:
-        UnsupportedError: the ε found exceeds 1.
+        UnsupportedError: ε of the formula exceeds 1.
     """
     checks.count(2, clients=clients, categories=categories)
     checks.positive(local_epsilon=local_epsilon)
@@ -289,7 +289,7 @@ def blanket_2019_hoeffding(
     """ε of shuffled messages of one non-adaptive randomizer, by Hoeffding's inequality.
 
     Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
-    module's notes. ε₀ is at most 300; without ``categories`` any ε₀-randomizer is meant.
+    module's notes. ε₀ is at most 300; without ``categories`` the bound is for any ε₀-randomizer.
 
     Returns:
         ε ≤ ε₀, never below the true one.

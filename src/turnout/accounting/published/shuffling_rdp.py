@@ -214,8 +214,8 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     """Upper bound R_α ≤ 2α(e^{ε₀} − 1)²/n, valid while α⁴e^{5ε₀} < n/9, by `corollary_5_3_1`.
 
     Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5), by
-    ln(1 + x) ≤ x; the one before it is `corollary_5_3_1`. The thesis admits every α; its proof, by
-    binomial sums, is for whole orders.
+    ln(1 + x) ≤ x; the term before the last is `corollary_5_3_1`. The thesis admits every α; its
+    proof, by binomial sums, is for whole orders.
 
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
@@ -294,9 +294,9 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     All other clients hold a zero.
 
     Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
-    instead of over moments. Every bound for all ε₀-randomizers lies above it. It is not the worst
-    case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
-    response costs more.
+    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. It is not the
+    worst case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
+    response has larger divergences.
 
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).

@@ -134,8 +134,8 @@ def identical_others_block(
     In Q the victim holds the same record as all others. The likelihood ratio is then the mean of
     the ratios of n messages, as in random allocation of one step among n. The block is a lower
     bound: the distance of the pair is slightly reduced, and where e is large, messages that the
-    victim does not prefer are merged. Merging reduces the variance by 1/e and computes
-    distributions of many messages ten times as fast.
+    victim does not prefer are merged. Merging loses a share of 1/e of the variance, and makes
+    distributions of many messages ten times as fast to compute.
     """
     nearer = total_variation * (1.0 - _NEARER)
     if local_epsilon < _FEW_OF_OTHERS:
