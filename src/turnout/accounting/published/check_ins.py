@@ -49,8 +49,17 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
     p₀²e^{ε₀}(e^{ε₀} − 1)²/(2m) + p₀(e^{ε₀} − 1)√(2e^{ε₀} ln(1/δ)/m). The proof of Theorem 3.2
     prints m outside the root, which is unsafe.
 
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        window: m, number of steps of the window, at least 1.
+        delta: δ, strictly between 0 and 1.
+        probability: p₀ in [0, 1], probability of checking in at all.
+
     Returns:
         ε, never below the true one under replace-one; it may exceed ε₀, which is also a bound.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(theorem_3_2(1.0, 1000, 1e-6), 4)
     0.4749
@@ -65,6 +74,15 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
     A record is replaced with probability at most ``largest_weight``.
 
     Source: Theorem A.4 (amplification via random replacement), pure branch.
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        window: m, number of steps of the window, at least 1.
+        delta: δ, strictly between 0 and 1.
+        largest_weight: largest probability of the replacement, in [0, 1].
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(window=window)
@@ -86,6 +104,16 @@ def theorem_4_1(
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
     ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). The bound is far from tight: given the loads, the run is
     an adaptive shuffle of n clients (docs/errata.md, random check-ins 5).
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        population: n, number of clients, at least 1.
+        window: m, number of steps of the window, at least 1.
+        delta: δ, strictly between 0 and 1.
+        load_delta: δ₂, probability of unlucky loads, strictly between 0 and 1, less than 1 − δ.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.open_unit(delta=delta, load_delta=load_delta)
     if delta + load_delta >= 1:
@@ -100,6 +128,14 @@ def lemma_a_6(population: int, window: int, load_delta: float) -> float:
     The bound holds with probability 1 − δ₂.
 
     Source: Lemma A.6 (McDiarmid): √(n + n²/m) + √(n ln(1/δ₂)).
+
+    Args:
+        population: n, number of clients, at least 1.
+        window: m, number of steps of the window, at least 1.
+        load_delta: δ₂, probability of larger loads, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.count(population=population, window=window)
     checks.open_unit(load_delta=load_delta)
@@ -112,6 +148,14 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
 
     Source: Theorem 5.1, by swapping (Theorem A.7):
     e^{3ε₀}(e^{ε₀} − 1)²/(2n) + e^{3ε₀/2}(e^{ε₀} − 1)√(2 ln(1/δ)/n).
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        population: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(population=population)
@@ -148,6 +192,13 @@ def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
 
     Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
     and does not round T to a whole number; rounding up is the safe side.
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        slack: δ₁, distance of a message from a pure one, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(slack=slack)
@@ -159,6 +210,13 @@ def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
     """Largest δ₀ at which Lemma A.3 proves an 8ε₀-randomizer at distance δ₁.
 
     Source: Lemma A.3: (1 − e^{−ε₀})δ₁ / (4e^{ε₀}(2 + T)), rounded down.
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        slack: δ₁, distance of a message from a pure one, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     rounds = lemma_a_3_rounds(local_epsilon, slack)
     if math.isinf(rounds):
@@ -170,7 +228,12 @@ def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
 def lemma_a_3_slack(local_epsilon: float, local_delta: float) -> float:
     """Smallest δ₁ at which Lemma A.3 covers δ₀, rounded up to six digits.
 
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        local_delta: δ₀ of the local randomizer, strictly between 0 and 1.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: Lemma A.3 covers δ₀ at no δ₁ below 1.
     """
     checks.positive(local_epsilon=local_epsilon)
@@ -202,6 +265,14 @@ def theorem_3_2_approximate(
     Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is δ of the pure
     branch; δ' of the result is larger. ``slack`` is the smallest possible if None.
 
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        local_delta: δ₀ of the local randomizer, strictly between 0 and 1.
+        window: m, number of steps of the window, at least 1.
+        delta: δ of the pure branch, strictly between 0 and 1; δ' of the result is larger.
+        probability: p₀ in [0, 1], probability of checking in at all.
+        slack: δ₁, strictly between 0 and 1; the smallest possible if None.
+
     Raises:
         ParameterError: δ₀ is too large for δ₁.
         UnsupportedError: Lemma A.3 does not cover δ₀, or δ' would be at least 1.
@@ -225,6 +296,16 @@ def theorem_5_1_approximate(
     Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
     where m is no parameter of the theorem (`theorem_a_7_as_printed`). Raises as
     `theorem_3_2_approximate`.
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        local_delta: δ₀ of the local randomizer, strictly between 0 and 1.
+        population: n, number of clients, at least 1.
+        delta: δ of the pure branch, strictly between 0 and 1; δ' of the result is larger.
+        slack: δ₁, strictly between 0 and 1; the smallest possible if None.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     return theorem_a_7_as_printed(
         local_epsilon, local_delta, population, delta, messages=population, slack=slack
@@ -243,6 +324,17 @@ def theorem_a_7_as_printed(
     """UNSAFE unless ``messages`` is n: (ε', δ + messages·(e^{ε'} + 1)·δ₁).
 
     Theorem A.7 prints m for ``messages``, but n messages are replaced.
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        local_delta: δ₀ of the local randomizer, strictly between 0 and 1.
+        population: n, number of clients, at least 1.
+        delta: δ of the pure branch, strictly between 0 and 1; δ' of the result is larger.
+        messages: number of messages that are replaced, at least 1; n is safe.
+        slack: δ₁, strictly between 0 and 1; the smallest possible if None.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.count(messages=messages)
     return at_eightfold(

@@ -172,7 +172,15 @@ MOST_ORDER = 256
 
 
 def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDER) -> FloatArray:
-    """Log-moments ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,)."""
+    """Log-moments ln D_p = p(p − 1)/(2σ²) of Gaussian noise for p = 0 … A, shape (A + 1,).
+
+    Args:
+        noise_multiplier: σ, standard deviation of the noise over the sensitivity, positive.
+        largest_order: A, largest order of the curve, at least 2.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+    """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(2, largest_order=largest_order)
     orders = np.arange(largest_order + 1.0)
@@ -210,6 +218,15 @@ def corollary_4_7(
     """Rényi curve (remove direction only) of check-ins with Gaussian noise.
 
     Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. Exact for k = 1.
+
+    Args:
+        noise_multiplier: σ, standard deviation of the noise over the sensitivity, positive.
+        window: t, number of steps, at least 1.
+        picks: k, from 1 to t.
+        largest_order: A, largest order of the curve, at least 2.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)

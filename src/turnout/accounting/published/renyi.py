@@ -333,6 +333,10 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
     ρ ≤ ρ ln(1/δ), so the lemma needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and
     ρ = 100 the formula gives ε = 32, where Gaussian noise has a true δ of 1.
 
+    Args:
+        slope: ρ with R_α ≤ αρ at every α > 1, positive.
+        delta: δ, in (0, 1/e].
+
     Raises:
         ParameterError: δ > 1/e.
     """
@@ -344,7 +348,15 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
 
 
 def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
-    """UNSAFE for δ > 1/e: see `lemma_2_1_5`."""
+    """UNSAFE for δ > 1/e: see `lemma_2_1_5`.
+
+    Args:
+        slope: ρ with R_α ≤ αρ at every α > 1, positive.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+    """
     checks.positive(slope=slope)
     checks.open_unit(delta=delta)
     square = -slope * math.log(delta)

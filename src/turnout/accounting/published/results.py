@@ -116,8 +116,16 @@ def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPo
     2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and
     independent of the order of its records, and the draw must be hidden.
 
+    Args:
+        point: (ε, δ) of the mechanism, with ε ≥ 0 and 0 ≤ δ < 1.
+        sampled: k, size of the subset, from 1 to n.
+        population: n, number of records, at least 1.
+
     Returns:
         (ε', δ') under replace-one, rounded up.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> lemma_2_1_1(PrivacyPoint(1.0, 1e-5), 10, 1000).epsilon < 0.0171
     True

@@ -81,6 +81,14 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
     Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
     (dwork2010boosting).
 
+    Args:
+        point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
+        rounds: T, number of rounds, at least 1.
+        slack: δ' of the composition, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+
     >>> round(lemma_2_1_2(PrivacyPoint(0.01, 0.0), 100, 1e-6).epsilon, 4)
     0.5357
     """
@@ -100,6 +108,14 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' that
     the theorem lists. `kov_optimal` is smaller, at an ε' between these values.
+
+    Args:
+        point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
+        rounds: T, number of rounds, at least 1.
+        slack: δ' of the composition, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check(point, rounds, slack)
     enough, too_many = 0, rounds // 2 + 1
@@ -120,8 +136,16 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that the theorem lists.
 
+    Args:
+        point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
+        rounds: T, number of rounds, at least 1.
+        slack: δ' of the composition, strictly between 0 and 1.
+
     Returns:
         ε and δ, never below the optimum; above the optimum by the rounding of binomial tails.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check(point, rounds, slack)
 
@@ -138,6 +162,14 @@ def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
+
+    Args:
+        point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
+        rounds: T, number of rounds, at least 1.
+        slack: δ' of the composition, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check(point, rounds, slack)
     mean = rounds * point.epsilon * math.tanh(point.epsilon / 2)
@@ -163,10 +195,19 @@ def kov_of_shuffle(
     the rounds, δ̃ = sδ/T. If no share is given, two shares are tried: ½, and the share that
     minimizes √(ln(1/δ̃) ln(1/δ')) to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
 
-    ``bound`` is (ε₀, n, δ̃) ↦ ε of one round, by default the numeric clones bound.
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        rounds: T, number of rounds, at least 1.
+        bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
+        share: share of δ for the rounds, strictly between 0 and 1; the better of two if None.
 
     Returns:
         ε under replace-one, never below the true one if ``bound`` is not.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)
@@ -225,8 +266,16 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
     Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·e^{−(k−1)/(8e)}.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        sampled: k, number of clients who send in a round, from 1 to n.
+
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(theorem_5_4_1(1.5, 60_000, 10_000).composed(1200).epsilon(1e-5), 3)
     3.086
@@ -257,8 +306,16 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
 
     Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        sampled: k, number of clients who send in a round, from 1 to n.
+
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check_sampled(local_epsilon, clients, sampled)
     chance = sampled / clients
@@ -284,10 +341,20 @@ def lemma_4_3_1(
     amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
     the given bound, without the lemma's limit on ε₀.
 
-    ``bound`` is (ε₀, messages, δ̃) ↦ ε̃, by default the numeric clones bound.
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        sampled: k, number of clients who send in a round, from 1 to n.
+        delta: δ, strictly between 0 and 1.
+        records: m, number of records of a client, at least 1.
+        samples: s, number of records that a client sends, from 1 to m.
+        bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
 
     Returns:
         ε for one record, never below the true one if ``bound`` is not; 0 where q ≤ δ.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check_sampled(local_epsilon, clients, sampled)
     checks.open_unit(delta=delta)
@@ -311,7 +378,14 @@ def lemma_4_4_1(
     and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some constant c'
     in (0, 1)"; no constant is enough, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        probability: q, probability that a client takes part, in (0, 1].
+        inner_delta: δ̃ of the shuffle, strictly between 0 and 1.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: δ would be at least 1.
     """
     _expected(local_epsilon, clients, probability, inner_delta)
@@ -333,7 +407,18 @@ def unusual_count_delta(local_epsilon: float, clients: int, probability: float) 
 def lemma_4_4_1_as_printed(
     local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with the addition e^{−c'qn} to δ that the thesis prints."""
+    """UNSAFE: `lemma_4_4_1` with the addition e^{−c'qn} to δ that the thesis prints.
+
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        probability: q, probability that a client takes part, in (0, 1].
+        inner_delta: δ̃ of the shuffle, strictly between 0 and 1.
+        constant: c' of the printed lemma, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+    """
     expected = _expected(local_epsilon, clients, probability, inner_delta)
     checks.open_unit(constant=constant)
     missed = math.exp(-constant * expected)
@@ -387,8 +472,18 @@ def theorem_4_3_1(
     Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` of a round,
         composed by strong composition (`lemma_2_1_2`).
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        sampled: k, number of clients who send in a round, from 1 to n.
+        rounds: T, number of rounds, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Returns:
         Never below the true one; infinite where a round's ε is above 700.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(theorem_4_3_1(1.5, 60_000, 10_000, 1200, 1e-5), 2)
     4.13
@@ -407,7 +502,15 @@ def theorem_4_4_1(
 
     Source: the proof of Theorem 4.4.1 of Girgis 2023 (girgis2023thesis), by `lemma_4_4_1`.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        probability: q, probability that a client takes part, in (0, 1].
+        rounds: T, number of rounds, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: so few clients are expected that no δ is left for a round.
     """
     checks.open_unit(delta=delta)

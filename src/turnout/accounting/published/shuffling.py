@@ -65,6 +65,11 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
     2en·η at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound
     too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, ½].
+        clients: n, number of clients, at least 1000.
+        delta: δ, in (0, 1/100).
+
     Raises:
         ParameterError: ε₀ > ½, n < 1000 or δ ≥ 1/100.
 
@@ -90,8 +95,16 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     uses too. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
     v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Returns:
         ε, infinite where it exceeds the largest float.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(efm19_theorem_7(0.5, 10**4, 1e-6), 4)
     0.1866
@@ -111,12 +124,28 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
     Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
     swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
     Theorem 7 follows as a shuffle is a mixture of such swaps.
+
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     return efm19_theorem_7(local_epsilon, clients, delta)
 
 
 def clones_2021_limit(clients: int, delta: float) -> float:
-    """Largest ε₀ of the clones bound in closed form, ln(n/(16 ln(2/δ))), rounded down."""
+    """Largest ε₀ of the clones bound in closed form, ln(n/(16 ln(2/δ))), rounded down.
+
+    Args:
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+    """
     checks.count(clients=clients)
     checks.open_unit(delta=delta)
     limit = math.log(clients / (16 * math.log(2 / delta)))
@@ -132,7 +161,13 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
     ε₀ ≤ ln(n/(16 ln(2/δ))). (6.10) of Girgis 2023 inverts the theorem without this condition, which
     is unsafe (`thesis_6_10_as_printed`).
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: ε₀ is above `clones_2021_limit`.
 
     >>> round(clones_2021_closed_form(1.0, 10**5, 1e-6), 4)
@@ -154,6 +189,14 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
     Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 the formula gives ε₀ = 9.72, beyond
     the limit of 3.76, and binary randomized response has a true δ of 0.55. Use the calibration of
     `turnout.accounting`.
+
+    Args:
+        epsilon: target ε, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     _check(epsilon, clients, delta)
 
@@ -174,7 +217,13 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
     randomizers in a hidden order). `turnout.accounting.price` uses the bound for `PureRandomizer`
     and `NonAdaptiveRandomizer`.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         NumericalError: the composition cannot be certified at this δ.
 
     >>> round(stronger_clones_2023(1.0, 100_000, 1e-6), 4)
@@ -194,7 +243,14 @@ def lemma_2_3_1_first(
     5.3.1 of the privacy blanket (balle2019blanket) as O(·). The bound behind it is
     `blanket_2019_hoeffding`; the lemma's second part is `efm19_corollary_9`.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        constant: c, positive.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: ε₀ > ½ ln(n/ln(1/δ)).
     """
     _check(local_epsilon, clients, delta)
@@ -213,6 +269,14 @@ def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> f
     """ε of shuffled ε₀-messages by the first Rényi bound of the thesis, at its best order.
 
     Source: Theorem 5.3.1 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
+
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.open_unit(delta=delta)
     return shuffling_rdp.theorem_5_3_1(local_epsilon, clients).epsilon(delta)
@@ -222,6 +286,14 @@ def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> f
     """ε of shuffled ε₀-messages by the second Rényi bound of the thesis, at its best order.
 
     Source: Theorem 5.3.2 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
+
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.open_unit(delta=delta)
     return shuffling_rdp.theorem_5_3_2(local_epsilon, clients).epsilon(delta)
@@ -265,7 +337,14 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
     e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff bounds each chance by δ/2: 14·0.393²/2 and
     14·(25/54)²/3 are at least 1.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        categories: k of k-ary randomized response, at least 2.
+
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: ε of the formula exceeds 1.
     """
     checks.count(2, clients=clients, categories=categories)
@@ -291,8 +370,17 @@ def blanket_2019_hoeffding(
     Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
     module's notes. ε₀ is at most 300; without ``categories`` the bound is for any ε₀-randomizer.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        categories: k of k-ary randomized response, at least 2; None for any ε₀-randomizer.
+
     Returns:
         ε ≤ ε₀, never below the true one.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(blanket_2019_hoeffding(0.5, 10**4, 1e-6), 4)
     0.054
@@ -307,6 +395,15 @@ def blanket_2019_bennett(
 
     Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
     Arguments, range and side of the error are the same.
+
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        categories: k of k-ary randomized response, at least 2; None for any ε₀-randomizer.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     return _smallest(_log_bennett, local_epsilon, clients, delta, categories)
 

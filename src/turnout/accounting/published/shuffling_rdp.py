@@ -146,8 +146,15 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
     Proof: given the messages before it, each message is ε₁-DP with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n
     (`shuffling.efm19_theorem_7`), so its R_α is at most αε₁²/2.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at all real orders α > 1.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(efm19_remark_1(0.5, 10**6).divergence(2) * 1e6, 3)
     12.438
@@ -164,8 +171,15 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
     + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(theorem_5_3_1(0.5, 10**4).epsilon(1e-6), 4)
     0.0409
@@ -189,10 +203,15 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: the condition leaves no order.
     """
     require_setting(local_epsilon, clients)
@@ -217,10 +236,15 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     ln(1 + x) ≤ x; the term before the last is `corollary_5_3_1`. The thesis admits every α; its
     proof, by binomial sums, is for whole orders.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
 
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: the condition leaves no order.
     """
     largest = corollary_5_3_1(local_epsilon, clients).largest_order
@@ -238,8 +262,15 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
     1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at all real orders α > 1, rounded up.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> round(theorem_5_3_2(0.5, 10**4).epsilon(1e-6), 4)
     0.0641
@@ -266,10 +297,15 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
     computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         The bound at real orders up to n/(16ε₀e).
 
     Raises:
+        ParameterError: an argument is outside its domain.
         UnsupportedError: n/(16ε₀e) is less than 2.
     """
     require_setting(local_epsilon, clients)
@@ -298,8 +334,15 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     worst case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
     response has larger divergences.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         Exact at whole orders α ≥ 2 but for rounding (down).
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     require_setting(local_epsilon, clients)
     return RenyiLowerFormula(lambda orders: log_moment_below(orders, local_epsilon, clients, 1.0))
@@ -312,8 +355,15 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     for x³, which is not convex; the odd central moments of a binomial count with p ≤ 1/2 are
     nevertheless not negative.
 
+    Args:
+        local_epsilon: ε₀ of each message, in (0, 300].
+        clients: n, number of clients, at least 1.
+
     Returns:
         Below `theorem_5_3_3` at whole orders α ≥ 2.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     require_setting(local_epsilon, clients)
     log_half = 2 * log_expm1(local_epsilon) - local_epsilon - math.log(2 * clients)
