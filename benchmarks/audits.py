@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import turnout as tn
-from turnout.api.audited import also_stated, games_of, stated_by, with_simulation
+from turnout.api.audit import also_stated, games_of, stated_by, with_simulation
 from turnout.auditing import play
 from turnout.protocol.mechanisms import Clipping, mechanism_for
 from turnout.reporting.surroundings import machine, versions

@@ -16,26 +16,26 @@ from turnout.core.optional import loaded_on_demand
 if TYPE_CHECKING:
     from turnout.accounting import Guarantee as Guarantee
     from turnout.accounting import PrivacyCurve as PrivacyCurve
-    from turnout.api.audits import Audit as Audit
-    from turnout.api.audits import audit as audit
+    from turnout.api.audit import Audit as Audit
+    from turnout.api.audit import audit as audit
     from turnout.api.bandit import bandit as bandit
-    from turnout.api.calibrations import calibrate as calibrate
-    from turnout.api.comparisons import Comparison as Comparison
-    from turnout.api.comparisons import compare as compare
-    from turnout.api.data import client_data as client_data
-    from turnout.api.estimates import estimate_frequencies as estimate_frequencies
-    from turnout.api.estimates import estimate_mean as estimate_mean
-    from turnout.api.prices import Price as Price
-    from turnout.api.prices import explain as explain
-    from turnout.api.prices import price as price
+    from turnout.api.calibrate import calibrate as calibrate
+    from turnout.api.client_data import client_data as client_data
+    from turnout.api.compare import Comparison as Comparison
+    from turnout.api.compare import compare as compare
+    from turnout.api.estimate import estimate_frequencies as estimate_frequencies
+    from turnout.api.estimate import estimate_mean as estimate_mean
+    from turnout.api.explain import explain as explain
+    from turnout.api.price import Price as Price
+    from turnout.api.price import price as price
     from turnout.api.refine import Refinement as Refinement
     from turnout.api.refine import limited_frequencies as limited_frequencies
     from turnout.api.refine import refine as refine
-    from turnout.api.trained import TrainedModel as TrainedModel
-    from turnout.api.trained import load as load
-    from turnout.api.training import simulate as simulate
-    from turnout.api.training import train as train
-    from turnout.api.tuning import tune as tune
+    from turnout.api.simulate import simulate as simulate
+    from turnout.api.train import TrainedModel as TrainedModel
+    from turnout.api.train import load as load
+    from turnout.api.train import train as train
+    from turnout.api.tune import tune as tune
     from turnout.core.bounds import Bounds as Bounds
     from turnout.core.errors import BudgetExceededError as BudgetExceededError
     from turnout.core.errors import NumericalError as NumericalError
@@ -66,17 +66,18 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accounting": "Guarantee PrivacyCurve",
-    "api.audits": "Audit audit",
+    "api.audit": "Audit audit",
     "api.bandit": "bandit",
-    "api.calibrations": "calibrate",
-    "api.comparisons": "Comparison compare",
-    "api.data": "client_data",
-    "api.estimates": "estimate_frequencies estimate_mean",
-    "api.prices": "Price explain price",
+    "api.calibrate": "calibrate",
+    "api.compare": "Comparison compare",
+    "api.client_data": "client_data",
+    "api.estimate": "estimate_frequencies estimate_mean",
+    "api.explain": "explain",
+    "api.price": "Price price",
     "api.refine": "Refinement limited_frequencies refine",
-    "api.trained": "TrainedModel load",
-    "api.training": "simulate train",
-    "api.tuning": "tune",
+    "api.simulate": "simulate",
+    "api.train": "TrainedModel load train",
+    "api.tune": "tune",
     "core.bounds": "Bounds",
     "core.errors": (
         "BudgetExceededError NumericalError ParameterError TurnoutError UnsupportedError"

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from turnout.api import estimates
-from turnout.api.estimates import estimate_frequencies, estimate_mean
+from turnout.api import estimate as estimates
+from turnout.api.estimate import estimate_frequencies, estimate_mean
 from turnout.cli.estimate import estimate
 from turnout.core.errors import ParameterError
 from turnout.randomness import SimulationStreams

@@ -8,7 +8,7 @@ import pytest
 
 import turnout as tn
 from turnout.accounting.published.comparison import SHUFFLE_METHODS
-from turnout.api.prices import METHODS
+from turnout.api.price import METHODS
 
 ANY, ONE = tn.PureRandomizer(0.4), tn.NonAdaptiveRandomizer(0.4)
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import turnout as tn
-from turnout.api.prices import Result
+from turnout.api.price import Result
 from turnout.cli.main import turnout
 
 ROOT = Path(__file__).parents[2]

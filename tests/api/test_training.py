@@ -6,7 +6,8 @@ import tomllib
 import numpy as np
 import pytest
 
-from turnout.api.training import simulate, train
+from turnout.api.simulate import simulate
+from turnout.api.train import train
 from turnout.core.errors import ParameterError, StorageError
 from turnout.learning.algorithm import FedSGD
 from turnout.learning.optimizers import build_optimizer_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import turnout as tn
-from turnout.api import audited
+from turnout.api import audit as audited
 from turnout.auditing.canaries import Canaries, play_one_run
 from turnout.auditing.confidence import Statement
 from turnout.bandits import CentralSums, LocalBits

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import kstest
 
 import turnout as tn
-from turnout.api.audited import also_stated, bound_of, games_of, stated_by
+from turnout.api.audit import also_stated, bound_of, games_of, stated_by
 from turnout.auditing import ReleaseGame, play
 from turnout.auditing.confidence import LOG_RATIOS
 from turnout.protocol.coordinator import Coordinator

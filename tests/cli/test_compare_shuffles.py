@@ -62,8 +62,8 @@ def test_one_point_is_one_table(compare):
         "relation replace-one: this client's data are these, or any other",
         "a shuffler is trusted to hide who sent what",
         "– EFM19, everywhere: ε₀ = 1: expected at most 1/2 (Corollary 9)",
-        "– RDP 5.4.1, everywhere: is about sampled clients (--sampled)",
-        "– clones KOV, everywhere: one round has nothing to compose",
+        "– RDP 5.4.1, everywhere: the theorem covers sampled clients only (--sampled)",
+        "– clones KOV, everywhere: composition needs two rounds or more",
     ):
         assert text in words
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import turnout
-import turnout.api.audited
+import turnout.api.audit
 from turnout.cli.main import main
 from turnout.core.bounds import Bounds
 
@@ -68,14 +68,14 @@ def test_lower_bounds_are_printed_rounded_down(plan, capsys):
 
 
 def test_a_violated_guarantee_exits_with_1(plan, capsys, monkeypatch):
-    proved = turnout.api.audited.stated_by
+    proved = turnout.api.audit.stated_by
 
     def too_small(guarantee):
         stated = proved(guarantee)
         halves = {name: Bounds(0.0, 0.2 * b.upper) for name, b in stated.directions.items()}
         return type(stated)(halves, stated.delta, stated.terms)
 
-    monkeypatch.setattr(turnout.api.audited, "stated_by", too_small)
+    monkeypatch.setattr(turnout.api.audit, "stated_by", too_small)
     assert run(plan, "--trials", "20000") == 1
     shown = " ".join(capsys.readouterr().out.split())
     assert "what runs is not what was priced" in shown

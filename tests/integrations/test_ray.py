@@ -164,7 +164,7 @@ def test_the_command_passes_its_options_to_the_engine(tmp_path, monkeypatch):
         raise InterruptedRunError(None, 1, 2)
 
     monkeypatch.setattr("turnout.integrations.ray.RayEngine", lambda *given: nullcontext(given))
-    monkeypatch.setattr("turnout.api.training.train", train)
+    monkeypatch.setattr("turnout.api.train.train", train)
     command = ["train", "plan.toml", "--out", str(tmp_path / "run")]
     for options in (["--engine", "ray", "--workers", "3", "--address", "auto"], []):
         with pytest.raises(SystemExit, match="130"):

@@ -16,7 +16,7 @@ from turnout.accounting import price
 from turnout.accounting.published import comparison
 from turnout.accounting.published.comparison import METHODS, Method, Quote, Setting
 from turnout.accounting.shuffling import shuffled_gaussian
-from turnout.api.comparisons import Comparison
+from turnout.api.compare import Comparison
 from turnout.cli.options import show
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.plans.sweeps import sweep

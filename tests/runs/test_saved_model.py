@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import turnout as tn
 from turnout import data as datasets
-from turnout.api.trained import scaled_as_learned
+from turnout.api.train import scaled_as_learned
 from turnout.cli.training import predict
 from turnout.core.errors import ParameterError, StorageError
 from turnout.runs.training import AVERAGED, CARD, LAST, MODEL

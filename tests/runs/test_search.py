@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from turnout.accounting import selected
-from turnout.api.trained import load
-from turnout.api.tuning import tune
+from turnout.api.train import load
+from turnout.api.tune import tune
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.data import ClientData, PredictionTarget, Records, digits
 from turnout.learning.holdings import Holdings

@@ -4,7 +4,7 @@ import pytest
 
 import turnout as tn
 from turnout.accounting import price
-from turnout.api.audited import stated_by
+from turnout.api.audit import stated_by
 from turnout.auditing import play
 from turnout.auditing.releases import whole_noise
 from turnout.core.aggregates import IntegerSum

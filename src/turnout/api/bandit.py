@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnout.api.prices import Result
+from turnout.api.price import Result
 from turnout.core.errors import ParameterError
 from turnout.core.optional import require
 from turnout.reporting.words import rounded_up

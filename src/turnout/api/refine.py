@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.api.estimates import categories_of, rows_of
-from turnout.api.prices import Result
+from turnout.api.estimate import categories_of, rows_of
+from turnout.api.price import Result
 from turnout.core.errors import ParameterError
 from turnout.core.files import write
 from turnout.core.optional import require

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.api.prices import Price, price
+from turnout.api.price import Price, price
 from turnout.cli.options import (
     FILE,
     WHOLE,
@@ -34,7 +34,7 @@ from turnout.schemes.settings import (
 )
 
 if TYPE_CHECKING:
-    from turnout.api.calibrations import CalibratedPrice
+    from turnout.api.calibrate import CalibratedPrice
 
 
 BOUND = ("delta", "relation")
@@ -67,7 +67,7 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
         UnsupportedError: no sound analysis is known, or no value meets the target.
         NumericalError: nothing can be certified.
     """
-    from turnout.api.calibrations import calibrate as solve
+    from turnout.api.calibrate import calibrate as solve
 
     target, name = question.target, own_name(solve_for, question.randomizer)
     with flags_named():
@@ -111,7 +111,7 @@ def account(
             raise ParameterError(name, value, "only with --explain")
     if prior is not None and not 0.0 < prior < 1.0:
         raise ParameterError("--prior", prior, "a number strictly between 0 and 1")
-    from turnout.api.prices import explain as explained
+    from turnout.api.explain import explain as explained
     from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
@@ -212,7 +212,7 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "only with --against")
-    from turnout.api.comparisons import Comparison
+    from turnout.api.compare import Comparison
     from turnout.plans.sweeps import sweep
     from turnout.reporting.progress import progress_bar
 

@@ -17,7 +17,7 @@ from turnout.cli.options import FILE, PATH, WHOLE, Command, Group, LazyChoice, a
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from turnout.api.estimates import EstimatedFrequencies, EstimatedMean
+    from turnout.api.estimate import EstimatedFrequencies, EstimatedMean
 
     Estimate = EstimatedFrequencies | EstimatedMean
 
@@ -215,7 +215,7 @@ def user_mean(
     sends two messages: one about the range that its mean is in, one about the mean within it.
     """
     path = picture_path(picture)
-    from turnout.api.estimates import EstimatedMean
+    from turnout.api.estimate import EstimatedMean
     from turnout.estimation.private import estimates
     from turnout.randomness import OSRandomness
 
@@ -318,7 +318,7 @@ def frequencies(
     """
     names = names_of(size, labels)
     path = picture_path(picture)
-    from turnout.api.estimates import estimate_frequencies
+    from turnout.api.estimate import estimate_frequencies
     from turnout.core import checks
 
     if size is not None:
@@ -373,7 +373,7 @@ def mean(
     .parquet files with columns of numbers. One row is one client.
     """
     path = picture_path(picture)
-    from turnout.api.estimates import estimate_mean
+    from turnout.api.estimate import estimate_mean
 
     show(estimate_mean(data, **asked), top, path, as_json)
 

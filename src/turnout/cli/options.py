@@ -19,7 +19,7 @@ import click
 from turnout.core.optional import require
 
 if TYPE_CHECKING:
-    from turnout.api.prices import Result
+    from turnout.api.price import Result
     from turnout.schemes.parameters import Parameter
 
 

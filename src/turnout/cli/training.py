@@ -19,7 +19,7 @@ from turnout.core.optional import require
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from turnout.api.audits import Audit
+    from turnout.api.audit import Audit
     from turnout.learning.tasks import Executor
 
 
@@ -91,7 +91,7 @@ def train(
     if print_plan:
         return _print(plan, example)
     require("train", what="turnout train")
-    from turnout.api import training
+    from turnout.api import train as training
     from turnout.reporting.console import Console
     from turnout.runs import InterruptedRunError
 
@@ -162,7 +162,7 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     """
     _require_start_or_resume(plan, out, resume)
     require("train", what="turnout tune")
-    from turnout.api import tuning
+    from turnout.api import tune as tuning
     from turnout.runs import InterruptedRunError
 
     folder = out or resume
@@ -228,7 +228,7 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
     if out is not None and out.suffix not in (".csv", ".npy"):
         raise ParameterError("out", str(out), "a .csv or .npy file")
     require("train", what="turnout predict")
-    from turnout.api.trained import load
+    from turnout.api.train import load
     from turnout.core.files import write
 
     model = load(folder)
@@ -361,7 +361,7 @@ def audit(
     """
     if (plan is None) == (example is None):
         raise click.UsageError("give PLAN, or --example NAME")
-    from turnout.api import audits
+    from turnout.api import audit as audits
     from turnout.reporting.progress import progress_bar
 
     with progress_bar("steps" if one_run else "trials") as tell:

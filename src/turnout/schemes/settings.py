@@ -8,7 +8,7 @@ error with the name of its owner. Errors have the user's names of settings, such
 ``window``, which a `Naming` returns.
 
 Readers: `plans.sections` for the table ``[participation]``, `plans.questions` for questions,
-`cli.options` for options of commands, `api.calibrations` for the parameters to solve for.
+`cli.options` for options of commands, `api.calibrate` for the parameters to solve for.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
 from turnout.accounting.calibration import UNKNOWNS, Unknown, most_deviation, with_guessed_start
-from turnout.api.prices import Price
+from turnout.api.price import Price
 from turnout.core.errors import ParameterError
 from turnout.schemes import (
     GaussianNoise,

@@ -1,7 +1,8 @@
-"""`price` and `explain`: the price of a scheme, and what it means for one client.
+"""`price`: bounds on the ε of a scheme.
 
-`Price` is their answer. `guarantee_by` finds the analysis that ``method=`` names. `Result` is the
-base of what all public functions return: text, JSON, a table in a notebook, equality.
+`Price` is the answer; `turnout.api.explain` adds what the ε means for one client. `guarantee_by`
+finds the analysis that ``method=`` names. `Result` is the base of what all public functions return:
+text, JSON, a table in a notebook, equality.
 """
 
 from __future__ import annotations
@@ -249,9 +250,9 @@ class Price(Result, Answer):
 
     @property
     def _meaning(self) -> Explanation:
-        explained = self if self.explanation is not None else explain(self)
-        assert explained.explanation is not None
-        return explained.explanation
+        from turnout.accounting.meaning.explanation import explain
+
+        return self.explanation or explain(self.scheme, self.guarantee)
 
     def __repr__(self) -> str:
         said = self.guarantee
@@ -293,35 +294,3 @@ def price(
     started = time.perf_counter()
     guarantee = guarantee_by(method, scheme, delta, tolerance)
     return Price(scheme, guarantee, time.perf_counter() - started)
-
-
-def explain(
-    scheme: Scheme | Price, *, delta: float | None = None, prior: float | None = None
-) -> Price:
-    """A scheme's price with what it means for one client: how well an attacker can do.
-
-    Args:
-        scheme: what happens, or its price.
-        delta: δ; with a scheme alone.
-        prior: what an attacker thinks beforehand of the client's taking part, strictly between 0
-            and 1, besides one half.
-
-    Returns:
-        The price; its ``explanation`` has the numbers, its table the sentences.
-
-    Raises:
-        ParameterError: a value outside its domain.
-        UnsupportedError: no sound analysis is known, or clients have windows of their own.
-        NumericalError: nothing can be certified.
-    """
-    from turnout.accounting.meaning.explanation import explain as explained
-
-    if isinstance(scheme, Price):
-        if delta is not None:
-            raise ParameterError("delta", delta, "no value with a price, which has one")
-        found = scheme
-    else:
-        if delta is None:
-            raise ParameterError("delta", delta, "a number strictly between 0 and 1")
-        found = price(scheme, delta=delta)
-    return replace(found, explanation=explained(found.scheme, found.guarantee, prior))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.api.prices import Result
+from turnout.api.price import Result
 from turnout.core.errors import ParameterError
 from turnout.core.optional import require
 from turnout.core.values import canonical, converting, refuse_inexact

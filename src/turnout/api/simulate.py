@@ -1,205 +1,25 @@
-"""Training from a plan, and simulations of who takes part when."""
+"""`simulate`: who takes part when, and training on it, without a plan."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from turnout.api.prices import Result
-from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.api.price import Result
+from turnout.core.errors import ParameterError
 from turnout.core.optional import require
-from turnout.reporting.words import rounded_up
 from turnout.schemes import Participation, Scheme
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from turnout.accounting import Guarantee
-    from turnout.data import ClientData
     from turnout.learning.algorithm import Algorithm
-    from turnout.learning.tasks import Executor
-    from turnout.plans import Plan
     from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
-    from turnout.reporting.summary import Outcome, Summary
     from turnout.simulation import History, SimulationResult
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TrainingRun(Result):
-    """A finished run of a plan.
-
-    Two runs are equal if their plans, models and histories are, running times apart.
-
-    Attributes:
-        summary: everything that a report says.
-        folder: where the report is; None where none was written.
-    """
-
-    summary: Summary
-    folder: Path | None
-
-    @property
-    def _outcome(self) -> Outcome:
-        return self.summary.outcome
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of the run to each client."""
-        return self._outcome.prepared.guarantee
-
-    @property
-    def history(self) -> History:
-        """The run step by step; its exact counts of who came are not covered by ε."""
-        return self._outcome.history
-
-    @property
-    def parameters(self) -> NDArray[np.floating]:
-        """The final model, shape (dimension,)."""
-        return self._outcome.parameters
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Metrics of the final model on the test set, by name; the headline first, loss too."""
-        return self._outcome.metrics
-
-    @property
-    def baseline(self) -> History | None:
-        """The same plan without noise and clipping; None if it was not asked for."""
-        return self.summary.baseline
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
-        return self._outcome.interval
-
-    @property
-    def accuracy(self) -> float:
-        """Test accuracy of the final model.
-
-        Raises:
-            UnsupportedError: the plan asks for other metrics.
-        """
-        if "accuracy" not in self.metrics:
-            raise UnsupportedError(f"no accuracy here; the metrics are {', '.join(self.metrics)}")
-        return self.metrics["accuracy"]
-
-    @property
-    def loss(self) -> float:
-        """Test loss of the final model."""
-        return self._outcome.loss
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of report.json: no exact count of who came."""
-        return self.summary.record()
-
-    def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
-        from turnout.reporting.console import run_table
-
-        return run_table(self.summary)
-
-    def plot(self) -> Picture:
-        """Accuracy and ε over the steps."""
-        require("plots", what="plot")
-        from turnout.reporting.pictures import pictures
-
-        return pictures(self.summary)[0]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TrainingRun):
-            return NotImplemented
-        mine, others = self.history.columns(), other.history.columns()
-        return (
-            self._outcome.prepared.plan == other._outcome.prepared.plan
-            and np.array_equal(self.parameters, other.parameters)
-            and mine.keys() == others.keys()
-            and all(np.array_equal(mine[name], others[name]) for name in mine.keys() - {"seconds"})
-        )
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def __repr__(self) -> str:
-        guarantee, headline = self.guarantee, self._outcome.headline
-        return (
-            f"TrainingRun({headline.words} {headline.text(self._outcome.result)}, "
-            f"{self.history.check_ins.size:,} steps; "
-            f"{guarantee.trust.value}, ε = {rounded_up(guarantee.epsilon.upper)}, "
-            f"δ = {guarantee.delta:g}, {guarantee.relation.value}, {guarantee.unit.value})"
-        )
-
-
-def train(
-    plan: str | os.PathLike[str] | Plan | Mapping[str, Any] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    *,
-    example: str | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    data: ClientData | None = None,
-    module: Any = None,
-    engine: Executor | None = None,
-    baseline: bool = False,
-    progress: bool = False,
-) -> TrainingRun:
-    """A run of a plan, its noise calibrated to its budget before anything runs.
-
-    Clients and their randomness are simulated: draws follow from the plan's seed, which protects
-    nobody. The guarantee is that of a deployment of the same scheme with the system's randomness.
-
-    Args:
-        plan: the path of a TOML file, its tables as a mapping, or a `turnout.plans.Plan`; the path
-            of a trace in it is relative to the file, or to the current folder.
-        out: a new or empty folder for checkpoints and the report; None writes nothing.
-        example: an example plan by name, such as "digits", in place of ``plan``.
-        resume: a folder with a run that was stopped or killed, in place of both.
-        data: the clients' data, as `client_data` makes them, for a plan whose [data] names none; a
-            run that is resumed is given them again.
-        module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
-            that is resumed is given it again.
-        engine: what computes clients' updates, such as `turnout.integrations.ray.RayEngine` inside
-            of its ``with``; None for threads of this process, to the same bits.
-        baseline: whether to run the plan without noise and clipping too, as `TrainingRun.baseline`;
-            that result protects nobody. A run that began so goes on so.
-        progress: whether a terminal shows how far it is.
-
-    Raises:
-        ParameterError: the plan, its budget or the folder is refused.
-        UnsupportedError: no sound analysis is known for this combination.
-        NumericalError: the guarantee cannot be certified.
-        StorageError: a file cannot be written, or a checkpoint is damaged or another run's.
-    """
-    require("train", what="turnout.train")
-    from turnout.plans import Plan, example_plan
-    from turnout.reporting.console import Console
-    from turnout.runs import Unwatched, training
-    from turnout.runs.workload import Beside
-
-    given = {"plan": plan, "example": example, "resume": resume}
-    if sum(one is not None for one in given.values()) != 1:
-        named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
-        raise ParameterError("plan", named, "one of plan, example and resume")
-    watcher, beside = Console() if progress else Unwatched(), Beside(data, module, engine)
-    if resume is not None:
-        if out is not None:
-            raise ParameterError("out", str(out), "none beside resume")
-        finished = training.resume(Path(resume), watcher, beside, baseline)
-    else:
-        if isinstance(plan, Mapping):
-            source = Plan.from_mapping(dict(plan))
-        elif example is not None:
-            source = example_plan(example)
-        else:
-            assert plan is not None
-            source = plan if isinstance(plan, Plan) else Path(plan)
-        folder = None if out is None else Path(out)
-        finished = training.train(source, folder, watcher, beside, baseline)
-    return TrainingRun(finished.summary, finished.folder)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

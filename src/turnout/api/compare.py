@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from turnout.api.prices import Result
+from turnout.api.price import Result
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import require
 from turnout.plans import sweeps

@@ -1,0 +1,41 @@
+"""`explain`: what the ε of a scheme means for one client, as a `turnout.api.price.Price`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from turnout.api.price import Price, price
+from turnout.core.errors import ParameterError
+from turnout.schemes import Scheme
+
+
+def explain(
+    scheme: Scheme | Price, *, delta: float | None = None, prior: float | None = None
+) -> Price:
+    """A scheme's price with what it means for one client: how well an attacker can do.
+
+    Args:
+        scheme: what happens, or its price.
+        delta: δ; with a scheme alone.
+        prior: what an attacker thinks beforehand of the client's taking part, strictly between 0
+            and 1, besides one half.
+
+    Returns:
+        The price; its ``explanation`` has the numbers, its table the sentences.
+
+    Raises:
+        ParameterError: a value outside its domain.
+        UnsupportedError: no sound analysis is known, or clients have windows of their own.
+        NumericalError: nothing can be certified.
+    """
+    from turnout.accounting.meaning.explanation import explain as explained
+
+    if isinstance(scheme, Price):
+        if delta is not None:
+            raise ParameterError("delta", delta, "no value with a price, which has one")
+        found = scheme
+    else:
+        if delta is None:
+            raise ParameterError("delta", delta, "a number strictly between 0 and 1")
+        found = price(scheme, delta=delta)
+    return replace(found, explanation=explained(found.scheme, found.guarantee, prior))

@@ -1,0 +1,367 @@
+"""`train` and `load`: training from a plan, and the trained model.
+
+A `TrainingRun` is a finished run, a `TrainedModel` the model of a run's folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnout.api.price import Result
+from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.optional import require
+from turnout.core.values import rounded
+from turnout.reporting.words import rounded_up
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from turnout.accounting import Guarantee
+    from turnout.data import ClientData
+    from turnout.learning.models import Model
+    from turnout.learning.tasks import Executor
+    from turnout.plans import Plan
+    from turnout.reporting.drawing import Picture
+    from turnout.reporting.summary import Outcome, Summary
+    from turnout.runs.training import SavedModel
+    from turnout.simulation import History
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingRun(Result):
+    """A finished run of a plan.
+
+    Two runs are equal if their plans, models and histories are, running times apart.
+
+    Attributes:
+        summary: everything that a report says.
+        folder: where the report is; None where none was written.
+    """
+
+    summary: Summary
+    folder: Path | None
+
+    @property
+    def _outcome(self) -> Outcome:
+        return self.summary.outcome
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of the run to each client."""
+        return self._outcome.prepared.guarantee
+
+    @property
+    def history(self) -> History:
+        """The run step by step; its exact counts of who came are not covered by ε."""
+        return self._outcome.history
+
+    @property
+    def parameters(self) -> NDArray[np.floating]:
+        """The final model, shape (dimension,)."""
+        return self._outcome.parameters
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the final model on the test set, by name; the headline first, loss too."""
+        return self._outcome.metrics
+
+    @property
+    def baseline(self) -> History | None:
+        """The same plan without noise and clipping; None if it was not asked for."""
+        return self.summary.baseline
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
+        return self._outcome.interval
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy of the final model.
+
+        Raises:
+            UnsupportedError: the plan asks for other metrics.
+        """
+        if "accuracy" not in self.metrics:
+            raise UnsupportedError(f"no accuracy here; the metrics are {', '.join(self.metrics)}")
+        return self.metrics["accuracy"]
+
+    @property
+    def loss(self) -> float:
+        """Test loss of the final model."""
+        return self._outcome.loss
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of report.json: no exact count of who came."""
+        return self.summary.record()
+
+    def table(self) -> RenderableType:
+        """The table that the command line prints, for rich to print."""
+        from turnout.reporting.console import run_table
+
+        return run_table(self.summary)
+
+    def plot(self) -> Picture:
+        """Accuracy and ε over the steps."""
+        require("plots", what="plot")
+        from turnout.reporting.pictures import pictures
+
+        return pictures(self.summary)[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TrainingRun):
+            return NotImplemented
+        mine, others = self.history.columns(), other.history.columns()
+        return (
+            self._outcome.prepared.plan == other._outcome.prepared.plan
+            and np.array_equal(self.parameters, other.parameters)
+            and mine.keys() == others.keys()
+            and all(np.array_equal(mine[name], others[name]) for name in mine.keys() - {"seconds"})
+        )
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        guarantee, headline = self.guarantee, self._outcome.headline
+        return (
+            f"TrainingRun({headline.words} {headline.text(self._outcome.result)}, "
+            f"{self.history.check_ins.size:,} steps; "
+            f"{guarantee.trust.value}, ε = {rounded_up(guarantee.epsilon.upper)}, "
+            f"δ = {guarantee.delta:g}, {guarantee.relation.value}, {guarantee.unit.value})"
+        )
+
+
+def train(
+    plan: str | os.PathLike[str] | Plan | Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    example: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    data: ClientData | None = None,
+    module: Any = None,
+    engine: Executor | None = None,
+    baseline: bool = False,
+    progress: bool = False,
+) -> TrainingRun:
+    """A run of a plan, its noise calibrated to its budget before anything runs.
+
+    Clients and their randomness are simulated: draws follow from the plan's seed, which protects
+    nobody. The guarantee is that of a deployment of the same scheme with the system's randomness.
+
+    Args:
+        plan: the path of a TOML file, its tables as a mapping, or a `turnout.plans.Plan`; the path
+            of a trace in it is relative to the file, or to the current folder.
+        out: a new or empty folder for checkpoints and the report; None writes nothing.
+        example: an example plan by name, such as "digits", in place of ``plan``.
+        resume: a folder with a run that was stopped or killed, in place of both.
+        data: the clients' data, as `client_data` makes them, for a plan whose [data] names none; a
+            run that is resumed is given them again.
+        module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
+            that is resumed is given it again.
+        engine: what computes clients' updates, such as `turnout.integrations.ray.RayEngine` inside
+            of its ``with``; None for threads of this process, to the same bits.
+        baseline: whether to run the plan without noise and clipping too, as `TrainingRun.baseline`;
+            that result protects nobody. A run that began so goes on so.
+        progress: whether a terminal shows how far it is.
+
+    Raises:
+        ParameterError: the plan, its budget or the folder is refused.
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: the guarantee cannot be certified.
+        StorageError: a file cannot be written, or a checkpoint is damaged or another run's.
+    """
+    require("train", what="turnout.train")
+    from turnout.plans import Plan, example_plan
+    from turnout.reporting.console import Console
+    from turnout.runs import Unwatched, training
+    from turnout.runs.workload import Beside
+
+    given = {"plan": plan, "example": example, "resume": resume}
+    if sum(one is not None for one in given.values()) != 1:
+        named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
+        raise ParameterError("plan", named, "one of plan, example and resume")
+    watcher, beside = Console() if progress else Unwatched(), Beside(data, module, engine)
+    if resume is not None:
+        if out is not None:
+            raise ParameterError("out", str(out), "none beside resume")
+        finished = training.resume(Path(resume), watcher, beside, baseline)
+    else:
+        if isinstance(plan, Mapping):
+            source = Plan.from_mapping(dict(plan))
+        elif example is not None:
+            source = example_plan(example)
+        else:
+            assert plan is not None
+            source = plan if isinstance(plan, Plan) else Path(plan)
+        folder = None if out is None else Path(out)
+        finished = training.train(source, folder, watcher, beside, baseline)
+    return TrainingRun(finished.summary, finished.folder)
+
+
+_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainedModel:
+    """A trained model with the facts of its guarantee.
+
+    Attributes:
+        saved: its file's contents: parameters by name, and facts.
+        module: a torch.nn.Module of the user's own, or what makes one; None for the one that the
+            plan names.
+        place: the folder to which paths in the plan are relative, and in which its code is.
+    """
+
+    saved: SavedModel
+    module: Any = None
+    place: Path = Path()
+
+    @property
+    def parameters(self) -> NDArray[np.float32]:
+        """The parameters that the run handed out, shape (dimension,)."""
+        return self.saved.parameters[self.saved.facts["handed_out"]]
+
+    @property
+    def guarantee(self) -> dict[str, Any]:
+        """ε from both sides, δ, relation, unit, trust model and method, by name."""
+        return dict(self.saved.facts["guarantee"])
+
+    @property
+    def card(self) -> str:
+        """The model card, as Markdown."""
+        from turnout.reporting.summary import model_card
+
+        return model_card(self.saved.facts)
+
+    def scores(self, inputs: object) -> NDArray[np.float32]:
+        """Outputs of the model, float32: of classes or tags before softmax or sigmoid, or numbers.
+
+        Args:
+            inputs: shape (n, …), as the training data had them before features.
+
+        Returns:
+            Shape (n, outputs), or (n, tokens, outputs).
+
+        Raises:
+            ParameterError: another shape, numbers that are not finite, or floats beyond [0, 1]
+                where the model learned from bytes.
+        """
+        import torch
+
+        from turnout.learning.examples import as_floats, as_tensor
+        from turnout.learning.features import apply_features, build_features
+
+        features = build_features(self.saved.facts["features"], self.place)
+        seen = apply_features(features, self._checked(inputs))
+        model = self._model(seen.shape[1:])
+        if model.dimension != self.parameters.size:
+            expected = f"a module of {self.parameters.size} trained parameters, as the run's"
+            raise ParameterError("module", model.dimension, expected)
+        at = torch.from_numpy(self.parameters.copy())
+        with torch.no_grad():
+            parts = as_tensor(seen).split(_AT_ONCE)
+            return torch.cat([model.logits(at, as_floats(part)) for part in parts]).numpy()
+
+    def predict(self, inputs: object) -> NDArray[Any]:
+        """The likeliest class of each input or token, int64; tags as 0 or 1; or the numbers.
+
+        Args and errors as those of `scores`; shape (n,), (n, tokens), (n, tags) or (n, numbers).
+        """
+        scores, target = self.scores(inputs), self.saved.facts["target"]
+        if target == "numbers":
+            return scores
+        return (scores > 0).astype(np.uint8) if target == "tags" else scores.argmax(axis=-1)
+
+    def _model(self, shape: tuple[int, ...]) -> Model:
+        """The model for inputs of that shape; of a module, its code is run."""
+        from turnout.learning.models import build_model
+
+        facts = self.saved.facts
+        if facts["module"] is None:
+            return build_model(facts["model"], shape, facts["outputs"])
+        from turnout.learning.modules import Adapters, build_module
+
+        known = dict(facts["module"])
+        lora, given = known.pop("lora"), known.pop("module")
+        adapters = lora and Adapters(lora["rank"], lora["alpha"], tuple(lora["layers"]))
+        return build_module(
+            given if self.module is None else self.module,
+            folder=self.place,
+            seed=facts["seed"],
+            trainable=tuple(known.pop("trainable") or ()),
+            adapters=adapters,
+            **known,
+        )
+
+    def _checked(self, inputs: object) -> NDArray[Any]:
+        """Inputs of the shape and kind that the model learned from."""
+        shape = tuple(self.saved.facts["input_shape"])
+        try:
+            array = np.asarray(inputs)
+        except ValueError:
+            raise ParameterError("inputs", "rows of unequal length", "one array") from None
+        if array.shape[1:] != shape or array.ndim != 1 + len(shape) or len(array) == 0:
+            raise ParameterError(
+                "inputs", array.shape, f"a shape (n, {', '.join(map(str, shape))})"
+            )
+        if array.dtype.kind not in "buif":
+            raise ParameterError("inputs", str(array.dtype), "an array of numbers")
+        if not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0, 0])
+            raise ParameterError("inputs", f"row {row}", "finite numbers")
+        if self.saved.facts["input_dtype"] == "int64":
+            if array.dtype.kind == "f":
+                raise ParameterError("inputs", str(array.dtype), "whole numbers, which are tokens")
+            return array.astype(np.int64)
+        return scaled_as_learned(array, self.saved.facts["input_dtype"] == "uint8")
+
+    def __repr__(self) -> str:
+        facts, guarantee = self.saved.facts, self.guarantee
+        return (
+            f"TrainedModel({facts['model']} on {facts['data']}: "
+            f"ε = {rounded_up(guarantee['epsilon'])}, δ = {guarantee['delta']:g}, "
+            f"{guarantee['relation']}, {guarantee['unit']}, {guarantee['trust_model']})"
+        )
+
+
+def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
+    """Bytes, or floats on the scale that the model learned from; a wrong scale is refused."""
+    if not learned_from_bytes:
+        if rounded(array).any():
+            raise ParameterError("inputs", "something else", "whole numbers that float32 holds")
+        return array.astype(np.float32)
+    whole = array.dtype.kind in "bui"
+    limit = 255 if whole else 1
+    if array.min() < 0 or array.max() > limit:
+        found = f"{array.min():g} to {array.max():g}"
+        raise ParameterError("inputs", found, "whole numbers from 0 to 255, or floats from 0 to 1")
+    return array.astype(np.uint8 if whole else np.float32)
+
+
+def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
+    """The model that a run left in its folder; nothing of its file is executed or unpickled.
+
+    Args:
+        folder: of the run.
+        module: a torch.nn.Module, or what makes one, for a run that was given one; by default the
+            code that the plan names is imported once scores are asked for.
+
+    Raises:
+        ParameterError: a module, where the run's model has a name.
+        StorageError: there is no model, or it is damaged or another program's.
+    """
+    require("train", what="turnout.load")
+    from turnout.runs.folders import RunFolder
+    from turnout.runs.training import read_model
+
+    saved = read_model(Path(folder))
+    if module is not None and saved.facts["module"] is None:
+        raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
+    return TrainedModel(saved, module, RunFolder(Path(folder)).place)
