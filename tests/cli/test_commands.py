@@ -8,8 +8,9 @@ import sys
 import click
 import pytest
 
+from turnout.cli import PURPOSES
 from turnout.cli import main as command_line
-from turnout.cli.main import COMMANDS, EXIT_CODES, main, turnout
+from turnout.cli.main import EXIT_CODES, main, turnout
 from turnout.core import errors
 
 
@@ -75,8 +76,8 @@ def test_a_mistake_of_ours_is_not_dressed_up(monkeypatch):
 
 def test_every_option_has_a_description():
     context = click.Context(turnout)
-    assert tuple(turnout.list_commands(context)) == tuple(COMMANDS)
-    for name in COMMANDS:
+    assert tuple(turnout.list_commands(context)) == tuple(sorted(PURPOSES))
+    for name in PURPOSES:
         command = turnout.get_command(context, name)
         assert command is not None
         assert command.help

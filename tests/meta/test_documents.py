@@ -13,7 +13,8 @@ from pages import PAGES, ROOT, anchors, inline
 from plan_keys import PAGE, PLANS, key_tables, parted
 from programs import options, script_options, subcommand
 
-from turnout.cli.main import COMMANDS, turnout
+from turnout.cli import PURPOSES
+from turnout.cli.main import turnout
 from turnout.cli.service import serve as serve_it
 from turnout.cli.training import train
 from turnout.plans import Plan, example_plan
@@ -37,7 +38,7 @@ def test_the_training_page_contains_the_example_plan_verbatim():
 def test_every_command_and_option_is_documented():
     context = click.Context(turnout)
     pages = "".join((ROOT / page).read_text() for page in PAGES)
-    for name in COMMANDS:
+    for name in PURPOSES:
         command = turnout.get_command(context, name)
         assert command is not None
         assert f"turnout {name}" in README

@@ -1,7 +1,7 @@
 """The ``turnout`` command: its subcommands, and which error ends it with which exit code.
 
-`COMMANDS` lists the subcommands, which are imported when they are called. `start_fast` makes
-commands that answer within a fraction of a second load less.
+The subcommands are imported when they are called. `start_fast` makes commands that answer within a
+fraction of a second load less.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NoReturn
 import click
 
 from turnout._version import __version__
+from turnout.cli import COMMANDS, PURPOSES
 from turnout.cli.options import Group
 from turnout.core.errors import (
     InputFileError,
@@ -58,36 +59,6 @@ def _put_off(name: str) -> None:
     setattr(within, own, module)
 
 
-COMMANDS = {
-    "account": "What ε a scheme has, and what it means (--explain).",
-    "audit": "A plan's ε by experiment, beside the proved one.",
-    "bandit": "Private linear bandits: regret, and ε of one reward.",
-    "budget": "What several phases cost together, and what is left.",
-    "calibrate": "The noise, or another parameter, that a target ε needs.",
-    "compare": "ε of a scheme beside other schemes and published bounds.",
-    "enrol": "Invitations for devices.",
-    "estimate": "Private frequencies, means and most frequent values.",
-    "fleet": "Many simulated devices, for a load test.",
-    "join": "One device that takes part in a coordinator's task.",
-    "ledger": "What a coordinator released and spent: export, verify.",
-    "predict": "Classes and scores from a trained model.",
-    "refine": "One release for analysts of several privacy levels.",
-    "serve": "The coordinator of real devices.",
-    "train": "A model trained with a calibrated ε (--example digits).",
-    "tune": "Settings of a plan, searched on held-out clients at a known ε.",
-    "witness": "A check that no coordinator's ledger was set back.",
-}
-"""Subcommands and their purposes."""
-
-_MODULES = {
-    "accounting": "account budget calibrate compare",
-    "estimate": "estimate",
-    "refine": "refine",
-    "service": "enrol fleet join ledger serve witness",
-    "training": "audit bandit predict train tune",
-}
-"""Subcommands by the modules that hold their functions."""
-
 _PRICING = {"account", "budget", "calibrate", "compare"}
 """Subcommands that compute a price and end."""
 
@@ -108,19 +79,19 @@ class _LazyGroup(Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return list(COMMANDS)
+        return sorted(PURPOSES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Subcommand by name."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in PURPOSES:
             return None
-        module = next(name for name, held in _MODULES.items() if cmd_name in held.split())
+        module = next(name for name, held in COMMANDS.items() if cmd_name in held)
         return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write names and purposes without importing the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(sorted(PURPOSES.items()))
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
