@@ -9,7 +9,7 @@ import re
 import pytest
 
 from turnout.accounting import price
-from turnout.accounting.meaning.explanation import explain
+from turnout.accounting.meaning.explanation import explanation_of
 from turnout.core.errors import ParameterError, StorageError
 from turnout.reporting.answer_pictures import trade_off_picture
 from turnout.reporting.drawing import check_format
@@ -34,7 +34,7 @@ def explained(
     participation, sigma=1.0, relation=Relation.ADD_REMOVE, delta=1e-5, prior=None, **rest
 ):
     scheme = Scheme(GaussianNoise(sigma), participation, relation, **rest)
-    return explain(scheme, price(scheme, delta), prior)
+    return explanation_of(scheme, price(scheme, delta), prior)
 
 
 def phi(z: float) -> float:

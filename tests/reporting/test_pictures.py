@@ -7,7 +7,7 @@ import pytest
 from looks import faults, legends
 
 from turnout.accounting import price
-from turnout.accounting.meaning.explanation import explain
+from turnout.accounting.meaning.explanation import explanation_of
 from turnout.accounting.published.comparison import METHODS, SHUFFLE_METHODS, Quote
 from turnout.estimation.private.answers import EstimateCost, Frequencies, Mean
 from turnout.plans.sweeps import ComparisonCurve, SweepComparison, sweep
@@ -44,7 +44,7 @@ def compared(flags, methods) -> Picture:
 
 def explained(participation, relation) -> Picture:
     scheme = Scheme(GaussianNoise(2.0), participation, relation)
-    return trade_off_picture(explain(scheme, price(scheme, 1e-5)))
+    return trade_off_picture(explanation_of(scheme, price(scheme, 1e-5)))
 
 
 @pytest.mark.parametrize(

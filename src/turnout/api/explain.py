@@ -28,7 +28,7 @@ def explain(
         UnsupportedError: no sound analysis is known, or clients have windows of their own.
         NumericalError: nothing can be certified.
     """
-    from turnout.accounting.meaning.explanation import explain as explained
+    from turnout.accounting.meaning.explanation import explanation_of
 
     if isinstance(scheme, Price):
         if delta is not None:
@@ -38,4 +38,4 @@ def explain(
         if delta is None:
             raise ParameterError("delta", delta, "a number strictly between 0 and 1")
         found = price(scheme, delta=delta)
-    return replace(found, explanation=explained(found.scheme, found.guarantee, prior))
+    return replace(found, explanation=explanation_of(found.scheme, found.guarantee, prior))

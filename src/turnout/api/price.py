@@ -250,9 +250,9 @@ class Price(Result, Answer):
 
     @property
     def _meaning(self) -> Explanation:
-        from turnout.accounting.meaning.explanation import explain
+        from turnout.accounting.meaning.explanation import explanation_of
 
-        return self.explanation or explain(self.scheme, self.guarantee)
+        return self.explanation or explanation_of(self.scheme, self.guarantee)
 
     def __repr__(self) -> str:
         said = self.guarantee

@@ -1,10 +1,10 @@
 """Meaning of a guarantee for one client: success of the best attacker, and a Gaussian trade-off.
 
-`explain` returns the `Explanation` of a scheme's guarantee, with trade-offs, success, certainty and
-a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme is as private
-as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation; the module
-builds on `membership` and `profile`. docs/explanation.md describes each number and what is proved
-about it.
+`explanation_of` returns the `Explanation` of a scheme's guarantee, with trade-offs, success,
+certainty and a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme
+is as private as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation;
+the module builds on `membership` and `profile`. docs/explanation.md describes each number and what
+is proved about it.
 
 In general no finite μ dominates a profile all the way to δ = 0: the remove direction of random
 participation has heavier tails than any Gaussian. So μ is given with the δ down to which it holds.
@@ -80,7 +80,7 @@ class Explanation:
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
-def explain(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
+def explanation_of(scheme: Scheme, guarantee: Guarantee, prior: float | None = None) -> Explanation:
     """Explanation of a scheme's guarantee for one client.
 
     Args:
