@@ -125,7 +125,7 @@ def test_the_table_explains_the_risk_of_one_person(run):
         (
             "account",
             "--randomizer table --pair-file {pair} --release one-client",
-            "TableRandomizer compares a client with its absence only; replace-one, fixed sizes ",
+            "TableRandomizer has an analysis against the absence of a client only; ",
         ),
         (
             "calibrate",

@@ -318,7 +318,7 @@ def _averaged(
     # Refuse combinations without an analysis.
     if scheme.order is SpeakingOrder.KNOWN:
         raise UnsupportedError(
-            "order = 'known': averaged check-ins hide each other only where the step that a "
+            "order = 'known': averaged check-ins hide each other only if the step that a "
             "client draws is hidden; leave out population and order"
         )
     if scheme.relation is Relation.ADD_REMOVE:
@@ -328,7 +328,7 @@ def _averaged(
         )
     if not isinstance(draw, OneOf):
         raise UnsupportedError(
-            f"{_under(scheme, draw)}: averaged releases have an analysis for check-ins alone"
+            f"{_under(scheme, draw)}: averaged releases have an analysis for check-ins only"
         )
     from turnout.accounting.shuffling.schemes import SHUFFLED_RANDOMIZERS
 

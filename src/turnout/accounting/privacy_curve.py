@@ -372,7 +372,7 @@ def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> Los
         dense = pmf.to_dense_pmf()
         if dense._pessimistic_estimate is not expected:
             side = "pessimistic" if expected else "optimistic"
-            raise ParameterError(name, "a distribution", f"one with {side} estimates")
+            raise ParameterError(name, "a distribution", f"a distribution with {side} estimates")
         masses = np.asarray(dense._probs, dtype=float)
         distributions.append(
             LossDistribution(

@@ -315,8 +315,7 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
     most = 4.0 * float(profile.epsilons[-1]) + 50.0
     if not holds(most):
         raise NumericalError(
-            f"delta = {delta:.3g} lies below what the profile of one run certifies for the best "
-            "of several"
+            f"delta = {delta:.3g} is too small for a certified bound on the best of several runs"
         )
     return bisected(holds, 0.0, most, gap=_PRECISION).holding
 

@@ -91,7 +91,9 @@ class Schedule:
         if offsets.ndim != 1 or len(offsets) < 1 or offsets.dtype != np.int64:
             raise ParameterError("offsets", offsets.shape, "an int64 array of shape (steps + 1,)")
         if offsets[0] != 0 or offsets[-1] != len(self.clients) or np.any(np.diff(offsets) < 0):
-            raise ParameterError("offsets", offsets, "to rise from 0 to the number of clients")
+            raise ParameterError(
+                "offsets", offsets, "numbers that rise from 0 to the number of clients"
+            )
         if self.clients.ndim != 1 or self.clients.dtype not in (np.int32, np.int64):
             raise ParameterError("clients", self.clients.dtype, "a flat int32 or int64 array")
 

@@ -220,7 +220,7 @@ def test_any_two_lies_between_one_direction_and_the_coupling():
         AllocationBlock(pair, window).curve(HERE, Side.LOWER, delta, 0), delta, Side.LOWER
     )
     assert alone <= uppers[Closeness.ANY_TWO] <= uppers[Closeness.TO_ABSENCE]
-    with pytest.raises(UnsupportedError, match="for curves only"):
+    with pytest.raises(UnsupportedError, match="use the lower curve"):
         ReplacementBlock(pair, window, 1.0, Closeness.ANY_TWO).delta(1.5, Side.LOWER)
 
 

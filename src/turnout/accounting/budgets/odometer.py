@@ -196,7 +196,9 @@ class Odometer:
         cuts = self.left_out * self.most_windows
         rest = (delta - cuts) * (1 - 1e-12)
         if rest <= 0:
-            raise ParameterError("delta", delta, f"more than the {cuts:g} that cut tails use up")
+            raise ParameterError(
+                "delta", delta, f"more than {cuts:g}, the probability of all cut tails"
+            )
         worst = (
             mixture_epsilon(self.orders, self.weights, total.of(direction), rest)
             for direction in Direction

@@ -76,8 +76,8 @@ class BudgetTerms:
         self.require(scheme)
         if is_per_client(scheme):
             raise UnsupportedError(
-                "filters and odometers keep one account for all clients, so windows cut from a "
-                "trace are refused; charge the smallest window that any client may have"
+                "filters and odometers have one account for all clients, so windows must not "
+                "differ by client; charge the smallest window that any client may have"
             )
         parts = decompose(scheme, steps)
         if parts.replacement_against_null is not None:
@@ -242,8 +242,8 @@ class Ledger:
             return pricing.epsilon_upper(phases[0].scheme, delta, phases[0].steps)
         if any(is_per_client(phase.scheme) for phase in phases):
             raise UnsupportedError(
-                "windows cut from a trace cannot be composed with other phases; "
-                "keep them in a ledger with one phase"
+                "windows of an availability trace cannot be composed with other phases; "
+                "keep such windows in a ledger with one phase"
             )
         parts = joined_decompositions([decompose(phase.scheme, phase.steps) for phase in phases])
         return pricing.decomposition_upper(parts, delta)

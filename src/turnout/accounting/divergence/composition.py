@@ -125,7 +125,7 @@ class ComposedCurve:
         away = losses[kept] - epsilon
         weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
         if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:
-            raise NumericalError("the tilt is too large to be undone")
+            raise NumericalError("the exponential tilt of the losses is too large for float64")
         outside = plan.log_outside(parts, float(losses[0]), float(losses[-1] + gap)) - log_norm
         payoff = _payoff_norm(tilt, gap, size)
         blocks = sum(count for _, count in parts)

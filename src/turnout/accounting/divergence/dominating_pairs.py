@@ -124,8 +124,8 @@ def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
 def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
-            f"{type(randomizer).__name__} compares a client with its absence only; replace-one, "
-            "fixed sizes and one-client releases compare it with another client"
+            f"{type(randomizer).__name__} has an analysis against the absence of a client "
+            "only; replace-one, fixed sizes and one-client releases compare two clients"
         )
 
 

@@ -573,7 +573,9 @@ class MonotonePair:
     def __post_init__(self) -> None:
         ratios = self._log_ratio(np.linspace(self.low, self.high, _PROBES))
         if np.isnan(ratios).any() or np.any(np.diff(ratios) < -1e-9 * (1.0 + np.abs(ratios[1:]))):
-            raise ParameterError("present", "a density", "one whose ratio to absent never falls")
+            raise ParameterError(
+                "present", "a density", "a density whose ratio to absent never falls"
+            )
 
     def _log_ratio(self, z: FloatArray) -> FloatArray:
         return self.present.logpdf(z) - self.absent.logpdf(z)

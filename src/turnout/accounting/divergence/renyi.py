@@ -133,7 +133,7 @@ def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
     values = tuple(float(order) for order in orders)
     rising = all(a < b for a, b in zip((1.0, *values), values, strict=False))
     if not values or not rising or math.isinf(values[-1]):
-        raise ParameterError("orders", values, "finite orders above 1 that rise")
+        raise ParameterError("orders", values, "increasing finite orders above 1")
     return values
 
 

@@ -347,7 +347,7 @@ def posterior(prior: float, shift: Bounds) -> Bounds:
     """
     checks.open_unit(prior=prior)
     if not isinstance(shift, Bounds) or shift.lower < 0.0:
-        raise ParameterError("shift", shift, "Bounds of at least 0")
+        raise ParameterError("shift", shift, "bounds of at least 0")
     odds_against = (1.0 - prior) / prior
     lower = (1.0 - _ROUNDING) / (1.0 + odds_against * math.exp(-shift.lower))
     upper = (1.0 + _ROUNDING) / (1.0 + odds_against * math.exp(-shift.upper))

@@ -277,7 +277,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
     total = sums.convolve([factor], size, bin_, tilt=frame.tilt * step)
     log_unit = window * log_norm - theta * frame.threshold
     if not log_unit < _LARGEST_EXPONENT:
-        raise NumericalError("the tilt is too large to be undone")
+        raise NumericalError("the exponential tilt of the sum is too large for float64")
     # Undo the tilt relative to the threshold; bins with too large a weight are dropped.
     distances = first - frame.threshold + step * np.arange(size)
     kept = -theta * distances <= _LARGEST_EXPONENT

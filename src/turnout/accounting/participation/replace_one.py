@@ -260,7 +260,9 @@ class _DeltaBounds:
         elif side is Side.UPPER:
             step = AnyTwoStep(block.pair, k, block.infinity_mass)
         else:
-            raise UnsupportedError("closeness = any-two: lower bounds are known for curves only")
+            raise UnsupportedError(
+                "closeness = any-two: no lower bound on delta is known here; use the lower curve"
+            )
         threshold = _threshold(k, block.window, block.probability)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))

@@ -357,7 +357,7 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
     epsilon = max(math.sqrt(14 * math.log(2 / delta) / mass), 27 / mass) * (1 + 1e-12)
     if epsilon > 1:
         raise UnsupportedError(
-            f"Theorem 3.1 (privacy blanket) holds for epsilon <= 1; it would be {epsilon:.4g}"
+            f"Theorem 3.1 (privacy blanket) holds for epsilon <= 1; here epsilon = {epsilon:.4g}"
         )
     return epsilon
 

@@ -109,7 +109,7 @@ def shuffled_blocks(
         return _self_sampling(randomizer, draw, clients, rounds)
     raise UnsupportedError(
         f"no analysis of shuffled messages is known under {type(scheme.participation).__name__}, "
-        f"whose draws are {type(draw).__name__}; every step, fixed-size and self-sampling have one"
+        f"whose draws are {type(draw).__name__}; use every step, fixed-size or self-sampling"
     )
 
 
@@ -163,12 +163,13 @@ def _rounds(
 def _require_analysis(scheme: Scheme) -> None:
     if scheme.relation is not Relation.REPLACE_ONE:
         raise UnsupportedError(
-            "shuffled messages have bounds under replace-one only: they show how many clients sent "
-            f"one, which {scheme.relation.value} would have to hide; use relation = 'replace-one'"
+            "shuffled messages reveal the number of senders, which "
+            f"{scheme.relation.value} would have to hide; use relation = 'replace-one'"
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            f"a shuffler releases all messages; it has no {scheme.release.value} release"
+            f"release = {scheme.release.value!r}: expected 'aggregated' with a shuffler, which "
+            "releases all messages"
         )
     _require_hidden_order(scheme)
 
@@ -186,10 +187,10 @@ def _require_hidden_order(scheme: Scheme) -> None:
     other = "use NonAdaptiveRandomizer (non-adaptive)" if pure else "declare it all the same"
     raise UnsupportedError(
         f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
-        "the messages before, which has a bound only where that order is uniform and unknown to "
-        "the adversary and to the party that chooses the next randomizer; declare order = "
-        f"{SpeakingOrder.HIDDEN.value!r} if it is, or {other} where all clients use one "
-        "randomizer chosen before the round, with which the order makes no difference"
+        "earlier messages, which has a bound only if the order is uniform and unknown to the "
+        "adversary and to the party that chooses the next randomizer; declare order = "
+        f"{SpeakingOrder.HIDDEN.value!r} if the order is so, or {other} if all clients use one "
+        "randomizer that is chosen before the round, for which the order does not matter"
     )
 
 
