@@ -378,9 +378,11 @@ def published(scheme: Scheme) -> Decomposition | None:
     randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):
         return None
+    # Imported here, since few schemes need these modules.
     from turnout.accounting.shuffling.messages import PublishedRandomizer
     from turnout.accounting.shuffling.schemes import shuffled_blocks
 
+    # Replace the randomizer by its published bound in every part of the run.
     in_print, form = PublishedRandomizer(randomizer.epsilon0), normal_form(scheme.participation)
     parts = form.released(form.steps)
     if scheme.trust is TrustModel.SHUFFLED:

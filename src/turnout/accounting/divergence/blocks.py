@@ -133,15 +133,18 @@ def loss_distribution(
 
     Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
     """
+    # Grid of losses up to the ε at which δ is the tail.
     reach = math.ceil(reach_of(pair, tail) / gap) + 1
     epsilons = gap * np.arange(-reach, reach + 1)
     points = np.exp(epsilons)
+    # Polygon of prices: chords of an upper curve, or below the tangents of a lower curve.
     if pair.side is Side.UPPER:
         prices = np.minimum(pair.price_and_slope(direction, points)[0], np.minimum(points, 1.0))
     else:
         middles = np.exp(epsilons[:-1] + 0.5 * gap)
         prices = under_tangents(points, middles, *pair.price_and_slope(direction, middles))
         _trim(prices, reach, pair.floor(direction))
+    # Masses under Q are the jumps of the slope, which jumps by 1 more at K = 1.
     widths = points[:-1] * math.expm1(gap)
     below, above = _convex(np.diff(prices) / widths, widths, reach)
     masses = np.concatenate(
@@ -153,6 +156,7 @@ def loss_distribution(
             [-above[-1]],
         ]
     )
+    # Masses under P: a loss of ln K has K times the mass under Q.
     return LossDistribution(gap, -reach, np.maximum(masses * points, 0.0), float(prices[-1]))
 
 

@@ -3,7 +3,8 @@
 `run_curve` returns the curve of a run at one δ and refinement, `run_epsilon` its ε; `LossGrid` is
 the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of loss
 distributions. `RepeatedBlock` makes one block of repetitions that one draw decides together.
-`pricing`, `privacy_curve` and `meaning.profile` ask here; the module builds on `blocks` and `sums`.
+`pricing`, `privacy_curve` and `meaning.profile` use the module, which builds on `blocks` and
+`sums`.
 
 δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The distributions on
 their grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in
@@ -107,12 +108,14 @@ class ComposedCurve:
         """Composed curve of several loss distributions with their counts, sharp near δ."""
         if delta < _LEAST_DELTA:
             raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
+        # Tilt and window for the convolution, chosen for δ.
         gap = parts[0][0].gap
         plan = _Plan.of(parts, delta).wide_enough(parts, delta)
         tilt, epsilon = plan.tilt, plan.epsilon
         size = _bins(max((plan.high - plan.low) / gap + 2, *(p.masses.size + 1 for p, _ in parts)))
         lowest = sum(count * distribution.lowest for distribution, count in parts)
         bin_ = math.floor(plan.low / gap) - lowest
+        # Convolve the tilted distributions; the norms of the tilts are multiplied.
         factors, log_norm = [], 0.0
         for distribution, count in parts:
             tilted, log_sum = _tilted(distribution, tilt)
@@ -126,6 +129,7 @@ class ComposedCurve:
         weights = total.masses[kept] * np.exp(np.maximum(-tilt * away, -700.0))
         if not log_norm - tilt * epsilon < _LARGEST_EXPONENT:
             raise NumericalError("the exponential tilt of the losses is too large for float64")
+        # Bounds on mass outside the window, and on the rounding of masses and thresholds.
         outside = plan.log_outside(parts, float(losses[0]), float(losses[-1] + gap)) - log_norm
         payoff = _payoff_norm(tilt, gap, size)
         blocks = sum(count for _, count in parts)
@@ -150,7 +154,7 @@ class ComposedCurve:
         )
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         shift = -self.shift if self.side is Side.UPPER else self.shift
         k = np.asarray(k, dtype=float) * math.exp(shift)
         epsilons = np.log(k)
@@ -167,7 +171,7 @@ class ComposedCurve:
         return np.where(known, np.clip(moved, 0.0, 1.0), 1.0 if sign > 0 else 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         index = np.searchsorted(self.losses, np.log(k), side="right")
         scale = math.exp(self.log_unit - self.epsilon)
         return -np.maximum(self.inverse[index], 0.0) * scale
@@ -194,6 +198,7 @@ class _Plan:
         def log_moments(s: FloatArray) -> FloatArray:
             return sum((n * log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
 
+        # Chernoff bound on ε at δ for each tilt of a geometric grid.
         gap = parts[0][0].gap
         tilts = np.geomspace(1e-2, 300.0 / gap, _TILTS)
         # Largest payoff under the tilt: θ^θ/(1 + θ)^{1 + θ} at e^{−u} = θ/(1 + θ).
@@ -202,14 +207,17 @@ class _Plan:
         worths = np.minimum(worths, math.log(-math.expm1(-most)))
         moments = log_moments(tilts)
         bounds = (moments + worths - math.log(delta)) / tilts  # Chernoff bounds on ε
-        # Of the tilts that do about as well the smallest: its curve can be read furthest away.
+        # Of the tilts with nearly the least bound, take the smallest: its curve is sharp furthest
+        # away.
         close = bounds.min() + _CLOSE * abs(float(bounds.min()))
         best = int(np.argmax(bounds <= close))
         epsilon = max(float(bounds[best]), 0.0)
+        # Take a smaller tilt if its round-off is already small compared with δ.
         noise = math.log(_ROUNDING) + moments + worths - tilts * epsilon
         enough = np.flatnonzero(noise <= math.log(_NOISE * delta))
         chosen = min(int(enough[0]), best) if enough.size else best
         tilt = float(tilts[chosen])
+        # Ends of the window, outside which Chernoff bounds the tilted mass, with a margin.
         log_mass = math.log(_NEGLIGIBLE * delta) + tilt * epsilon - float(worths[chosen])
         steps = np.geomspace(1e-2, 300.0 / gap, _EDGES)
         up = (log_moments(tilt + steps) - log_mass) / steps
@@ -415,8 +423,10 @@ def run_curve(
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
     with certified(delta):
+        # A single block needs no composition.
         if not is_composed(run):
             return run[0][0].curve(direction, side, delta, refinement)
+        # Loss distributions of all blocks on one grid, rounded to the side of the curve.
         grid = grid or LossGrid.of(run, delta)
         gap, tail = grid.gap / 2**refinement, grid.tail
         parts = [

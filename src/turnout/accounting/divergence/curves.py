@@ -63,11 +63,11 @@ class Curve(Protocol):
     """δ(K) in one direction, on one proved side of the truth or exact."""
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         ...
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1, shape of ``k``."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         ...
 
 
@@ -112,14 +112,14 @@ class DilutedCurve:
     probability: float
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         if self.direction is Direction.REMOVE:
             return self.probability * self.base.delta(self._undiluted(k))
         weight, alive, _, inner = self._weighed(k)
         return np.where(alive, weight * self.base.delta(inner), 0.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         p = self.probability
         if self.direction is Direction.REMOVE:
             return self.base.slope(self._undiluted(k))
@@ -156,7 +156,7 @@ class InfinityMassCurve:
     infinity_mass: float
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             rounding = 8.0 * UNIT_ROUNDOFF * (1.0 if self.side is Side.UPPER else -1.0)
@@ -168,7 +168,7 @@ class InfinityMassCurve:
         return np.minimum(self.base.delta(np.maximum(inner, 1.0)) + short, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         kept = 1.0 - self.infinity_mass
         if self.direction is Direction.REMOVE:
             return self.base.slope(k / kept)
@@ -188,12 +188,12 @@ class BestCurve:
         return values, np.expand_dims(pick(values, axis=0), 0)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         values, index = self._best(np.asarray(k, dtype=float))
         return np.take_along_axis(values, index, axis=0)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         _, index = self._best(np.asarray(k, dtype=float))
         slopes = np.stack([curve.slope(k) for curve in self.curves])
         return np.take_along_axis(slopes, index, axis=0)[0]
@@ -282,7 +282,7 @@ class PolygonCurve:
     values: FloatArray
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         return np.interp(k, self.nodes, self.values)
 
     def slope(self, k: FloatArray) -> FloatArray:

@@ -300,7 +300,7 @@ class MultinomialCurve:
     mass_error: float
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         value, blur, size, _ = self._price(np.asarray(k, dtype=float))
         error = blur + (self.mass_error + 4.0 * UNIT_ROUNDOFF * self.close.points.size) * size
         if self.side is Side.UPPER:
@@ -308,7 +308,7 @@ class MultinomialCurve:
         return np.clip(value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         return self._price(np.asarray(k, dtype=float))[3]
 
     def _price(self, k: FloatArray) -> list[FloatArray]:

@@ -146,6 +146,8 @@ class Unhidden:
 
         The client takes part more often than on average.
         """
+        # For each kind of block: number of blocks of the event, ways, probability and releases.
+        # Roundings lower the bound.
         squared_mu = log_sets = log_chance = 0.0
         for turn, count in self.below:
             p, mean = turn.chance, turn.chance * count
@@ -157,6 +159,7 @@ class Unhidden:
             log_chance += ways - slack + blocks * math.log(p)
             log_chance += (count - blocks) * math.log1p(-p) if blocks < count else 0.0
             squared_mu += blocks * turn.releases * turn.form.squared_mu
+        # Bound on ε of the releases of the event at δ over its probability.
         log_delta = math.log(delta) - log_chance
         if not (squared_mu > 0.0 and log_delta < 0.0):
             return 0.0
@@ -226,11 +229,13 @@ def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
         least, most = _log_delta(x, mu)
         return most <= log_delta if upper else not least > log_delta
 
+    # Bisect x between ε = 0 and a bound on the normal quantile of δ.
     least, most = -0.5 * mu, math.sqrt(-2.0 * log_delta) + 1.0
     if below(least):
         return 0.0
     found = bisected(below, least, most, gap=1e-13, relative=1e-13)
     x = found.holding if upper else found.failing
+    # ε from x, with its rounding error moved to the side.
     rounding = 16.0 * UNIT_ROUNDOFF * (abs(x) * mu + mu * mu)
     epsilon = mu * (x + 0.5 * mu)
     return max(epsilon + rounding if upper else epsilon - rounding, 0.0)

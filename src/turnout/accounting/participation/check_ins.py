@@ -156,7 +156,7 @@ class AllocationCurve:
         return math.sqrt(integral / self.step + largest)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         threshold = self._threshold(k)
         index, unit = self._index(threshold), math.exp(self.log_unit)
         if self.frame.direction is Direction.REMOVE:

@@ -308,7 +308,7 @@ class MultisetCurve:
         return np.clip(gain - k * loss + self.beyond + moved, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         return -self._at(k)[1]
 
 

@@ -211,12 +211,12 @@ class ObservedCurve:
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         rounding = 4.0 * UNIT_ROUNDOFF * (1.0 if self.side is Side.UPPER else -1.0)
         return self.rate * self.base.delta(k) * (1.0 + rounding)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         return self.rate * self.base.slope(k)
 
 

@@ -341,16 +341,19 @@ class _Bins:
     @classmethod
     def of(cls, parts: Parts, frame: SumFrame) -> _Bins:
         """Bins that cover the window of a frame; their number is a power of two."""
+        # Step of the bins, and smallest sum.
         step, start = (
             parts[0][0].step,
             sum(count * distribution.first for distribution, count in parts),
         )
+        # A power of two of bins covers the window; the rest is shared between both ends.
         size = 1 << math.ceil(math.log2((frame.below + frame.above) / step + 2))
         if size > MOST_BINS:
             raise NumericalError("the sum of likelihood ratios has too wide a range for a grid")
         below = size * step * frame.below / (frame.below + frame.above)
         first = math.ceil((frame.centre - below - start) / step)
         distances = (start - frame.centre) + step * (first + np.arange(size, dtype=np.float64))
+        # Rounding of the distances grows with the largest sum.
         reach = sum(
             count * float(np.abs(distribution.points[[0, -1]]).max())
             for distribution, count in parts

@@ -1,8 +1,8 @@
 """Frames of one window's sum: the range of its grid and the tilt of its distribution.
 
 `Framing` chooses a `Frame` for one pair, window, direction and δ from a `CoarseDistribution`, the
-pair's distribution on few points. `log_moment` bounds what a grid leaves out. `check_ins` is the
-only user.
+pair's distribution on few points. `log_moment` bounds what a grid leaves out. Only
+`check_ins` uses the module.
 
 Notation: X is the likelihood ratio of one step, S = X_1 + … + X_t the sum over the window (Σ in
 formulas), K = e^ε, θ the tilt.
@@ -108,7 +108,7 @@ class Framing:
 
     @classmethod
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
-        """Framing with estimates that are closer together near the given δ."""
+        """Estimates for one pair, window and direction, at points that are dense near δ."""
         # Cap of one ratio and estimates of δ, by direction.
         if direction is Direction.REMOVE:
             distribution = CoarseDistribution.of_pair(

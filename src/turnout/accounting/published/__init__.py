@@ -1,8 +1,8 @@
 """The papers' results under their own names, for comparison and reproduction.
 
-Quote `turnout.accounting.price` instead. ``RESULTS`` lists what is here, with source, status,
-directions, relation and range, so that a program can show it; `comparison` evaluates them at one
-setting.
+For guarantees use `turnout.accounting.price` instead. ``RESULTS`` lists the results with source,
+status, directions, relation and range, so that a program can show them; `comparison` evaluates the
+results at one setting.
 """
 
 from turnout.accounting.published import (

@@ -5,8 +5,8 @@ functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_de
 a whole δ. `comparison` uses them.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
-under replace-one and requires nothing of the randomizer but its ε₀ (and δ₀). All are proved and all
-are loose: quote `turnout.accounting.price`. docs/errata.md lists where the print is wrong.
+under replace-one and requires nothing of the randomizer but its ε₀ (and δ₀). All bounds are proved
+and loose: for guarantees use `turnout.accounting.price`. docs/errata.md lists the errors in print.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer; ε₀, δ₀ with local_delta
@@ -23,8 +23,8 @@ Each proof ends in the heterogeneous advanced composition of Kairouz, Oh and Vis
 bound is v/2 + √(2 v ln(1/δ)) for its own v.
 
 For (ε₀, δ₀) Lemma A.3 replaces every message by one of an 8ε₀-randomizer at a distance of δ₁, so
-each bound is the pure one at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The factor 8 makes the
-branch useless in practice (docs/errata.md, random check-ins 6): it is here for comparison.
+each bound is the pure bound at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The factor 8 makes the
+branch useless in practice (docs/errata.md, random check-ins 6); it serves for comparison.
 """
 
 from __future__ import annotations

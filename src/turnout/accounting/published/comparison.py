@@ -16,7 +16,8 @@ and unknown to the adversary and to the party that chooses the randomizers (`Spe
 
 Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
 in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
-and Viswanath 2015, which is all that (ε, δ) allows. Ours are composed as whole privacy curves.
+and Viswanath 2015, which is the best that (ε, δ) allows. Bounds of this package are composed as
+whole privacy curves.
 """
 
 from __future__ import annotations
@@ -393,11 +394,13 @@ def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting]
         return min(bound(epsilon0, clients, delta) for bound in bounds)
 
     def quote(setting: ShuffleSetting) -> Quote:
+        # Bound on one round, of all clients or of a sample.
         if composed and setting.rounds == 1:
             raise UnsupportedError("composition needs two rounds or more")
         one_round = all_clients
         if setting.sampled is not None:
             one_round = _sampled(all_clients, setting.sampled)
+        # Several rounds are composed from the (ε, δ) of one round.
         n, delta = setting.clients, setting.delta
         if setting.rounds == 1:
             return Quote(one_round(setting.epsilon0, n, delta))

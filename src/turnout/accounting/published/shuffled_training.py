@@ -3,12 +3,12 @@
 `lemma_2_1_2` and the functions ``kov_…`` compose T rounds of one (ε, δ). `theorem_5_4_1`,
 `lemma_4_3_1` and `lemma_4_4_1` are rounds of sampled clients or records. `theorem_4_3_1` and
 `theorem_4_4_1` are whole runs, and `thesis_epsilons` evaluates them for a scheme. `comparison` and
-`reporting` use them; quote `turnout.accounting.price`, which composes privacy curves.
+`reporting` use them; for guarantees use `turnout.accounting.price`, which composes privacy curves.
 
 **Strong composition.** Source: Dwork, Rothblum and Vadhan 2010 (dwork2010boosting) as Lemma 2.1.2
 of Girgis 2023 (girgis2023thesis); Kairouz, Oh and Viswanath 2015 (kairouz2015composition), Theorems
-3.3 and 3.4. Adaptive composition under any relation, in both directions. A shuffle's (ε, δ) says
-far less than its privacy curve.
+3.3 and 3.4. Adaptive composition under any relation, in both directions. The (ε, δ) of a shuffle is
+far less informative than its privacy curve.
 
 Notation
     ε, δ   point             of one round, ε > 0
@@ -281,6 +281,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     3.086
     """
     _check_sampled(local_epsilon, clients, sampled)
+    # Logarithms of the second moment and of the sub-Gaussian ratio of the theorem.
     hidden, log_rate = blanket_size(local_epsilon, sampled), math.log(sampled / clients)
     log_second = (
         math.log(4) + 2 * log_rate + 2 * log_expm1(local_epsilon) - local_epsilon - math.log(hidden)
@@ -288,6 +289,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     log_change = log_expm1(2 * local_epsilon) - local_epsilon
     log_ratio = math.log(2 / hidden) + 2 * (log_rate + log_change)
     moments = sub_gaussian_moments(log_second, log_ratio)
+    # Υ, the part for too few hiding messages, is added and rounded up.
     exponent = (sampled - 1) * math.exp(-local_epsilon) / 8
     step = math.exp(log_rate + log_change)
 

@@ -91,7 +91,7 @@ class LocalCurve:
     epsilon0: float
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         rest = math.exp(-self.epsilon0)
         alone = np.maximum(1.0 - k * rest, 0.0) / (1.0 + rest) + 8 * UNIT_ROUNDOFF
         return np.where(k >= math.exp(self.epsilon0 * (1.0 + 1e-14)), 0.0, alone)
@@ -118,7 +118,7 @@ class HiddenCurve:
     coming: float = 1.0
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         fewer = self.fewer.delta(k) + self.slack * (k - 1.0 + 2.0 * self.coming)
         fewer = np.minimum(fewer, self.coming)
         return self.base.delta(k) + self.slack * (k - 1.0 + 2.0 * fewer)
@@ -448,13 +448,13 @@ class InfinityMassBound:
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         value = self.infinity_mass + (1.0 - self.infinity_mass) * self.base.delta(k)
         rounding = _ROUNDING if self.side is Side.UPPER else -_ROUNDING
         return np.minimum(value * (1.0 + rounding), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1, shape of ``k``."""
+        """Slope dδ/dK of the curve at each K ≥ 1, shape of ``k``."""
         return (1.0 - self.infinity_mass) * self.base.slope(k)
 
 

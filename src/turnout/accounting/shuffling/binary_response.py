@@ -168,7 +168,7 @@ class BinaryResponseCurve:
             raise ParameterError("ones", self.ones, f"at most clients - 1 = {self.clients - 1}")
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         if self.side is Side.LOWER:
             return self._prices(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:

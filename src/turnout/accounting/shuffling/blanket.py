@@ -90,7 +90,7 @@ class BlanketCurve:
         checks.count(clients=self.clients, groups=self.groups)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:

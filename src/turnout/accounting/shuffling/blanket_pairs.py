@@ -302,7 +302,7 @@ def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
 def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -> FloatArray:
     """Probability of each group of values of a binomial variable, rounded to a side.
 
-    Each is a difference of the smaller tails.
+    Each probability is computed from the smaller of the two tails.
     """
     inner = np.maximum(first[1:], 1.0)
     rest = np.maximum(trials - inner + 1.0, 1.0)

@@ -209,11 +209,13 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
 
     The points of a row range from 0 to all trials.
     """
+    # Hockey sticks above the mean and reverse hockey sticks below, from the smaller tails.
     high = x > trials * chance
     outer, inner = _tail(x, trials, chance, high=high)
     part = trials * chance * inner
     price = np.maximum(np.where(high, part - x * outer, x * outer - part), 0.0)
     rounding = _SLACK * (part + x * outer)
+    # Both kinds at every point; they differ by a line.
     start, end = np.diff(row, prepend=-1) > 0, np.diff(row, append=-1) != 0
     gaps = np.where(end, 1.0, np.append(x[1:], 0.0) - x)
     shift = x - trials * chance  # of a reverse hockey stick from a hockey stick
@@ -225,6 +227,7 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
     def slopes(values: FloatArray) -> FloatArray:
         return (np.append(values[1:], 0.0) - values) / gaps
 
+    # The mean of a hat is the slope after its point minus the slope before it.
     after = np.where(
         high,
         np.where(end, 0.0, slopes(hockey_stick)),
@@ -234,6 +237,7 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
     before_reverse = np.where(start, 0.0, np.append(0.0, slopes(reverse_hockey_stick)[:-1]))
     before_hockey_stick = np.where(start, -1.0, np.append(0.0, slopes(hockey_stick)[:-1]))
     before = np.where(high, before_hockey_stick, before_reverse)
+    # Add the rounding error: still an upper bound.
     near = np.append(0.0, rounding[:-1]), np.append(rounding[1:], 0.0)
     error = np.where(start, 0.0, (rounding + near[0]) / np.append(1.0, gaps[:-1]))
     error = error + np.where(end, 0.0, (rounding + near[1]) / gaps)
@@ -309,7 +313,7 @@ class SampledCurve:
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         step = max(1, _AT_ONCE // max(self._cells.weight.size, 1))
         parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
@@ -417,7 +421,7 @@ class Mixture:
         return cls(parts, Direction.REMOVE, Side.UPPER, 0.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         total = np.zeros(np.shape(k))
         for part in self.parts:
             for rate, weight in part.dilutions:

@@ -134,7 +134,7 @@ class SampledGaussian:
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         ratios = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         values = self.alone.delta(ratios)
         n, q = self.sample.population, self.sample.rate

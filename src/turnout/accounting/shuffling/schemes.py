@@ -3,7 +3,7 @@
 `shuffled_blocks` returns the `Decomposition` of the rounds that one draw decided. `averaged_window`
 returns the blocks of one window of averaged check-ins. `SubsampledBits` and `SelfSampledBits` are
 the price of sampled bits of some of the clients; `WorseOrderBlock` and `MinOfBlocks` combine
-blocks. `decomposition` is the user; the module builds on `messages`, `sampled_bits` and
+blocks. `decomposition` uses the module, which builds on `messages`, `sampled_bits` and
 `sampled_rounds`. docs/design/shuffling.md has the proofs. Neighbours differ in one client's record
 (replace-one).
 
@@ -15,7 +15,7 @@ Notation
 **Sampled bits of some of the clients** ("Sampled bits" there). The bits of a round without the
 client are N slots for N of the n − 1 others. A round with it is the same but for one slot, any of
 them: so the client hides in N slots with chance γ, and no message has to be made up.
-`sampled_bits.Slots` has the price, which for a given j rises with γ, is convex in it, and falls as
+`sampled_bits.Slots` has the price, which for a fixed j rises with γ, is convex in it, and falls as
 N rises. *Self-sampling*: N is observed. N₁ ≤ N ≤ N₂ has the price of N₁ slots, with γ spread on
 N₁/n and N₂/n so that its mean stays. N = n has chance qⁿ and is a round of all clients.
 
@@ -25,7 +25,7 @@ Thakurta 2020 (balle2020checkins). Given the number of clients of each step, whi
 on records, the window is a shuffle of all its clients: they are in a uniform order, and a step's
 randomizer may depend on the averages of the steps before. So the bounds for adaptive randomizers
 apply, whatever the number of steps, to n clients or, if each takes part with a chance, to those
-that do. That needs an unknown order of speaking: each client draws the step by a coin of its own
+that do. That needs an unknown order of speaking: each client draws the step by random bits
 that no step releases, so given the loads every order is equally likely, and the coordinator moves
 the model by averages and counts alone.
 """
