@@ -101,7 +101,12 @@ def with_guessed_start(
 
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
-    """δ as the unknown parameter, with a start from the rule of thumb for a target ε."""
+    """δ as the unknown parameter, with a start from the rule of thumb for a target ε.
+
+    Args:
+        scheme: the whole scheme.
+        epsilon: target ε, positive.
+    """
     level = _log_loss_deviation(scheme)
 
     def met(log_delta: float) -> bool:

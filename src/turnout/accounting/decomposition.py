@@ -78,6 +78,10 @@ curves of single windows far into their tails, which takes minutes instead of se
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """Blocks of the first ``steps`` steps of a scheme (of the whole run if None).
 
+    Args:
+        scheme: the whole scheme.
+        steps: number of first steps, from 0 to the scheme's; the whole run if None.
+
     Raises:
         ParameterError: the scheme has fewer steps.
         UnsupportedError: no sound analysis is known for this combination of release rule,
@@ -169,6 +173,7 @@ def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """Blocks under local trust, where all parties see messages with their senders."""
     from turnout.accounting.participation.neighbours import observed_blocks
 
+    # Combinations without an analysis.
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "trust = 'local' has no analysis under add-remove: messages that are seen with their "
@@ -179,11 +184,12 @@ def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
             f"release = {scheme.release.value!r}: expected 'aggregated' under local trust, "
             "the only release with an analysis there"
         )
-    # Repeated messages are priced one by one.
+    # Repeated messages are composed one by one.
     randomizer, replaced = scheme.randomizer, scheme.relation is Relation.REPLACE_ONE
     messages = 1
     if isinstance(randomizer, RepeatedMessages):
         randomizer, messages = randomizer.each, randomizer.messages
+    # Dominating pair of one message, and whether two records attain it (for a lower bound).
     worst = dominating(randomizer, 2.0 if replaced else 1.0)
     attained = isinstance(randomizer, _OPPOSABLE) or type(randomizer) in _ATTAINED
     return Decomposition(observed_blocks(part, worst, attained, messages))

@@ -211,6 +211,12 @@ def decomposition_bounds(
 ) -> dict[str, Bounds]:
     """Lower and upper bounds on ε, by direction, of a run that is already in blocks.
 
+    Args:
+        parts: blocks of the run.
+        relation: neighbouring relation, which names the directions.
+        delta: δ, strictly between 0 and 1.
+        tolerance: relative width of the bounds at which refinement stops, strictly between 0 and 1.
+
     Raises:
         NumericalError: no upper bound can be certified.
     """
@@ -282,7 +288,13 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
-    """Upper bound on ε of a run that is already in blocks, on one fixed grid."""
+    """Upper bound on ε of a run that is already in blocks, on one fixed grid.
+
+    Args:
+        parts: blocks of the run.
+        delta: δ, strictly between 0 and 1.
+        shared: use a finer grid that most numbers of steps have in common.
+    """
     cap = parts.unhidden.upper(delta)
     with question():
         if parts.replacement_against_null is not None:

@@ -274,6 +274,12 @@ def draw_run(
 
     Block b is drawn from the stream ``("participation", b)``, so a run that is resumed at any
     block has the same schedules as an uninterrupted run.
+
+    Args:
+        participation: who takes part when.
+        population: number of clients of the run, at least 1.
+        streams: random streams of the simulation.
+        first_block: number of the first block to draw.
     """
     cut = blocks(participation)
     for index in range(first_block, len(cut)):
@@ -282,6 +288,10 @@ def draw_run(
 
 def check_population(participation: Participation, population: int) -> Form:
     """Normal form of a participation, after a check of the population.
+
+    Args:
+        participation: who takes part when.
+        population: number of clients, at least 1.
 
     Raises:
         ParameterError: the population is below 1, or differs from the participation's.
@@ -293,6 +303,10 @@ def check_population(participation: Participation, population: int) -> Form:
 
 def expected_check_ins(participation: Participation, population: int) -> NDArray[np.float64]:
     """Expected number of clients at each step, exact up to rounding.
+
+    Args:
+        participation: who takes part when.
+        population: number of clients of the run, at least 1.
 
     Raises:
         ParameterError: a population that does not fit the participation.
@@ -314,6 +328,10 @@ def expected_empty_steps(participation: Participation, population: int) -> float
     check-in paper, before their last inequality. The proof of 4.4 prints the range of steps
     as m … n − m + 1; the steps after the warm-up are m … n, which is also what its bound
     counts, and what is counted here.
+
+    Args:
+        participation: who takes part when.
+        population: number of clients of the run, at least 1.
 
     >>> from turnout.schemes import CheckIn
     >>> round(expected_empty_steps(CheckIn(window=1000), 1000), 3)

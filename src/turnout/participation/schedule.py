@@ -138,6 +138,12 @@ def grouped(
     """Schedule in which ``clients[i]`` participates at step ``first_step + slots[i]``.
 
     Within a step the clients keep their order.
+
+    Args:
+        first_step: number of the first step, counted over the whole run.
+        steps: number of steps that the schedule covers.
+        slots: step of each participation, counted from ``first_step``, shape (participations,).
+        clients: client of each participation, shape (participations,).
     """
     rows = len(slots)
     if rows == 0:
@@ -155,6 +161,9 @@ def grouped(
 
 def joined_schedules(schedules: list[Schedule]) -> Schedule:
     """Schedule of all steps of consecutive schedules.
+
+    Args:
+        schedules: schedules of consecutive steps, at least one.
 
     Raises:
         ParameterError: no schedule is given, or a schedule does not start at the end of the

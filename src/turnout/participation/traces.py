@@ -41,6 +41,12 @@ def availability_participation(
 ) -> AvailabilityCheckIn:
     """Participation in which each client draws among its available steps of a trace.
 
+    Args:
+        trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
+        window: number of steps of a window, at least 1.
+        probability: probability in [0, 1] that a client with available steps takes part in a
+            window.
+
     Raises:
         ParameterError: another shape or other values, or parameters the participation refuses.
 

@@ -164,6 +164,11 @@ class Odometer:
     def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
         """Odometer after one more scheme, charged ``times`` times before the scheme runs.
 
+        Args:
+            scheme: the scheme that will run.
+            label: name of the entry, for people.
+            times: number of runs of the scheme, at least 1.
+
         Raises:
             BudgetExceededError: more windows than ``most_windows``.
         """
@@ -241,6 +246,12 @@ def mixture_epsilon(
 
     This ε is the maximum of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave. A tangent
     at the left end of a bracket of the maximum gives an upper bound.
+
+    Args:
+        orders: increasing orders α above 1.
+        weights: positive weights of the orders, with a sum of at most 1.
+        divergences: upper bounds on the Rényi divergences at the orders.
+        delta: δ, strictly between 0 and 1.
 
     Raises:
         NumericalError: a divergence is infinite at every order.
@@ -336,6 +347,13 @@ class RenyiFilter:
         The order is the order at which most windows like ``expected`` fit into the budget; without
         ``expected``, it is the best order for Gaussian noise. The guarantee holds for every run.
 
+        Args:
+            terms: relation, unit and trust model of the guarantee.
+            epsilon: budget of ε, positive.
+            delta: δ, strictly between 0 and 1.
+            expected: a typical window; None for Gaussian noise.
+            most_windows: largest number of windows that will be run.
+
         Raises:
             ParameterError: ε is so small that no order allows any divergence.
         """
@@ -350,7 +368,9 @@ class RenyiFilter:
                 f"a larger value: at delta = {delta:g} no Rényi order allows any divergence"
             )
             raise ParameterError("epsilon", epsilon, expected_text)
-        charges: Sequence[float] = orders  # of Gaussian noise, but for a factor
+        # Choose the order at which most expected windows fit; Gaussian noise by default, for which
+        # charges are proportional to the order.
+        charges: Sequence[float] = orders
         if expected is not None:
             curve = run_renyi(terms.run_of(expected), orders, left_out)
             charges = [max(pair) for pair in zip(curve.remove, curve.add, strict=True)]
@@ -365,6 +385,11 @@ class RenyiFilter:
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
         """Filter after a scheme was charged ``times`` times, all of which may then run.
+
+        Args:
+            scheme: the scheme that will run.
+            label: name of the entry, for people.
+            times: number of runs of the scheme, at least 1.
 
         Raises:
             BudgetExceededError: the budget does not allow all of these runs; it may allow fewer
@@ -406,7 +431,22 @@ class RenyiFilter:
 def spent(
     scheme: Scheme, delta: float, steps: Iterable[int], whole: float = math.inf
 ) -> list[float]:
-    """Upper bounds on ε after each of the given numbers of steps of a scheme; see `running`."""
+    """Upper bounds on ε after each of the given numbers of steps of a scheme; see `running`.
+
+    Args:
+        scheme: the whole scheme.
+        delta: δ, strictly between 0 and 1.
+        steps: numbers of steps, in any order.
+        whole: a proved upper bound on ε of the whole run, which no result exceeds.
+
+    Returns:
+        Bounds in the order of ``steps``, never below the true ε.
+
+    Raises:
+        ParameterError: δ or a number of steps is out of range.
+        UnsupportedError: no sound analysis is known for this combination.
+        NumericalError: nothing can be certified from some step on.
+    """
     last = scheme.participation.steps
     return running(
         lambda step: pricing.epsilon_upper(scheme, delta, step, shared=step < last), steps, whole

@@ -106,6 +106,10 @@ def require_terms(terms: object) -> None:
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
     """Scheme with another number of windows, or of steps where each step has its own draw.
 
+    Args:
+        scheme: scheme whose participation is a sequence of equal windows.
+        windows: number of windows of the result, at least 1.
+
     Raises:
         UnsupportedError: the participation is not a sequence of equal windows.
     """
@@ -223,6 +227,11 @@ class Ledger:
     def add(self, scheme: Scheme, steps: int | None = None, label: str = "") -> Ledger:
         """Ledger with one more phase: the first ``steps`` steps of a scheme, or all.
 
+        Args:
+            scheme: scheme of the phase.
+            steps: number of first steps of the scheme; all steps if None.
+            label: name of the phase, for people.
+
         Raises:
             ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
         """
@@ -231,6 +240,9 @@ class Ledger:
 
     def epsilon(self, delta: float) -> float:
         """Upper bound on ε of all phases in the ledger together.
+
+        Args:
+            delta: δ, strictly between 0 and 1.
 
         Raises:
             UnsupportedError: no sound analysis is known for a phase, or for several together.
@@ -258,7 +270,15 @@ class Ledger:
         return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
-        """Refuse, by a BudgetExceededError, a ledger whose upper bound on ε exceeds a budget."""
+        """Refuse, by a BudgetExceededError, a ledger whose upper bound on ε exceeds a budget.
+
+        Args:
+            epsilon: budget of ε, at least 0.
+            delta: δ, strictly between 0 and 1.
+
+        Raises:
+            BudgetExceededError: the upper bound on ε exceeds the budget.
+        """
         checks.non_negative(epsilon=epsilon)
         found = self.epsilon(delta)
         if found > epsilon:
@@ -266,6 +286,12 @@ class Ledger:
 
     def fits(self, window: Scheme, epsilon: float, delta: float, most: int = MOST_WINDOWS) -> int:
         """Number of further runs of a scheme for which the total ε stays within a budget.
+
+        Args:
+            window: scheme of one further run.
+            epsilon: budget of ε of all phases together, positive.
+            delta: δ, strictly between 0 and 1.
+            most: largest number to try.
 
         Returns:
             A number of runs whose total ε is proved to be at most ``epsilon``; with one more run it
@@ -359,6 +385,12 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
 
     A window that was begun counts as complete, with the noise multiplier with which it began, since
     slots were drawn for the whole window.
+
+    Args:
+        scheme: scheme of the whole plan.
+        steps: number of steps done.
+        budget: limit of ε, positive.
+        delta: δ, strictly between 0 and 1.
 
     Returns:
         Bounds on the private side: ε's rounded up, counts down, noise up.

@@ -396,7 +396,7 @@ def run_epsilon(
 def certified(delta: float) -> Generator[None, None, None]:
     """The value δ, if float64 can represent it; otherwise a NumericalError is raised.
 
-    A value that is not a number is found where a curve is read (`epsilon_at`).
+    Curves that are not a number are detected when they are read (`epsilon_at`).
     """
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

@@ -422,6 +422,10 @@ def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscreteP
     α = τ/(e − 1), at most 1/(e + 1).
 
     Source: "The blanket of a non-adaptive randomizer" in docs/design/shuffling.md.
+
+    Args:
+        epsilon0: ε₀ > 0, bound on the absolute log-ratio of the distributions.
+        total_variation: τ > 0, bound on their total variation.
     """
     widest = 1.0 / (1.0 + math.exp(epsilon0))
     share = min(total_variation / math.expm1(epsilon0), widest)

@@ -140,7 +140,13 @@ def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
 def run_renyi(
     run: Sequence[tuple[Block, int]], orders: Sequence[float], left_out: float
 ) -> RenyiBounds:
-    """Upper bounds on the Rényi divergences of a run; blocks share ``left_out`` evenly."""
+    """Upper bounds on the Rényi divergences of a run; blocks share ``left_out`` evenly.
+
+    Args:
+        run: blocks with their counts.
+        orders: real orders α above 1, increasing.
+        left_out: probability that may be cut off in each direction, strictly between 0 and 1.
+    """
     total = RenyiBounds.zero(checked_orders(orders))
     blocks = sum(count for _, count in run)
     for block, count in run:

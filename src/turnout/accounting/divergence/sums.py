@@ -98,13 +98,16 @@ def convolve(
         tilt: exponential tilt per bin that the distributions already contain; 0 if untilted.
     """
     charge(_UNITS_A_BIN * size * (1 + len(factors)) * (4 if size > _CACHED else 1))
+    # Characteristic function of each variable at the frequencies of a real FFT.
     omega = 2 * np.pi * np.arange(size // 2 + 1) / size
     turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
     parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]
+    # Keep the frequencies at which the product is not negligible.
     log_bound = np.zeros(omega.size)
     for part in parts:
         log_bound += part.count * np.log(part.modulus + part.error)
     kept = np.flatnonzero(log_bound > _NEGLIGIBLE_LOG)
+    # Logarithm of the product, relative to the rounded mean of the sum, and growth of its error.
     total_mean = sum(part.count * part.mean for part in parts)
     shift = round(total_mean)
     centre = sum(part.count * part.centre for part in parts)
@@ -124,15 +127,17 @@ def convolve(
         log_growth += part.count * np.log1p(error / np.where(modulus > error, modulus, 1.0))
     values = np.exp(exponent)
     magnitude = np.abs(values)
-    # (Π(|φ| + e) − Π|φ|): what errors e of the φ's make of their product.
+    # Error of the product by errors e of the factors: Π(|φ| + e) − Π|φ|.
     error = np.where(
         clear, magnitude * np.expm1(np.minimum(log_growth, 700.0)), np.exp(log_bound[kept])
     )
     local = magnitude * 8 * UNIT_ROUNDOFF * (1.0 + size_of_exponent)
+    # Masses of the sum by the inverse transform.
     spectrum = np.zeros(omega.size, dtype=complex)
     spectrum[kept] = values
     masses = np.asarray(fft.irfft(spectrum, size))
-    # Each factor has a share in the error: together at most as many times the largest.
+    # ℓ2 bound on the round-off: at most the number of factors times the largest error, plus
+    # local rounding, frequencies left out, and the FFT's own error.
     l2_error = _norm(error, len(parts) * max(part.spread for part in parts), size)
     l2_error += float(np.linalg.norm(local)) + np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     gamma = _gamma(size)
@@ -332,11 +337,13 @@ def multinomial_curve(
 @remembered
 def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCurve | None:
     values, masses = pair.atoms
-    order = np.argsort(masses, kind="stable")  # the commonest value's count follows from the rest
+    # The count of the commonest value, the last, follows from all other counts.
+    order = np.argsort(masses, kind="stable")
     values, masses = values[order], masses[order]
     forgotten = _left_out(window, masses)
     if forgotten is None:
         return None
+    # Running sums relative to 1 for K near 1, and relative to 0 for larger K.
     distribution = _distribution(direction, window, values, masses, forgotten)
     close = _Sums.of(
         1.0,
@@ -353,6 +360,7 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
         distribution,
         (0.0, 2.0 * relative),
     )
+    # Counts that are left out are added to the upper bound.
     levels = values.size - 1
     lost = 2.0 * levels * forgotten * max(float(values.max()), 1.0)
     return MultinomialCurve(direction, Side.UPPER, close, far, lost, levels * _MASS_ERROR)

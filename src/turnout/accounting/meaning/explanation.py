@@ -69,7 +69,12 @@ class Explanation:
         return bayes_success(self.profile, prior)
 
     def true_positive_rate(self, direction: str, rate: float) -> Bounds:
-        """Bounds on the best attack's true positive rate at a false positive rate in [0, 1]."""
+        """Bounds on the best attack's true positive rate at a false positive rate in [0, 1].
+
+        Args:
+            direction: name of a direction of the guarantee.
+            rate: false positive rate in [0, 1].
+        """
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)
         # Under replace-one either world may be the first one.

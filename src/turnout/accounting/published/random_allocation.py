@@ -56,6 +56,12 @@ PoissonPrice = Callable[[Pair, float, int, float], float]
 def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
     """Upper bound on ε of Poisson sampling in the remove direction, from a composed PLD.
 
+    Args:
+        pair: dominating pair of one step.
+        rate: sampling rate in (0, 1].
+        steps: number of steps, at least 1.
+        delta: δ, strictly between 0 and 1.
+
     Raises:
         ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
         NumericalError: δ is too small to be certified for so many steps.
@@ -88,6 +94,14 @@ def corollary_3_12(
     ``share`` is the part of δ that the tail bound may use; ``poisson`` returns ε of Poisson
     sampling.
 
+    Args:
+        pair: dominating pair of one step.
+        window: t, number of steps of the window, at least 1.
+        delta: δ, strictly between 0 and 1.
+        picks: k, from 1 to t.
+        share: part of δ that the tail bound may use, strictly between 0 and 1.
+        poisson: function that returns ε of Poisson sampling.
+
     Raises:
         UnsupportedError: γ ≥ 1, where the corollary does not apply.
         NumericalError: ε of Poisson sampling cannot be certified.
@@ -117,6 +131,13 @@ def theorem_4_1(
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).
 
     The rate λ is 1/t if None.
+
+    Args:
+        pair: dominating pair of one step.
+        window: t, number of steps of the window, at least 1.
+        delta: δ, strictly between 0 and 1.
+        rate: λ in (0, 1], rate of the Poisson sampling; 1/t if None.
+        poisson: function that returns ε of Poisson sampling.
 
     Raises:
         NumericalError: ε of Poisson sampling cannot be certified.
@@ -192,6 +213,10 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
 
     Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
     remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.
+
+    Args:
+        log_moments: ln D_0 … ln D_A of one step in the remove direction, shape (A + 1,), A ≥ 2.
+        window: t, number of steps of the window, at least 1.
 
     >>> curve = theorem_4_6(gaussian_log_moments(1.0, 2), 10)
     >>> round(math.exp(curve.divergence(2)), 6) == round(1 + (math.e - 1) / 10, 6)

@@ -272,6 +272,10 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), first part; Canonne, Kamath and Steinke
     2020 (canonne2020discrete), Proposition 12: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
 
+    Args:
+        divergences: upper bounds on R_α, in nats, by their orders α > 1.
+        delta: δ, strictly between 0 and 1.
+
     Returns:
         ε in that direction, rounded up.
 
@@ -288,6 +292,10 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
 
     Source: Lemma 2.1.3 of Girgis 2023 (girgis2023thesis), second part:
     e^{(α−1)(R_α − ε)}(1 − 1/α)^α/(α − 1), rounded up.
+
+    Args:
+        divergences: upper bounds on R_α, in nats, by their orders α > 1.
+        epsilon: ε, at least 0.
     """
     checks.non_negative(epsilon=epsilon)
     found = float(np.min(log_delta_at(*_listed(divergences), epsilon)))
@@ -300,6 +308,10 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
     Source: Lemma 2.1.4 of Girgis 2023 (girgis2023thesis); Mironov 2017 (mironov2017renyi),
     Proposition 1. Both bounds must be of the *same* order, and the second bound must hold for every
     output of the first mechanism.
+
+    Args:
+        first: upper bounds on R_α of the first mechanism, in nats, by their orders α > 1.
+        second: upper bounds on R_α of the second mechanism, for every output of the first.
 
     Returns:
         The sums at the orders that both mechanisms have, rounded up.

@@ -204,7 +204,7 @@ def kov_of_shuffle(
         share: share of δ for the rounds, strictly between 0 and 1; the better of two if None.
 
     Returns:
-        ε under replace-one, never below the true one if ``bound`` is not.
+        ε under replace-one, never below the true one if ``bound`` never is.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -353,7 +353,7 @@ def lemma_4_3_1(
         bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
 
     Returns:
-        ε for one record, never below the true one if ``bound`` is not; 0 where q ≤ δ.
+        ε for one record, never below the true one if ``bound`` never is; 0 where q ≤ δ.
 
     Raises:
         ParameterError: an argument is outside its domain.

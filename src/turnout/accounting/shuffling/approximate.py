@@ -347,7 +347,7 @@ class ApproximateMessagesBlock(PricedMessages):
         return self.price(1).furthest
 
     def wide(self, refinement: int) -> Curve:
-        """Upper curve at any K, constant from the K on at which the bound would rise."""
+        """Upper curve that is valid at every K; constant from where the bound would rise."""
         return _falling(self, refinement)
 
 
@@ -391,7 +391,7 @@ class GaussianMessagesBlock(PricedMessages):
             return _LARGEST_LOCAL_EPSILON
 
     def wide(self, refinement: int) -> Curve:
-        """Upper curve at any K."""
+        """Upper curve that is valid at every K."""
         return _PriceCurve(self.price(_COMPOSED << refinement))
 
 

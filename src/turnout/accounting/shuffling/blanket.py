@@ -389,6 +389,12 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
     uniform and unknown to the adversary and to the party that chooses the next randomizer.
     `turnout.accounting.price` uses `worst_pair`, up to 30 % less.
 
+    Args:
+        local_epsilon: ε₀ of each message, positive.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        rounds: number of rounds, at least 1.
+
     Returns:
         ε under replace-one, never below the true one; at most r·ε₀ but for rounding up.
 
@@ -400,6 +406,12 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
 
 def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
     """Upper bound on ε of messages of a blanket pair, composed over rounds.
+
+    Args:
+        pair: blanket pair of the messages of one round.
+        clients: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+        rounds: r, number of rounds, at least 1.
 
     Returns:
         ε in either direction, never below the pair's; at most r times the pair's ε₀ but for

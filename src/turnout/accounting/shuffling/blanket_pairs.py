@@ -153,6 +153,9 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
     distributions U and V, q = e/(e + 1), and every other message has a distribution
     ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
+
     >>> clones_pair(1.0).share == 0.5 * math.exp(-1)
     True
     """
@@ -166,6 +169,9 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1; an erratum
     withdraws its proof for general randomizers.
     Status: proved, upper bound: it is `trinomial_pair` at its supremum over α; see `worst_pair`.
+
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
     """
     _, high, low = _response(local_epsilon)
     return BlanketPair(high, low, low)
@@ -180,6 +186,10 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
     and P' = αQ₀ + eαQ₁ + a₃Q* for some distribution Q*, and every other record's is at least
     max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
+
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
+        alpha: α in (0, 1/(e^{ε₀} + 1)].
     """
     e, _, low = _response(local_epsilon)
     checks.positive(alpha=alpha)
@@ -195,6 +205,10 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
 
     Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
     on each of the k values: the victim's value in one world is high, its value in the other low.
+
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
+        values: k, number of values, at least 2.
     """
     checks.count(2, values=values)
     e, _, _ = _response(local_epsilon)
@@ -209,6 +223,9 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
     all messages is likely for the first record only (high), and a quarter for the second record
     only (low). Every other message is either e times or exactly as likely as in the blanket.
     Replacing these messages by fewer that are all e times as likely is larger in convex order.
+
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
     """
     e, high, low = _response(local_epsilon)
     return BlanketPair(0.5 * high, 0.5 * low, 0.5 * low, 0.5 / e)
@@ -218,6 +235,9 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
     """Blanket pair of three-valued randomized response if all others hold the third value.
 
     Status: exact, so a lower bound for all ε₀-randomizers together.
+
+    Args:
+        local_epsilon: ε₀ > 0 of each message, under replacement.
     """
     e, _, _ = _response(local_epsilon)
     low = 1.0 / (e + 2.0)
