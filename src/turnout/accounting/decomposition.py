@@ -342,7 +342,7 @@ def _averaged(
     sensitivity = 1.0 if scheme.relation is Relation.ZERO_OUT else 2.0
     if isinstance(randomizer, SHUFFLED_RANDOMIZERS) and population and draw.probability:
         return _averaged_shuffle(randomizer, part, population, sensitivity)
-    # Otherwise: one unamplified release a window, which one client alone attains.
+    # Otherwise: one unamplified release per window, which a run with one client attains.
     worst = dominating(scheme.randomizer, sensitivity)
     lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:

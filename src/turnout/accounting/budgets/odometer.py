@@ -132,7 +132,7 @@ class Odometer:
         checks.open_unit(delta=delta)
         checks.count(windows=windows, most_windows=most_windows)
         terms, left_out = BudgetTerms.of(expected), LEFT_OUT_SHARE * delta / most_windows
-        # Choose the order at which the expected windows cost least, for the worse direction.
+        # Choose the order at which ε of the expected windows is least, for the worse direction.
         curve = run_renyi(terms.run_of(expected), CANDIDATES, left_out)
         rates = map(max, curve.remove, curve.add)
         costs = [

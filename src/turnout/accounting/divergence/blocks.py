@@ -252,7 +252,7 @@ class PairBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Exact curves of both directions."""
         remove, add = (self.curve(direction, side, delta, refinement) for direction in Direction)
-        # Without the client nothing is impossible with it, unless it surely comes.
+        # A client that may be absent makes no output impossible; one that surely takes part may.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(side, [remove], [add], (self.probability * self.infinity_mass, zero))
 

@@ -41,9 +41,9 @@ from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import NumericalError, TurnoutError
 
-_NEGLIGIBLE = 1e-5  # the part of δ that what lies outside the window may cost
+_NEGLIGIBLE = 1e-5  # largest share of δ due to losses outside the window
 
-_NOISE = 1e-5  # the part of δ that round-off may cost
+_NOISE = 1e-5  # largest share of δ due to round-off
 
 _ROUNDING = 1e-12  # about the ℓ2 norm of round-off in a distribution
 

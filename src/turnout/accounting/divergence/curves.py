@@ -306,7 +306,7 @@ def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> 
 
     The first K is 1.
     """
-    # Bounds on the slopes beside each node.
+    # Bounds on the slopes on both sides of each node.
     gaps = np.diff(nodes)
     falling, rising = _slopes(nodes, lowers, uppers)
     # In each interval: the line from the left node, the one into the right node, their crossing.

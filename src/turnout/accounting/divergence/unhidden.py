@@ -27,7 +27,7 @@ from turnout.core.bounds import bisected
 
 _DIGITS = 2e-9  # more than a root of the other analyses errs by, which thus keep their digits
 _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # of a score, a tail or Mills' ratio, each relative
-_DEVIATIONS = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)  # about which a number of turns is tried
+_DEVIATIONS = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)  # about which a number of blocks is tried
 _RELATIVE = 1e-14  # more than logarithms, of factorials too, err by relatively
 
 
@@ -114,19 +114,19 @@ class Unhidden:
     def __mul__(self, times: int) -> Unhidden:
         """Releases of repeated blocks, with participation drawn anew in each repetition."""
         above, below = (
-            [(turn, count * times) for turn, count in turns] for turns in (self.above, self.below)
+            [(block, count * times) for block, count in sides] for sides in (self.above, self.below)
         )
         return Unhidden(above, below)
 
     def upper(self, delta: float) -> float:
         """Upper bound on ε at δ in both directions; infinite if none is known."""
-        uncertain = sum(turn.chance < 1.0 for turn, _ in self.above)
+        uncertain = sum(block.chance < 1.0 for block, _ in self.above)
         share = 0.5 * delta / uncertain if uncertain else 0.0
         whole, missed = ClosedForm(), 0.0
-        for turn, count in self.above:
-            blocks = count if turn.chance == 1.0 else most_blocks(count, turn.chance, share)
+        for block, count in self.above:
+            blocks = count if block.chance == 1.0 else most_blocks(count, block.chance, share)
             missed += share if blocks < count else 0.0
-            whole = _with(whole, turn.form, blocks * turn.releases)
+            whole = _with(whole, block.form, blocks * block.releases)
         return whole.epsilon(delta - missed)
 
     def lower(self, delta: float, *, certain: bool) -> float:
@@ -135,9 +135,9 @@ class Unhidden:
         With ``certain`` only releases whose steps are known count; without such releases the
         bound is 0.
         """
-        if certain and any(turn.chance < 1.0 or turn.log_sets > 0.0 for turn, _ in self.below):
+        if certain and any(block.chance < 1.0 or block.log_sets > 0.0 for block, _ in self.below):
             return 0.0
-        always = all(turn.chance == 1.0 for turn, _ in self.below)
+        always = all(block.chance == 1.0 for block, _ in self.below)
         tries = [math.inf] if always else [*_DEVIATIONS, math.inf]
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
@@ -149,16 +149,16 @@ class Unhidden:
         # For each kind of block: number of blocks of the event, ways, probability and releases.
         # Roundings lower the bound.
         squared_mu = log_sets = log_chance = 0.0
-        for turn, count in self.below:
-            p, mean = turn.chance, turn.chance * count
+        for block, count in self.below:
+            p, mean = block.chance, block.chance * count
             spread = math.sqrt(mean * (1.0 - p))
             blocks = count if math.isinf(deviations) else round(mean + deviations * spread)
             blocks = min(max(blocks, 0), count)
             ways, slack = _log_choose(count, blocks)
-            log_sets += ways + slack + blocks * turn.log_sets * (1.0 + _RELATIVE)
+            log_sets += ways + slack + blocks * block.log_sets * (1.0 + _RELATIVE)
             log_chance += ways - slack + blocks * math.log(p)
             log_chance += (count - blocks) * math.log1p(-p) if blocks < count else 0.0
-            squared_mu += blocks * turn.releases * turn.form.squared_mu
+            squared_mu += blocks * block.releases * block.form.squared_mu
         # Bound on ε of the releases of the event at δ over its probability.
         log_delta = math.log(delta) - log_chance
         if not (squared_mu > 0.0 and log_delta < 0.0):
@@ -169,7 +169,7 @@ class Unhidden:
 
 
 ANYTHING = Unhidden()
-"""Nothing is known of the turns."""
+"""No bound on the releases is known."""
 
 
 def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:

@@ -68,9 +68,9 @@ from turnout.core.errors import NumericalError
 
 _PRODUCTS_A_UNIT = 20  # multiplications in one unit of work
 
-_NEGLIGIBLE = 1e-3  # the part of δ that the cap may cost
+_NEGLIGIBLE = 1e-3  # largest share of δ due to the cap
 
-_TAIL = 1e-4  # the part of δ that the cells left out may cost
+_TAIL = 1e-4  # largest share of δ due to cells that are left out
 
 _FLOOR = 1e-100  # more than underflow can take from a bound
 

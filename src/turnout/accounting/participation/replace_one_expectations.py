@@ -216,7 +216,7 @@ def _plan(total: Sum, guess: float | None) -> GridPlan:
 
 def _capped_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
     cap = max(overview.first_below(overview.hockey_sticks, cost), _least_cap(overview, total))
-    if overview.step.top <= _NEAR_TOP * cap:  # a cap at the largest value costs nothing
+    if overview.step.top <= _NEAR_TOP * cap:  # a cap at the largest value does not change the bound
         cap = overview.step.top
     return GridPlan(
         hockey_stick_frame(overview.coarse(overview.low, cap), total.count, total.threshold)

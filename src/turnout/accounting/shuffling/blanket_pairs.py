@@ -260,7 +260,7 @@ _SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
 _ALIKE = 0.25  # largest relative difference of the n − N that share points
 _EVERY = 40  # trials up to which every c is a point
 _FINE, _COARSEST = 20.0, 4.0  # points of c: √(E c/(20·groups))/v₃ deviations apart, at most 4
-_LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
+_LEAST_SHARE = 0.1  # of v₃², for a δ that depends on few messages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,7 +299,7 @@ class Cells:
         row, neutrals, weights = points_of(others - far, p if p < _SURE else 1.0, side, fine)
         drift = 2.0 * pair.neutral_ratio * pair.share * neutrals
         sums = pair.high + pair.low
-        # By the mean of the walk the price loses in the share of c, by the walk in that of N.
+        # Bound by the mean of the walk (loses in the share of c) or by the walk (loses in N).
         mean = np.bincount(row, weights * drift, minlength=far.size)
         by_mean = mean <= sums * (far + 1.0)
         moved = np.where(by_mean, 0.0, sums * (near - far))

@@ -68,7 +68,7 @@ _SLACK = 1e-9  # relative error that a binomial probability may have
 _EVERY = 1.5  # distance of numbers up to which none lies between
 _COARSEST = 3.0  # deviations between points, at most
 _SURE = 1.0 - 1e-12  # p above which all that is not high or low is neutral
-_LEAST_SHARE = 0.1  # of v₃², for a price that turns on few messages
+_LEAST_SHARE = 0.1  # of v₃², for a δ that depends on few messages
 _ALL = 60  # so few numbers that each is a point
 
 
@@ -465,7 +465,7 @@ def wide_curve(
     if isinstance(block, PricedMessages):
         require_upper(side)
         return block.wide(refinement)
-    if isinstance(block, BlanketBlock):  # of a few K's alone no polygon need be made
+    if isinstance(block, BlanketBlock):  # few K need no polygon
         pair = block.upper if side is Side.UPPER else block.lower
         if pair is not None:
             return BlanketCurve(pair, block.clients, side, round(_COINS * 2 ** (refinement / 2)))
