@@ -173,14 +173,14 @@ def calibrate(
         unknown: one of `UNKNOWNS`, possibly with other limits or another start.
         epsilon: target ε, positive.
         delta: δ, strictly between 0 and 1.
-        tolerance: certify the value by `price` at this relative tolerance, strictly between 0 and
-            1. If None, certify it by `epsilon_upper`, which is quicker and leaves more of ε unused.
+        tolerance: relative tolerance of `price`, strictly between 0 and 1, by which the value is
+            certified; None for `epsilon_upper`, which is quicker and leaves more of ε unused.
 
     Returns:
-        The smallest value that is certified to meet the target where ε falls with it, else the
-        largest, to a relative 10⁻⁴ where it is not whole. Its proved upper bound on ε is at most
-        ``epsilon``. If the costliest limit of the search meets the target, it is the result. See
-        `Calibration` for the next value that is refused.
+        The smallest value that is certified to meet the target if ε falls as the value grows, else
+        the largest such value. Values that are not whole are found to a relative 10⁻⁴. The proved
+        upper bound on ε at the result is at most ``epsilon``. If the limit of the search with the
+        largest ε meets the target, this limit is the result.
 
     Raises:
         ParameterError: ε, δ or the tolerance is out of range.

@@ -294,8 +294,8 @@ class Ledger:
             most: largest number to try.
 
         Returns:
-            A number of runs whose total ε is proved to be at most ``epsilon``; with one more run it
-            is not, unless the number is ``most``. 0 if the budget is already used up.
+            A number of runs whose total ε is proved to be at most ``epsilon``; one more run has no
+            such proof, unless the number is ``most``. 0 if the budget is already used up.
         """
         checks.positive(epsilon=epsilon)
         self.terms.require(window)

@@ -383,9 +383,9 @@ def _blur(local_epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """Distribution of V under tilts whose mean is near the best threshold t, one per row.
+    """Distribution of V under one tilt per row, whose mean is near the best threshold t.
 
-    ``groups`` are a and b, each with the tilted chances of a one and of a zero.
+    ``groups`` are the counts a and b, each with the tilted probabilities of a 1 and of a 0.
     """
 
     epsilon: float

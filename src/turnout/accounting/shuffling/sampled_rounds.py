@@ -413,9 +413,9 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
 
 
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
-    """Root of a line through ln δ between two values of ε, away from both ends.
+    """Estimate of the ε at which a curve equals δ, by linear interpolation of ln δ.
 
-    The line is through δ if δ is 0 at one end.
+    δ itself is interpolated if it is 0 at one end. The estimate is kept away from both ends.
     """
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
