@@ -41,7 +41,7 @@ Tell = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Audit(Result):
-    """A finished audit.
+    """Result of an audit: a lower bound on ε by experiment, and the proved bounds.
 
     Attributes:
         found: what was played, what is proved and what was found.
@@ -53,38 +53,38 @@ class Audit(Result):
 
     @property
     def epsilon(self) -> Bounds:
-        """The proved bounds on ε of what was _"""
+        """Proved bounds on ε of the audited object."""
         return self.found.stated.epsilon
 
     @property
     def epsilon_lower(self) -> float:
-        """The lower bound on ε that was found, at `confidence`."""
+        """Lower bound on ε by experiment, which holds with probability `confidence`."""
         return self.found.epsilon_lower
 
     @property
     def confidence(self) -> float:
-        """The chance that no lower bound here exceeds the true ε is at least this."""
+        """Probability with which no lower bound of this audit exceeds the true ε, at least."""
         return self.found.confidence
 
     @property
     def consistent(self) -> bool:
-        """Whether nothing was found that exceeds what is proved."""
+        """Whether no lower bound by experiment exceeds the proved upper bound."""
         return self.found.consistent
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values; ``epsilon`` is the proved upper bound."""
+        """JSON-ready values of the whole audit; ``epsilon`` is the proved upper bound."""
         from turnout.reporting.audits import audit_record
 
         return audit_record(self.found)
 
     def table(self) -> Table:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.audits import audit_table
 
         return audit_table(self.found)
 
     def plot(self) -> Picture:
-        """True positives by false positives: what was counted beside what is proved.
+        """Picture of true against false positives: measured rates, and the proved bound.
 
         Raises:
             MissingExtraError: the extra `plots` is not installed.
@@ -99,7 +99,7 @@ class Audit(Result):
         return audit_picture(self.found, self._profile())
 
     def _profile(self) -> Any:
-        """The curve of what was priced, where there is one that is quick."""
+        """Privacy curve of the audited scheme; None where it takes long to compute."""
         from turnout.accounting.meaning.profile import profile_down_to
 
         if self.scheme is None or self.scheme.trust is not TrustModel.CENTRAL:
@@ -141,7 +141,7 @@ def audit(
     seed: int = 0,
     tell: Tell = lambda done, of: None,
 ) -> Audit:
-    """A lower bound on ε that an attacker reaches by experiment, beside the proved bounds.
+    """Lower bound on ε that an attack reaches by experiment, next to the proved bounds.
 
     Many independent runs are played with and without one client, against the sampler and the
     mechanism that training runs. The event that tells the worlds apart is chosen on some trials and
@@ -171,7 +171,7 @@ def audit(
         tell: is told the progress: how many are done, of how many.
 
     Raises:
-        ParameterError: a value outside its domain, or nothing that can be _
+        ParameterError: a value outside its domain, or nothing that can be audited.
         UnsupportedError: no game is known for it, or it has no price.
 
     >>> import turnout as tn
@@ -219,7 +219,7 @@ def audit(
 def _require_used(
     one_run: bool, served: bool, deployed: bool, trials: int | None, canaries: int | None
 ) -> None:
-    """Refuses ways that exclude each other, and numbers that the chosen one does not use."""
+    """Refuse arguments that exclude each other, and numbers that the chosen audit does not use."""
     checks.flag(deployed=deployed, served=served, one_run=one_run)
     if deployed and one_run:
         raise ParameterError("deployed", deployed, "False with one_run, which is a simulation")
@@ -232,7 +232,7 @@ def _require_used(
 
 
 def _require_two(worlds: Any) -> None:
-    """Refuses anything but two worlds that differ."""
+    """Refuse anything but two different worlds."""
     try:
         first, second = worlds
     except (TypeError, ValueError):
@@ -278,7 +278,7 @@ _FREQUENT = 0.05
 
 
 def given(name: str, value: float | None) -> float:
-    """A value that has to be said.
+    """Value of a required argument.
 
     Raises:
         ParameterError: it is not.
@@ -289,7 +289,7 @@ def given(name: str, value: float | None) -> float:
 
 
 def unused(why: str, **arguments: object) -> None:
-    """Refuses what would be ignored.
+    """Refuse arguments that would be ignored.
 
     Raises:
         ParameterError: an argument that is not None.
@@ -300,7 +300,7 @@ def unused(why: str, **arguments: object) -> None:
 
 
 def stated_by(guarantee: Guarantee) -> Statement:
-    """The statement of a guarantee, direction by direction."""
+    """Claim of a guarantee as an audit tests it: bounds on ε of each direction."""
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms
 
@@ -311,7 +311,7 @@ def stated_by(guarantee: Guarantee) -> Statement:
 def of_scheme(
     scheme: Scheme, delta: float, settings: dict[str, Any], one_run: bool, deployed: bool
 ) -> Played:
-    """Of a scheme alone: updates of norm 1, ten other clients a step."""
+    """Audit of a scheme: updates of norm 1, and ten other clients in each step."""
     from turnout.accounting import price
     from turnout.auditing import play, play_one_run
     from turnout.protocol.mechanisms import mechanism_for
@@ -338,7 +338,7 @@ def _words(what: str, deployed: bool) -> str:
 def bound_of(
     scheme: Scheme, clip_norm: float, deployed: int | None
 ) -> Callable[[int], SensitivityBound]:
-    """The clipping of a simulation, or of a deployment of a model of so many coordinates.
+    """Clipping in a simulation, or in a deployment of a model with the given dimension.
 
     It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
     """
@@ -354,7 +354,9 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """The statement of a scheme at a δ at which events are frequent; none where it has no price."""
+    """Claim at a larger δ, where events are frequent; empty where the scheme has no guarantee
+    there.
+    """
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -369,7 +371,7 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
 def games_of(
     scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
 ) -> list[Game]:
-    """The canary alone in its steps, and among others where that can make a difference."""
+    """Games with the canary alone in its steps, and among other clients where these matter."""
     from turnout.auditing import ReleaseGame
     from turnout.auditing.releases import whole_noise
 
@@ -389,7 +391,9 @@ def with_simulation(
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
-    """The games, the canary alone by the simulation itself where that can hold many canaries."""
+    """Games, of which the canary alone is played by the simulation where it can hold many
+    canaries.
+    """
     from turnout.auditing import SimulationGame
 
     if deployed:
@@ -402,7 +406,7 @@ def with_simulation(
 
 
 def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Played:
-    """Of a plan: its law, its mechanism with its divisor, clip norm and minibatch."""
+    """Audit of a plan: its participation, its mechanism, divisor, clip norm and minibatch."""
     from turnout.auditing import play
     from turnout.plans import Plan, prepare, read_plan
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
@@ -444,7 +448,7 @@ def _require_central(scheme: Scheme) -> None:
 
 
 def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
-    """Of a plan: the task that `turnout serve` would create of it."""
+    """Audit of the task that `turnout serve` would create from a plan."""
     require("service", "train", what="an audit of a served task")
     from turnout.accounting import price
     from turnout.auditing import play
@@ -472,7 +476,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
 
 
 def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
-    """What is stated at δ, then at smaller ones, of which guesses about many canaries pay less."""
+    """Claims at δ and at smaller values, for which guesses about many canaries cost less."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -500,7 +504,7 @@ def _one_run_of(
     divisor: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """The plan's own training with canaries beside its clients."""
+    """Audit by one training of the plan with canaries among its clients."""
     from turnout.auditing import play_one_run
 
     algorithm = _model_of(workload)
@@ -523,7 +527,7 @@ def of_outputs(
     delta: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """Of a bandit's mechanism, a randomizer, or a function."""
+    """Audit of a bandit's mechanism, a randomizer, or a function."""
     from turnout.auditing import (
         OutputGame,
         Statement,
@@ -559,7 +563,7 @@ def of_outputs(
 
 
 def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
-    """Runs of a bandit whose mechanism states an ε."""
+    """Game on the rewards of a bandit whose mechanism has an ε, and its claim."""
     from turnout.auditing import RewardGame, Statement
     from turnout.bandits import Elimination
     from turnout.reporting.audits import statement_terms
@@ -574,7 +578,7 @@ def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
 
 
 def _of_message(randomizer: Any, delta: float | None) -> Statement:
-    """The statement of a randomizer about one message."""
+    """Claim of a randomizer about one message."""
     from turnout.accounting import price
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms

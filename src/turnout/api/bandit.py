@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BanditRun(Result):
-    """Finished runs of a bandit plan, one a seed.
+    """Finished runs of a bandit plan, one run for each seed.
 
     Attributes:
         summary: everything that a report says.
@@ -44,36 +44,42 @@ class BanditRun(Result):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of the costliest run to each client; None under trust "none"."""
+        """Privacy guarantee to each client in the run with the largest ε; None under trust
+        "none".
+        """
         return self.summary.guarantee
 
     @property
     def pulls(self) -> FloatArray:
-        """Numbers of pulls at which `regret` is known, shape (points,)."""
+        """Numbers of pulls after which ``regret`` is given, shape (points,)."""
         return self.summary.pulls
 
     @property
     def regret(self) -> FloatArray:
-        """Regret of each run up to each of `pulls`, shape (runs, points); not covered by ε."""
+        """Cumulative regret of each run after each number of pulls, shape (runs, points); not
+        private.
+        """
         return self.summary.regret
 
     @property
     def uniform(self) -> FloatArray:
-        """Regret of uniform play over the whole horizon, shape (runs,)."""
+        """Regret of uniformly random actions over the whole horizon, one for each run, shape
+        (runs,).
+        """
         return self.summary.uniform
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of report.json; ``epsilon`` is the upper bound, None without privacy."""
+        """Content of report.json; ``epsilon`` is the upper bound, and None without privacy."""
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.bandits import bandit_table
 
         return bandit_table(self.summary)
 
     def plot(self) -> Picture:
-        """Mean regret over the pulls, with the band that holds 90 % of runs."""
+        """Picture of the mean regret over the pulls, with a band that holds 90 % of the runs."""
         require("plots", what="plot")
         from turnout.reporting.bandits import bandit_picture
 
@@ -103,7 +109,7 @@ def bandit(
     resume: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> BanditRun:
-    """Simulated runs of a private bandit: regret, and ε of one client's reward from both sides.
+    """Simulated runs of a private bandit: regret, and bounds on ε of one client's reward.
 
     Each client has one reward and takes part once. Without arrays the plan's [environment] draws
     actions and rewards, or names a log. With ``contexts`` a pull is a parameter θᵢ: each client
@@ -170,7 +176,7 @@ def bandit(
 
 
 def _source(plan: Any) -> Path | Mapping[str, Any]:
-    """The plan's file, or its tables."""
+    """Plan file, or the plan's tables."""
     from turnout.plans.bandit import BanditPlan
 
     if isinstance(plan, BanditPlan):

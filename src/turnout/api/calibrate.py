@@ -35,7 +35,7 @@ NOISE, DELTA = "noise", "delta"
 
 
 def unknown_of(name: str) -> Unknown:
-    """The unknown of that name.
+    """Parameter that can be solved for, by its name.
 
     Raises:
         ParameterError: there is none.
@@ -46,7 +46,7 @@ def unknown_of(name: str) -> Unknown:
 
 
 def named(solve_for: str, scheme: Scheme) -> str:
-    """The unknown's own name.
+    """Name of a parameter as users write it.
 
     Raises:
         ParameterError: the scheme has no such parameter, or it cannot be solved for.
@@ -61,13 +61,13 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 
 def noise_name(randomizer: Randomizer) -> str | None:
-    """The name of the parameter that says how much noise there is."""
+    """Name of the parameter that sets the amount of noise."""
     noise = noise_setting(type(randomizer))
     return None if noise is None else _dashed(noise.key)
 
 
 def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
-    """The scheme with a value for one unknown but δ."""
+    """Scheme with a new value of one parameter other than δ."""
     if name == noise_name(scheme.randomizer):
         key = name.replace("-", "_")
         return replace(scheme, randomizer=replace(scheme.randomizer, **{key: value}))
@@ -84,12 +84,12 @@ def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
 
 
 def _described(scheme: Scheme) -> Any:
-    """The shuffle or the participation whose settings a scheme has."""
+    """Shuffle or participation that holds the settings of a scheme."""
     return shuffle_of(scheme) or scheme.participation
 
 
 def _places(scheme: Scheme) -> dict[str, str]:
-    """Fields of the shuffle or participation, or the population, by the names of unknowns."""
+    """Fields of the shuffle or participation, or the population, by names of parameters."""
     described = _described(scheme)
     names = {_dashed(each.key): each.name for each in settings(type(described))}
     found = {name: place for name, place in names.items() if name in UNKNOWNS}
@@ -104,7 +104,7 @@ def limited(
     delta: float,
     made: Callable[[float], Scheme],
 ) -> Unknown:
-    """The unknown within the limits that the rest of the scheme leaves, and where to look first.
+    """Parameter within the limits that the rest of the scheme sets, and a first value to try.
 
     ``made``: the scheme as a function of the value.
     """
@@ -128,7 +128,9 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """An unknown of shuffled messages; ε₀ with a first value and a power of its cost."""
+    """Parameter of a shuffle; ε₀ has a first value to try and the power in which ε grows with
+    it.
+    """
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -146,22 +148,24 @@ SchemeOf = Callable[[float], Scheme]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CalibratedPrice(Price):
-    """A value that meets a target ε, and the price of the scheme that has it."""
+    """Value of a parameter that meets a target ε, and the guarantee of the scheme with this
+    value.
+    """
 
     @property
     def solved_for(self) -> str:
-        """The name of what was solved for."""
+        """Name of the parameter that was solved for."""
         return self._calibration.unknown.name
 
     @property
     def value(self) -> float:
-        """The value, whole where it counts something."""
+        """Value of the parameter; a whole number if the parameter is a count."""
         found = self._calibration
         return int(found.value) if found.unknown.whole else found.value
 
     @property
     def noise_multiplier(self) -> float:
-        """The noise multiplier of the scheme.
+        """Noise multiplier σ of the scheme.
 
         Raises:
             ParameterError: its randomizer has none; ``value`` is what was solved for.
@@ -190,7 +194,7 @@ def calibrate(
     solve_for: str = NOISE,
     tolerance: float = 1e-3,
 ) -> CalibratedPrice:
-    """The least noise, or the value of another parameter, whose ε is at most a target.
+    """Least noise, or value of another parameter, for which ε is at most a target.
 
     Args:
         scheme: what happens, where the value in the place of what is solved for does not count; or
@@ -237,7 +241,9 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """A scheme to read limits from, the unknown's name, and the scheme as a function of it."""
+    """Scheme that sets the limits, name of the parameter, and function from a value to the
+    scheme.
+    """
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):
@@ -254,7 +260,7 @@ def _asked(
 
 
 class CalibrationTarget(NamedTuple):
-    """A privacy target: the (ε, δ) that must hold, and how closely it is priced."""
+    """Target (ε, δ), and the tolerance with which ε is computed."""
 
     epsilon: float
     delta: float
@@ -262,7 +268,7 @@ class CalibrationTarget(NamedTuple):
 
 
 def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -> Calibration:
-    """The value of a parameter of the scheme."""
+    """Value of a scheme parameter that meets the target."""
     from turnout.accounting.calibration import calibrate as calibrated
 
     epsilon, delta, tolerance = target
@@ -273,7 +279,7 @@ def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -
 
 
 def _least_delta(scheme: Scheme, epsilon: float, tolerance: float) -> Calibration:
-    """The smallest δ of the scheme."""
+    """Smallest δ at which the scheme meets the target ε."""
     from turnout.accounting.calibration import calibrate_delta, guessed_delta
 
     sought = unknown_of(DELTA)

@@ -42,7 +42,7 @@ def client_data(
     length: int | None = None,
     progress: bool = False,
 ) -> ClientData:
-    """The records of clients, to train on with ``turnout.train(plan, data=…)``.
+    """Records of clients for training with ``turnout.train(plan, data=…)``.
 
     Classes, categories, scalings, the vocabulary and what stands for a missing value are public
     constants that the caller knows. None is read off the data, which are private: a statistic of
@@ -117,7 +117,7 @@ def client_data(
 
 
 def _section(keys: Mapping[str, Any]) -> DataSection:
-    """The [data] table of a plan that says the same.
+    """Table [data] of a plan that describes the same records.
 
     Raises:
         ParameterError: a key, by the name that it has here.
@@ -134,7 +134,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
 
 
 def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
-    """The records in a file or folder; paths are relative to the current folder."""
+    """Records of a file or folder; relative paths start at the current folder."""
     from turnout.data.own import own_data
 
     test = keys["test"]
@@ -149,7 +149,7 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """The source as a table, and whether it holds ids; None where its columns have names.
+    """Source as a table, and whether it has ids; None where the source has columns with names.
 
     Raises:
         InputFileError: the source's own code, or a conversion, fails.
@@ -159,7 +159,7 @@ def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
 
 
 def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """The source as `_table` has it."""
+    """Table of a source that is not a file."""
     from turnout.data.tables import ArrayTable
 
     if hasattr(source, "__arrow_c_stream__"):
@@ -185,7 +185,7 @@ def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
 
 
 def _are_clients(values: Iterable[Any]) -> bool:
-    """Whether these are pairs (inputs, labels) of clients, and no columns."""
+    """Whether the source is a sequence of pairs (inputs, labels), one pair for each client."""
     first = next(iter(values), None)
     return isinstance(first, tuple) and len(first) == 2
 
@@ -195,7 +195,7 @@ def _is_plain(source: Any) -> bool:
 
 
 def _of_dataset(source: Any) -> dict[str, Any]:
-    """The arrays of a data set that gives one pair (input, label) for each number."""
+    """Arrays of a dataset that returns a pair (input, label) for each index."""
     first = source[0] if len(source) else None
     if not isinstance(first, tuple | list) or len(first) != 2:
         raise ParameterError("source", type(source).__name__, _KINDS)
@@ -207,7 +207,7 @@ def _of_dataset(source: Any) -> dict[str, Any]:
 
 
 def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
-    """The arrays of all clients' records, one after another.
+    """Arrays of all clients' records, concatenated in the order of the clients.
 
     Raises:
         ParameterError: a client without records, or with another number of labels than of inputs.
@@ -240,13 +240,13 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays one after another, masked where one of them is."""
+    """Concatenated arrays; the result is masked if one of the arrays is."""
     masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
     return np.ma.concatenate(parts) if masked else np.concatenate(parts)
 
 
 def _pair(entry: Any) -> tuple[Any, Any]:
-    """An entry of clients as (id, (inputs, labels))."""
+    """Entry of a client as (id, (inputs, labels))."""
     try:
         name, (x, y) = entry
     except (TypeError, ValueError):

@@ -36,32 +36,35 @@ Watch = Callable[[int, int], None]
 
 
 def _unwatched(done: int, of: int) -> None:
-    """Nobody waits."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result, sweeps.SweepComparison):
-    """ε by every method at every value; equal if they say the same, running times apart."""
+    """Values of ε by every method and for every value of one parameter.
+
+    Two comparisons are equal if they differ in running times only.
+    """
 
     @classmethod
     def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
-        """The comparison over a sweep."""
+        """Comparison over a sweep."""
         return cls(**vars(sweeps.compared(asked, watch)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values; None where a method says nothing."""
+        """JSON-ready values of the comparison; None where a method has no bound."""
         from turnout.reporting.comparison import comparison_record
 
         return comparison_record(self)
 
     def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.comparison import comparison_text
 
         return comparison_text(self)
 
     def plot(self) -> Picture:
-        """ε against what was swept, and how many times the first method's it is.
+        """Picture of ε against the swept parameter, and of its ratio to ε of the first method.
 
         Raises:
             UnsupportedError: nothing was swept.
@@ -90,7 +93,7 @@ def compare(
     tolerance: float = 1e-2,
     watch: Watch = _unwatched,
 ) -> Comparison:
-    """ε of a scheme by every method, against one parameter.
+    """Values of ε of a scheme by every method, for values of one parameter.
 
     Check-ins with Gaussian noise stand beside Poisson sampling, shuffling, no amplification and
     the papers' bounds for check-ins; shuffled messages of an ε₀-DP randomizer have every bound for
@@ -135,7 +138,7 @@ def compare(
 
 
 def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
-    """The family of methods that are compared, and the scheme as their setting."""
+    """Family of compared methods, and the scheme as their setting."""
     law, randomizer = scheme.participation, scheme.randomizer
     setting = {"clients": scheme.population, "relation": scheme.relation}
     match scheme.trust, law, randomizer:
@@ -153,7 +156,7 @@ def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
 
 
 def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) -> Sweep:
-    """The sweep, all of whose values are in their domains."""
+    """Sweep whose values were checked against their domains."""
     try:
         asked = family.model_validate(given)
         values = tuple(map(_whole, asked.listed)) if asked.whole else asked.listed
@@ -172,5 +175,5 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
 
 
 def _whole(value: float) -> float:
-    """The whole number that a value is, but for the rounding of a computed sequence."""
+    """Whole number from a value that may carry the rounding of a computed sequence."""
     return round(value) if abs(value - round(value)) <= 1e-9 * abs(value) else value

@@ -42,13 +42,13 @@ _SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
 @runtime_checkable
 class HeldRows(Rows, Protocol):
-    """Values in memory, or streamed from elsewhere, whose columns may have names."""
+    """Values in memory, or streamed from another source, in columns that may have names."""
 
     names: Sequence[str]
 
 
 def rows_of(values: Any) -> Path | HeldRows:
-    """The values to read: a path where it is one, as text or not, else columns in memory.
+    """Values to read: a path if the source is a path, and otherwise columns in memory.
 
     Raises:
         ParameterError: neither a path nor an array, a list, a series or a frame.
@@ -60,7 +60,7 @@ def rows_of(values: Any) -> Path | HeldRows:
 
 
 class _TableRows:
-    """The columns of a table, which have names only where those of the values have."""
+    """Columns of a table; they have names only if the values had names."""
 
     def __init__(self, values: Any) -> None:
         with converting(_ONLY):
@@ -68,13 +68,13 @@ class _TableRows:
         self.names: Sequence[str] = self._table.names if named else ()
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """The column of that name, or the only one; what is missing is None."""
+        """Column of a name, or the only column; a missing value is None."""
         (name,) = self._chosen(() if column is None else (column,), single=True)
         found = (_entries(name, held[name]) for held in self._columns([name]))
         yield from _joined(found, array_entries)
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """The columns of these names, or all; what is missing is no number."""
+        """Columns of the given names, or all columns; a missing value is NaN."""
         names = self._chosen(columns, single=False)
         named = bool(self.names)
         found = (
@@ -98,7 +98,7 @@ class _TableRows:
 
 
 def _table(values: Any) -> tuple[Table, bool]:
-    """The values as a table, and whether its columns have names of their own."""
+    """Values as a table, and whether the columns have names."""
     from turnout.data.tables import ArrayTable
 
     if hasattr(values, "__arrow_c_stream__") or hasattr(values, "__arrow_c_array__"):
@@ -117,7 +117,9 @@ def _table(values: Any) -> tuple[Table, bool]:
 def _joined(
     parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
 ) -> Iterator[NDArray[Any]]:
-    """The rows of all parts in blocks as a file's, wherever the table's batches end."""
+    """Rows of all parts in blocks as large as a file's, whatever the sizes of the table's
+    batches.
+    """
     held: NDArray[Any] | None = None
     for part in parts:
         held = part if held is None else np.concatenate((held, part))
@@ -130,7 +132,7 @@ def _joined(
 
 
 def _entries(name: str, column: Column) -> NDArray[Any]:
-    """The entries of a column, of one dimension."""
+    """Entries of a one-dimensional column."""
     if column.values.ndim != 1:
         raise ParameterError(name, f"shape {column.values.shape}", "one value a client")
     found = column.values
@@ -144,7 +146,7 @@ def _entries(name: str, column: Column) -> NDArray[Any]:
 
 
 def _numbers(name: str, column: Column, named: bool) -> NDArray[np.float64]:
-    """The numbers of a column, shape (rows, entries of a row); true and false are 1 and 0."""
+    """Numbers of a column, shape (rows, entries of a row); true and false are 1 and 0."""
     values = column.values
     if column.texts is not None or values.ndim > 2 - named:
         given = "text" if column.texts is not None else f"shape {values.shape}"
@@ -165,7 +167,7 @@ _TOP = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedFrequencies(Result, Frequencies):
-    """Estimated shares of the clients, with intervals and with what they cost.
+    """Estimated shares of the clients that hold each value, with intervals and the guarantee.
 
     Attributes:
         categories: the values that there can be, shape (k,), in the order of all other columns.
@@ -174,19 +176,19 @@ class EstimatedFrequencies(Result, Frequencies):
     categories: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values, the most frequent value first."""
+        """JSON-ready values, with the most frequent value first."""
         from turnout.reporting.estimates import frequency_record
 
         return frequency_record(self, self.categories)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """The most frequent values, and what they cost, as something that rich prints."""
+        """Table of the most frequent values and of the guarantee, for rich."""
         from turnout.reporting.estimates import frequency_table
 
         return frequency_table(self, self.categories, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """The most frequent values with their intervals."""
+        """Picture of the most frequent values with their intervals."""
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import frequency_picture
 
@@ -198,7 +200,7 @@ class EstimatedFrequencies(Result, Frequencies):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedMean(Result, Mean):
-    """An estimated mean, with its errors and with what it costs.
+    """Estimated mean of the clients' vectors, with its errors and the guarantee.
 
     Attributes:
         names: of the coordinates; their numbers where they have none.
@@ -208,23 +210,25 @@ class EstimatedMean(Result, Mean):
 
     @classmethod
     def of(cls, found: Mean, names: Sequence[str]) -> EstimatedMean:
-        """The mean, its coordinates named; by their numbers if no names are given."""
+        """Estimated mean with names of its coordinates; numbers where no names are given."""
         return cls(**vars(found), names=tuple(names) or tuple(map(str, range(found.value.size))))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values."""
+        """JSON-ready values of the estimate and its guarantee."""
         from turnout.reporting.estimates import mean_record
 
         return mean_record(self, self.names)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """The first coordinates, and what they cost, as something that rich prints."""
+        """Table of the first coordinates and of the guarantee, for rich."""
         from turnout.reporting.estimates import mean_table
 
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """The first coordinates with two standard errors either way."""
+        """Picture of the first coordinates, each with an interval of two standard errors to either
+        side.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import mean_picture
 
@@ -250,7 +254,7 @@ def estimate_frequencies(
     missing: object = None,
     source: Source | None = None,
 ) -> EstimatedFrequencies:
-    """Estimated shares of the clients that hold each value; what each client sends is private.
+    """Estimated shares of the clients that hold each value, from private messages of the clients.
 
     One row is one client. Randomness is the operating system's, so that each call gives another
     answer, and each costs its ε again.
@@ -323,7 +327,7 @@ def estimate_mean(
     missing: float | None = None,
     source: Source | None = None,
 ) -> EstimatedMean:
-    """Estimated mean of the clients' vectors, each clipped to a ball.
+    """Estimated mean of the clients' vectors, each of which is clipped to a ball.
 
     One row is one client. Randomness is the operating system's, so that each call gives another
     answer, and each costs its ε again.
@@ -370,7 +374,7 @@ def estimate_mean(
 
 
 def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
-    """Number of the categories and their names, which are empty where categories are numbers.
+    """Number of categories and their names; no names where the categories are whole numbers.
 
     Raises:
         ParameterError: fewer than two names, or one of them twice.
@@ -386,7 +390,7 @@ def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
 
 
 def _described(found: Frequencies | Mean, what: str) -> str:
-    """An estimate and its cost, in one line."""
+    """One line that describes an estimate and its guarantee."""
     cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""

@@ -12,7 +12,7 @@ from turnout.schemes import Scheme
 def explain(
     scheme: Scheme | Price, *, delta: float | None = None, prior: float | None = None
 ) -> Price:
-    """A scheme's price with what it means for one client: how well an attacker can do.
+    """Guarantee of a scheme and its meaning for one client: how well the best attacker can do.
 
     Args:
         scheme: what happens, or its price.

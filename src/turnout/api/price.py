@@ -46,18 +46,20 @@ _COLUMNS = 100
 
 
 class Result(ABC):
-    """An answer; two of the same kind that say the same are equal, running times apart."""
+    """Answer of a public function. Two answers of one kind are equal if only running times
+    differ.
+    """
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values: what the command line prints with ``--json``."""
+        """JSON-ready values: what the command line prints with ``--json``."""
 
     @abstractmethod
     def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
 
     def to_json(self, indent: int | None = 2) -> str:
-        """Everything as JSON."""
+        """JSON text of the whole answer."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def _repr_html_(self) -> str:
@@ -88,7 +90,7 @@ METHODS = (TIGHTEST, QUICK, PUBLISHED, *_BY_NAME)
 
 
 def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
-    """The guarantee of a scheme by one analysis, by default the tightest.
+    """Guarantee of a scheme by one analysis, the tightest by default.
 
     Raises:
         ParameterError: no such analysis, or δ or the tolerance is outside (0, 1).
@@ -112,7 +114,7 @@ def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: fl
 def _upper_only(
     scheme: Scheme, upper: float, delta: float, tolerance: float, about: str
 ) -> Guarantee:
-    """A guarantee without a lower bound, of all directions together."""
+    """Guarantee with an upper bound only, the same in all directions."""
     bounds = Bounds(0.0, upper)
     names = ("replace",) if scheme.relation is Relation.REPLACE_ONE else ("remove", "add")
     return Guarantee(
@@ -129,7 +131,7 @@ def _upper_only(
 
 
 def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """The smallest published bound that turnout has, and its name."""
+    """Smallest of the published bounds in this package, and its name."""
     found: dict[str, float] = {}
     composed = published_epsilon(scheme, delta)
     if composed is not None:
@@ -151,7 +153,7 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
 
 
 def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """ε by a bound of the comparison of shuffles, and what the bound is.
+    """Bound on ε by one method of the comparison of shuffles, and its description.
 
     Raises:
         UnsupportedError: the bound does not cover the scheme, or is vacuous there.
@@ -170,7 +172,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
 
 
 def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
-    """The setting of a bound for shuffled messages.
+    """Scheme as the setting of a bound on shuffled messages.
 
     Raises:
         UnsupportedError: the bound is about other schemes.
@@ -197,16 +199,16 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Price(Result, Answer):
-    """A scheme's (ε, δ); two prices are equal if they say the same, running times apart."""
+    """Bounds on ε of a scheme at δ. Two prices are equal if only running times differ."""
 
     @property
     def epsilon(self) -> Bounds:
-        """Bounds on ε; ``upper`` is what to quote."""
+        """Bounds on ε; ``upper`` is the privacy guarantee."""
         return self.guarantee.epsilon
 
     @property
     def delta(self) -> float:
-        """The δ at which ε holds."""
+        """Value of δ at which ε holds."""
         return self.guarantee.delta
 
     @property
@@ -215,23 +217,23 @@ class Price(Result, Answer):
         return self.guarantee.directions
 
     def named(self, randomizer: Mapping[str, Any]) -> Self:
-        """The same under the randomizer's name and parameters as a user put them."""
+        """Price with the name and the parameters of the randomizer as the user gave them."""
         return replace(self, randomizer=randomizer)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values; ``epsilon`` is the upper bound."""
+        """JSON-ready values of the whole answer; ``epsilon`` is the upper bound."""
         from turnout.reporting.answers import answer_record
 
         return answer_record(self)
 
     def table(self) -> Table:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.answers import answer_table
 
         return answer_table(self)
 
     def plot(self) -> Picture:
-        """Errors that an attacker cannot avoid, and δ against ε.
+        """Picture of the error rates that no attacker can avoid, and of δ against ε.
 
         Raises:
             MissingExtraError: the extra `plots` is not installed.
@@ -243,7 +245,7 @@ class Price(Result, Answer):
 
     @property
     def sentences(self) -> dict[str, str]:
-        """The meaning of ε for one client: sentences by their subjects."""
+        """Sentences about the meaning of ε for one client, by subject."""
         from turnout.reporting.explanation import explanation_rows
 
         return explanation_rows(self._meaning)
@@ -265,7 +267,7 @@ class Price(Result, Answer):
 def price(
     scheme: Scheme, *, delta: float, tolerance: float = 1e-3, method: str | None = None
 ) -> Price:
-    """The ε of a scheme at δ, as bounds from above and from below.
+    """Upper and lower bound on ε of a scheme at δ.
 
     Args:
         scheme: what happens.

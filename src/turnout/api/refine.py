@@ -56,7 +56,7 @@ _COST = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RefinedFrequencies(Result):
-    """Estimated shares of the clients at one privacy level.
+    """Estimated shares of the clients that hold each category, at one privacy level.
 
     Attributes:
         estimate: unbiased and projected frequencies with their standard errors.
@@ -70,7 +70,7 @@ class RefinedFrequencies(Result):
 
     @property
     def epsilon(self) -> float:
-        """ε of the level; infinite for the key that gives every value back."""
+        """Value of ε of the level; infinite for the key that reveals every client's value."""
         return self.estimate.epsilon
 
     @property
@@ -79,7 +79,7 @@ class RefinedFrequencies(Result):
         return self.estimate.frequencies
 
     def rows(self) -> list[dict[str, str | float]]:
-        """One row for each category as JSON-ready values, the most frequent first."""
+        """JSON-ready rows, one for each category, the most frequent category first."""
         estimate = self.estimate
         low, high = estimate.interval(self.confidence)
         order = sorted(range(len(self.categories)), key=lambda value: -estimate.raw[value])
@@ -96,7 +96,7 @@ class RefinedFrequencies(Result):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values; ``epsilon`` is None where nothing is protected."""
+        """JSON-ready values of the estimate; ``epsilon`` is None at the level without privacy."""
         exact = math.isinf(self.epsilon)
         return {
             "epsilon": None if exact else self.epsilon,
@@ -107,7 +107,7 @@ class RefinedFrequencies(Result):
         }
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """The most frequent categories and the guarantee, as something that rich prints."""
+        """Table of the most frequent categories and of the guarantee, for rich."""
         from rich.console import Group
         from rich.table import Table
 
@@ -133,14 +133,14 @@ class RefinedFrequencies(Result):
         return [self.estimate.guarantee]
 
     def plot(self, top: int = _TOP) -> Picture:
-        """The most frequent categories with their intervals."""
+        """Picture of the most frequent categories with their intervals."""
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import level_picture
 
         return level_picture([self.estimate], self.categories, self.confidence, top)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes all rows into a CSV file.
+        """Write all rows into a CSV file.
 
         Raises:
             StorageError: the file system refuses.
@@ -161,7 +161,7 @@ class RefinedFrequencies(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refinement(Result):
-    """A public release, and the keys that are at hand.
+    """Public release of clients' values, and the available keys.
 
     Attributes:
         release: the public part: mechanism, one message a client, names of the values.
@@ -177,7 +177,8 @@ class Refinement(Result):
 
     @classmethod
     def read(cls, public: str | os.PathLike[str], *keys: str | os.PathLike[str]) -> Refinement:
-        """The release in a public file, or in the folder that holds it, with keys from files.
+        """Release from a public file or from the folder that holds the file, with keys from key
+        files.
 
         Raises:
             StorageError: a file that cannot be read, is damaged, or is of another kind.
@@ -188,16 +189,16 @@ class Refinement(Result):
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """ε of all levels, the largest first; the last one is that of the public file alone."""
+        """Values of ε of all levels, falling; the last level is that of the public file alone."""
         return self.release.levels.epsilons
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The values that there can be; their numbers where they have no names."""
+        """Possible values of a client; whole numbers where the values have no names."""
         return self.release.labels or tuple(map(str, range(self.release.levels.size)))
 
     def key(self, epsilon: float) -> Key:
-        """The key at hand of one level.
+        """Available key of one level.
 
         Raises:
             ParameterError: no such level, or its key is not at hand.
@@ -209,7 +210,7 @@ class Refinement(Result):
         raise ParameterError("epsilon", epsilon, "a level whose key is at hand")
 
     def at(self, epsilon: float | None = None, *, confidence: float = 0.95) -> RefinedFrequencies:
-        """Estimated shares at one level.
+        """Estimated shares of the clients at one level.
 
         Args:
             epsilon: ε of the level; by default the largest whose key is at hand, without keys that
@@ -230,7 +231,7 @@ class Refinement(Result):
         return max(self.keys, key=lambda key: key.epsilon, default=None)
 
     def recovered(self) -> NDArray[Any]:
-        """Value of each client, shape (clients,): its name, or its number; with the key of inf.
+        """Value of each client, shape (clients,), as a name or a number; needs the key of ε = ∞.
 
         Raises:
             ParameterError: that key is not at hand.
@@ -241,7 +242,8 @@ class Refinement(Result):
         return np.array(self.release.labels)[values] if self.release.labels else values
 
     def write(self, folder: str | os.PathLike[str]) -> Refinement:
-        """Writes the public file and one secret file for each key; returns it with their paths.
+        """Write the public file and one secret file for each key; the result is the release with
+        its paths.
 
         Raises:
             StorageError: one of the files exists, or the folder cannot be written to.
@@ -250,7 +252,7 @@ class Refinement(Result):
         return Refinement(self.release, self.keys, self.mechanism, tuple(paths))
 
     def to_dict(self) -> dict[str, Any]:
-        """Mechanism, levels and which keys are at hand, as JSON-ready values; no secret."""
+        """Mechanism, levels and available keys as JSON-ready values, without any secret."""
         levels, held = self.release.levels, {key.epsilon for key in self.keys}
         rows = [
             {
@@ -274,7 +276,7 @@ class Refinement(Result):
         }
 
     def table(self) -> RenderableType:
-        """Who sees which level, as something that rich prints."""
+        """Table of the levels and of the keys that open them, for rich."""
         from rich.console import Group
 
         levels, clients = self.release.levels, len(self.release.messages)
@@ -297,7 +299,9 @@ class Refinement(Result):
         return Group(*map(_unwrapped, [*lines, *_COST.split("\n")]))
 
     def plot(self, top: int = 10) -> Picture:
-        """The most frequent categories with 95 % intervals at each level whose key is at hand."""
+        """Picture of the most frequent categories with 95 % intervals, at each level with an
+        available key.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import level_picture
 
@@ -323,7 +327,7 @@ def refine(
     missing: object = None,
     source: Source | None = None,
 ) -> Refinement:
-    """One public release of clients' values, with a key for each privacy level but the smallest.
+    """Public release of clients' values, with a key for each privacy level but the smallest.
 
     The smallest ε is what everybody sees. The holder of a key takes a part of the noise off and
     sees exactly the mechanism at the key's ε; several keys together show what the largest shows.
@@ -371,7 +375,7 @@ def refine(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LimitedFrequencies(RefinedFrequencies):
-    """Estimated shares of the clients from answers of few random bits.
+    """Estimated shares of the clients, from answers that use few random bits.
 
     Attributes:
         all_clients: clients, those included who are not asked.
@@ -386,7 +390,7 @@ class LimitedFrequencies(RefinedFrequencies):
     share_asked: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as JSON-ready values."""
+        """JSON-ready values of the estimate and its guarantee."""
         return {
             **super().to_dict(),
             "randomness_bits": self.randomness_bits,
@@ -440,11 +444,10 @@ def limited_frequencies(
 
     Source: thesis, (7.27) and Theorem 7.3.2, with fewer clients asked in place of a rare "yes".
 
-    >>> from turnout.randomness import SimulationStreams
-    >>> limited_frequencies([0, 1, 1, 2] * 500, categories=3, epsilon=1, randomness=2,
-    ...     source=SimulationStreams(1).source("doctest"))
-    LimitedFrequencies(3 values, 2,000 clients; epsilon = 1, pure, of one client's message, \
-replace-one, local model)
+    >>> from turnout.randomness import SimulationStreams >>> limited_frequencies([0, 1, 1, 2] * 500,
+    categories=3, epsilon=1, randomness=2, ...     source=SimulationStreams(1).source("doctest"))
+    LimitedFrequencies(3 values, 2,000 clients; epsilon = 1, pure, of one client's message,
+    replace-one, local model)
     """
     size, names = categories_of(categories)
     drawn = OSRandomness() if source is None else source
@@ -465,12 +468,12 @@ replace-one, local model)
 def _items(
     values: Any, size: int, names: tuple[str, ...], column: str | None, missing: object
 ) -> NDArray[np.int64]:
-    """The clients' values as whole numbers below ``size``, shape (clients,)."""
+    """Clients' values as whole numbers below ``size``, shape (clients,)."""
     return np.concatenate(list(item_blocks(rows_of(values), size, names, column, missing)))
 
 
 def _unwrapped(line: str) -> Text:
-    """A line that no width breaks."""
+    """Text that is not wrapped, whatever the width of the console."""
     from rich.text import Text
 
     return Text(line, no_wrap=True, overflow="ignore")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimulatedRun(Result):
-    """A simulated run: who came, and the model that was trained on them, if one was.
+    """Simulated run: participants of each step, and the trained model if an algorithm was given.
 
     Attributes:
         law: who takes part when.
@@ -48,11 +48,11 @@ class SimulatedRun(Result):
 
     @property
     def empty_steps(self) -> int:
-        """Steps at which nobody came."""
+        """Number of steps without participants."""
         return int(np.count_nonzero(self.check_ins == 0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the model and running times, as JSON-ready values."""
+        """JSON-ready values of the run, without the model and running times."""
         record = {
             "law": repr(self.participation),
             "clients": self.clients,
@@ -71,7 +71,7 @@ class SimulatedRun(Result):
         return record
 
     def table(self) -> RenderableType:
-        """Counts beside their expectation, as something that rich prints."""
+        """Table of the counts and their expectations, for rich."""
         from rich.table import Table
 
         rows = {
@@ -92,7 +92,7 @@ class SimulatedRun(Result):
         return table
 
     def plot(self) -> Picture:
-        """Check-ins of each step beside their expectation."""
+        """Picture of the check-ins of each step and of their expectation."""
         require("plots", what="plot")
         from turnout.reporting.pictures import check_in_picture
 
@@ -127,7 +127,8 @@ def simulate(
     evaluate_every: int | None = None,
     messages: VectorRandomizer | None = None,
 ) -> SimulatedRun:
-    """A simulated run of a scheme: who comes at each step and, with an algorithm, what is learned.
+    """Simulated run of a scheme: participants of each step and, with an algorithm, training on
+    them.
 
     For simulation only. All draws follow from the seed and protect nobody; the counts are exact,
     and no ε covers them. Nothing is priced here: `price` does that.
@@ -150,10 +151,9 @@ def simulate(
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
         turnout.runs.InterruptedRunError: Ctrl-C while an algorithm learned.
 
-    >>> from turnout.schemes import CheckIn
-    >>> simulate(CheckIn(window=4, windows=2), clients=1_000)
-    SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000 check-ins, \
-nobody came at 0 of 8 steps)
+    >>> from turnout.schemes import CheckIn >>> simulate(CheckIn(window=4, windows=2),
+    clients=1_000) SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000
+    check-ins, nobody came at 0 of 8 steps)
     """
     from turnout.participation.drawing import draw_run, expected_empty_steps
     from turnout.participation.drawing import expected_check_ins as expected
@@ -187,7 +187,7 @@ nobody came at 0 of 8 steps)
 
 
 def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> SimulationResult:
-    """The result of a whole simulation.
+    """Result of a whole simulation with an algorithm.
 
     Raises:
         InterruptedRunError: Ctrl-C.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Result):
-    """A finished run of a plan.
+    """Finished training run of a plan.
 
     Two runs are equal if their plans, models and histories are, running times apart.
 
@@ -54,32 +54,36 @@ class TrainingRun(Result):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the run to each client."""
+        """Privacy guarantee of the run to each client."""
         return self._outcome.prepared.guarantee
 
     @property
     def history(self) -> History:
-        """The run step by step; its exact counts of who came are not covered by ε."""
+        """Measurements of each step; ε does not cover the exact counts of participants in it."""
         return self._outcome.history
 
     @property
     def parameters(self) -> NDArray[np.floating]:
-        """The final model, shape (dimension,)."""
+        """Parameters of the final model, shape (dimension,)."""
         return self._outcome.parameters
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the final model on the test set, by name; the headline first, loss too."""
+        """Metrics of the final model on the test set by name, the main metric first and the loss
+        included.
+        """
         return self._outcome.metrics
 
     @property
     def baseline(self) -> History | None:
-        """The same plan without noise and clipping; None if it was not asked for."""
+        """Run of the same plan without noise and clipping; None if no baseline was requested."""
         return self.summary.baseline
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """A 95 % interval of the headline metric, for a test set drawn anew; None if not known."""
+        """95 % interval of the main metric over test sets of the same distribution; None if
+        unknown.
+        """
         return self._outcome.interval
 
     @property
@@ -99,17 +103,17 @@ class TrainingRun(Result):
         return self._outcome.loss
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of report.json: no exact count of who came."""
+        """Content of report.json, which has no exact count of participants."""
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.console import run_table
 
         return run_table(self.summary)
 
     def plot(self) -> Picture:
-        """Accuracy and ε over the steps."""
+        """Picture of accuracy and ε over the steps."""
         require("plots", what="plot")
         from turnout.reporting.pictures import pictures
 
@@ -150,7 +154,8 @@ def train(
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
-    """A run of a plan, its noise calibrated to its budget before anything runs.
+    """Training run of a plan, whose noise is calibrated to the privacy budget before the first
+    step.
 
     Clients and their randomness are simulated: draws follow from the plan's seed, which protects
     nobody. The guarantee is that of a deployment of the same scheme with the system's randomness.
@@ -210,7 +215,7 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedModel:
-    """A trained model with the facts of its guarantee.
+    """Trained model with its guarantee.
 
     Attributes:
         saved: its file's contents: parameters by name, and facts.
@@ -225,17 +230,17 @@ class TrainedModel:
 
     @property
     def parameters(self) -> NDArray[np.float32]:
-        """The parameters that the run handed out, shape (dimension,)."""
+        """Released parameters of the model, shape (dimension,)."""
         return self.saved.parameters[self.saved.facts["handed_out"]]
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """ε from both sides, δ, relation, unit, trust model and method, by name."""
+        """Bounds on ε, δ, relation, unit, trust model and method, by name."""
         return dict(self.saved.facts["guarantee"])
 
     @property
     def card(self) -> str:
-        """The model card, as Markdown."""
+        """Model card in Markdown."""
         from turnout.reporting.summary import model_card
 
         return model_card(self.saved.facts)
@@ -270,7 +275,7 @@ class TrainedModel:
             return torch.cat([model.logits(at, as_floats(part)) for part in parts]).numpy()
 
     def predict(self, inputs: object) -> NDArray[Any]:
-        """The likeliest class of each input or token, int64; tags as 0 or 1; or the numbers.
+        """Predicted class of each input or token (int64), predicted tags (0 or 1), or numbers.
 
         Args and errors as those of `scores`; shape (n,), (n, tokens), (n, tags) or (n, numbers).
         """
@@ -280,7 +285,7 @@ class TrainedModel:
         return (scores > 0).astype(np.uint8) if target == "tags" else scores.argmax(axis=-1)
 
     def _model(self, shape: tuple[int, ...]) -> Model:
-        """The model for inputs of that shape; of a module, its code is run."""
+        """Model for inputs of the given shape; a module's own code is executed."""
         from turnout.learning.models import build_model
 
         facts = self.saved.facts
@@ -301,7 +306,7 @@ class TrainedModel:
         )
 
     def _checked(self, inputs: object) -> NDArray[Any]:
-        """Inputs of the shape and kind that the model learned from."""
+        """Inputs, checked to have the shape and type of the training inputs."""
         shape = tuple(self.saved.facts["input_shape"])
         try:
             array = np.asarray(inputs)
@@ -332,7 +337,7 @@ class TrainedModel:
 
 
 def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
-    """Bytes, or floats on the scale that the model learned from; a wrong scale is refused."""
+    """Bytes, or floats on the scale of the training inputs; another scale is refused."""
     if not learned_from_bytes:
         if rounded(array).any():
             raise ParameterError("inputs", "something else", "whole numbers that float32 holds")
@@ -346,7 +351,7 @@ def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[
 
 
 def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
-    """The model that a run left in its folder; nothing of its file is executed or unpickled.
+    """Trained model from the folder of a run; nothing in its files is executed or unpickled.
 
     Args:
         folder: of the run.

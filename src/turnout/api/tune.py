@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuning(Result):
-    """A finished search.
+    """Result of a finished search for settings.
 
     Attributes:
         found: everything that was found and may be released.
@@ -37,42 +37,48 @@ class Tuning(Result):
 
     @property
     def plan(self) -> Plan:
-        """The plan with the best values, to train with; on private clients that costs ε anew."""
+        """Plan with the best values; training with it on private clients costs additional ε."""
         return self.found.plan
 
     @property
     def values(self) -> dict[str, Any]:
-        """The best values by their dotted keys."""
+        """Best values by their dotted keys."""
         return dict(self.found.best.values)
 
     @property
     def score(self) -> float:
-        """The best run's metric on held-out clients, larger is better; with noise if private."""
+        """Metric of the best run on held-out clients, larger is better; noisy in a private
+        search.
+        """
         return self.found.best.score
 
     @property
     def candidates(self) -> list[tuple[dict[str, Any], float]]:
-        """Values and score of each run of a public search; empty of a private one."""
+        """Values and score of each run of a public search; empty for a private search."""
         return [(dict(one.values), one.score) for one in self.found.candidates]
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """The guarantee of the whole search to each client; None if it was on public data."""
+        """Privacy guarantee of the whole search to each client; None for a search on public
+        data.
+        """
         return None if self.found.price is None else self.found.price.guarantee
 
     @property
     def parameters(self) -> NDArray[Any] | None:
-        """The best run's model, which the guarantee covers; None if the search was public."""
+        """Parameters of the best run's model, covered by the guarantee; None for a public
+        search.
+        """
         return None if self.found.outcome is None else self.found.outcome.parameters
 
     def to_dict(self) -> dict[str, Any]:
-        """The content of tune.json: of a private search nothing but the best run."""
+        """Content of tune.json, which holds only the best run of a private search."""
         from turnout.runs.tuning import searched_record
 
         return searched_record(self.found)
 
     def table(self) -> RenderableType:
-        """The table that the command line prints, for rich to print."""
+        """Table that the command line prints, for rich."""
         from turnout.reporting.budgets import tuning_table
 
         return tuning_table(self.to_dict())
@@ -98,7 +104,7 @@ def tune(
     module: Any = None,
     progress: bool = False,
 ) -> Tuning:
-    """A random search for a plan's settings, compared on held-out training clients.
+    """Random search for settings of a plan, which compares runs on held-out training clients.
 
     On public data (``public_data``, or [tune.data] of the plan) the search is free and reads
     nothing of the plan's own clients. On these it has a price, within the plan's target ε: the
@@ -144,7 +150,7 @@ def tune(
 
 
 def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
-    """A file, or the plan with some settings of its [tune] replaced."""
+    """Plan file, or the plan with some settings of its table [tune] replaced."""
     from turnout.plans import Plan, read_plan
     from turnout.plans.plan import TuneSection
 

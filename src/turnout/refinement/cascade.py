@@ -40,7 +40,7 @@ from turnout.randomness import Source
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Noise of one step, in whole weights.
+    """Noise of one step, with whole numbers as weights.
 
     Attributes:
         heavy: weight of each of ``heavy_count`` elements.
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def total(self) -> int:
-        """Sum of all weights: what `Source.below` is asked for."""
+        """Sum of all weights, which is the bound of the uniform draws."""
         return self.heavy * self.heavy_count + self.light * (self.order - self.heavy_count)
 
     @property
@@ -65,7 +65,9 @@ class Step:
         return level.entropy_bits(self.heavy_count, self.order)
 
     def draw(self, size: int, source: Source) -> NDArray[np.int64]:
-        """``size`` ranks: below ``heavy_count`` for heavy elements, above for light ones."""
+        """Array of ``size`` ranks: below ``heavy_count`` for heavy elements, at least that for
+        light ones.
+        """
         if self.light == 0:
             return np.zeros(size, dtype=np.int64)
         drawn = source.below(self.total, size)
@@ -78,7 +80,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The law of all noise that one level still has on it.
+    """Distribution of all noise that remains at one level.
 
     Attributes:
         heavy: probability of each heavy element.
@@ -90,29 +92,31 @@ class Level:
 
     @property
     def ratio(self) -> Fraction | None:
-        """e^ε as an equality; None where it is infinite."""
+        """Exact e^ε of the level; None where it is infinite."""
         return self.heavy / self.light if self.light else None
 
     @property
     def epsilon(self) -> float:
-        """The smallest float that is not below ln of `ratio`; never above the stated ε."""
+        """Smallest float that is not below ln of `ratio`, which is at most the requested ε."""
         ratio = self.ratio
         return math.inf if ratio is None else level_above(ratio)
 
     @property
     def contrast(self) -> Fraction:
-        """Heavy less light probability: what an estimate divides by."""
+        """Probability of a heavy element less that of a light one, by which estimates are
+        divided.
+        """
         return self.heavy - self.light
 
     def entropy_bits(self, heavy_count: int, order: int) -> float:
-        """Shannon entropy of the noise."""
+        """Shannon entropy of the noise in bits."""
         cells = ((heavy_count, self.heavy), (order - heavy_count, self.light))
         return math.fsum(n * float(p) * -_log2(p) for n, p in cells if n and p > 0) + 0.0
 
 
 @dataclass(frozen=True)
 class Cascade:
-    """Noise for analysts at several privacy levels, who each undo a part of it.
+    """Noise for analysts at several privacy levels, each of whom can remove a part of it.
 
     Source: (7.36)–(7.38), Theorem 7.4.1, Girgis 2023 [girgis2023thesis], for bits (order 2);
     here for any Abelian group, with a first level that may have no noise at all.
@@ -181,7 +185,7 @@ class Cascade:
         return tuple(steps), tuple(levels)
 
     def _first(self, growth: Fraction) -> Step:
-        """The largest contrast with a ratio of at most ``growth``."""
+        """Largest contrast of a first step with a ratio of at most ``growth``."""
         room, others = 1 << self.bits, self.order - self.heavy_count
         if room < self.order:
             raise ParameterError("bits", self.bits, f"2**bits of at least order = {self.order}")
@@ -195,7 +199,7 @@ class Cascade:
         return Step(heavy, light, self.heavy_count, self.order)
 
     def _next(self, before: Level, growth: Fraction) -> Step:
-        """The least noise on top of ``before`` after which the ratio is at most ``growth``."""
+        """Least noise that, added to ``before``, leads to a ratio of at most ``growth``."""
         room = 1 << self.bits
         excess = before.heavy - growth * before.light
         least = room * max(excess, Fraction(0)) / (growth - 1 + self.order * excess)
@@ -204,21 +208,21 @@ class Cascade:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """U¹, …, U^d."""
+        """Noise of each step: U¹, …, U^d."""
         return self._realised[0]
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The exact distribution of the noise on each level."""
+        """Exact distribution of the noise at each level."""
         return self._realised[1]
 
     @property
     def randomness_bits(self) -> float:
-        """Entropy of all steps together, bits a client: (7.42)."""
+        """Entropy of all steps together, in bits for each client. Source: (7.42)."""
         return math.fsum(step.entropy_bits for step in self.steps)
 
     def key_bits(self, level: int) -> float:
-        """Entropy of the key of a level (0 for the first), bits a client."""
+        """Entropy of the key of a level in bits for each client; 0 for the first level."""
         if self.levels[level].light == 0:
             return self.levels[-1].entropy_bits(self.heavy_count, self.order)
         kept = self.levels[-1].contrast / self.levels[level].contrast
@@ -227,7 +231,7 @@ class Cascade:
 
 
 def _log2(p: Fraction) -> float:
-    """log₂ of an exact positive number, accurate near 1 too."""
+    """Base-2 logarithm of an exact positive number, accurate near 1 too."""
     if abs(p - 1) < Fraction(1, 2):
         return math.log1p(float(p - 1)) / math.log(2)
     # math.log takes whole numbers of any size, where float(p) might overflow.
@@ -235,7 +239,7 @@ def _log2(p: Fraction) -> float:
 
 
 def _after(before: Level, step: Step, fresh: bool) -> Level:
-    """The law once ``step`` is added to ``before``."""
+    """Distribution of the sum of the noise ``before`` and the noise of ``step``."""
     heavy, light = Fraction(step.heavy, step.total), Fraction(step.light, step.total)
     if fresh:
         return Level(heavy, light)
@@ -248,7 +252,7 @@ _TERMS = 24
 
 
 def heavy_optimum(size: int, epsilon: float) -> float:
-    """l: the real number of heavy keys at which the key's entropy is least.
+    """Real number l of heavy keys at which the entropy of the key is least.
 
     Source: (7.48), Girgis 2023 [girgis2023thesis]. As printed, k(e^ε(ε−1)+1)/(e^ε−1)², it
     cancels near 0; there a series is summed.
@@ -267,7 +271,7 @@ def heavy_optimum(size: int, epsilon: float) -> float:
 
 
 def heavy_count(size: int, epsilon: float) -> int:
-    """s*: how many keys are heavy in the law with the least entropy.
+    """Whole number s* of heavy keys with the least entropy of the key.
 
     Source: Theorem 7.5.1, Girgis 2023 [girgis2023thesis]; 0 heavy keys, which it does not
     exclude, are the uniform law and never optimal.
@@ -281,7 +285,7 @@ def heavy_count(size: int, epsilon: float) -> int:
 
 
 def key_entropy(size: int, epsilon: float, heavy: int) -> float:
-    """Entropy in bits of the key law with ``heavy`` of ``size`` keys heavy: (7.47)."""
+    """Entropy in bits of a key with ``heavy`` of ``size`` values heavy. Source: (7.47)."""
     checks.count(size=size, heavy=heavy)
     checks.at_most("size", size, heavy=heavy)
     checks.non_negative(epsilon=epsilon)
@@ -292,7 +296,7 @@ def key_entropy(size: int, epsilon: float, heavy: int) -> float:
 
 
 def least_key_bits(size: int, epsilon: float, samples: int = 1) -> float:
-    """The least entropy of a key that hides ``samples`` values with ε and recovers them.
+    """Least entropy of a key that hides ``samples`` values with ε and can recover them.
 
     Source: Theorems 7.5.1 and 7.6.1, Girgis 2023 [girgis2023thesis]: keys cannot be reused, so
     it is ``samples`` times what one value needs. A necessary amount; `multi_level` with the

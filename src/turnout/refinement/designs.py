@@ -36,7 +36,7 @@ _DRAWS = 32
 
 @dataclass(frozen=True)
 class OneBit:
-    """One bit a client: whether its value lies in the half of all values it is asked about.
+    """Design with one bit for each client: whether its value is in a public half of the values.
 
     Attributes:
         size: how many values, at least 2.
@@ -53,22 +53,22 @@ class OneBit:
 
     @cached_property
     def questions(self) -> Questions:
-        """The public columns by client."""
+        """Public half of the values for each client."""
         return Questions(self.size, self.seed, self.variant)
 
     @property
     def family(self) -> str:
-        """The design's name."""
+        """Name of the design."""
         return "one-bit"
 
     @property
     def group(self) -> AbelianGroup:
-        """Bits under exclusive or."""
+        """Group of the messages: bits under exclusive or."""
         return AbelianGroup(2)
 
     @property
     def heavy(self) -> NDArray[np.int64]:
-        """The noise that is more probable than the other."""
+        """Noise element with the larger probability."""
         return np.zeros(1, dtype=np.int64)
 
     @property
@@ -77,11 +77,11 @@ class OneBit:
         return 2, self.questions.order
 
     def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """The noiseless messages of values."""
+        """Messages of the given values before noise."""
         return self.questions.truths(values, first)
 
     def totals(self, messages: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """A histogram that is enough to estimate from; sums over blocks of clients."""
+        """Histogram of messages that suffices for the estimate; histograms of blocks add up."""
         return self.questions.totals(messages, first)
 
     def frequencies(self, totals: NDArray[np.int64], level: Level) -> NDArray[np.float64]:
@@ -89,19 +89,23 @@ class OneBit:
         return self.questions.frequencies(totals, float(level.contrast))
 
     def total_variance(self, level: Level) -> float:
-        """Variance of all `frequencies` together, times clients, about; for choosing."""
+        """Approximate sum of the variances of all `frequencies`, times the clients, to compare
+        designs.
+        """
         return self.size / float(level.contrast) ** 2
 
     def variance(
         self, shares: NDArray[np.float64], clients: int, level: Level
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies`, values being independent draws from ``shares``."""
+        """Variance of `frequencies` if values are independent draws from ``shares``, shape
+        (size,).
+        """
         return self.questions.variance(shares, clients, float(level.contrast))
 
 
 @dataclass(frozen=True)
 class Direct:
-    """The value itself plus noise in a group: Lemma 7.5.1.
+    """Design that sends the value plus noise in a group. Source: Lemma 7.5.1.
 
     Attributes:
         size: how many values, at least 2.
@@ -150,7 +154,7 @@ class Direct:
 
     @cached_property
     def group(self) -> AbelianGroup:
-        """The group of values, noise and messages; values are its first ``size`` elements."""
+        """Group of values, noise and messages; the values are its first ``size`` elements."""
         if self.family == "projective":
             singer_set(self.prime, self.dimension)  # Refuses what is no space.
             return AbelianGroup(points(self.prime, self.dimension))
@@ -158,7 +162,7 @@ class Direct:
 
     @cached_property
     def heavy(self) -> NDArray[np.int64]:
-        """Elements of the noise that are more probable than the others, ascending."""
+        """Noise elements with the larger probability, ascending."""
         if self.family == "k-ary":
             return np.zeros(1, dtype=np.int64)
         if self.family == "hadamard":
@@ -170,7 +174,9 @@ class Direct:
 
     @cached_property
     def inverse_power(self) -> float:
-        """Σ 1/|spectrum|² of the heavy elements' indicator, without the constant term."""
+        """Sum of 1/|spectrum|² of the indicator of the heavy elements, without the constant
+        term.
+        """
         if self.family == "k-ary":
             return self.group.order - 1
         if self.family == "hadamard":
@@ -183,12 +189,14 @@ class Direct:
         return float((1 / np.maximum(powers, 1e-300)).sum())
 
     def total_variance(self, level: Level) -> float:
-        """Variance of all `frequencies` together, times clients, about; for choosing."""
+        """Approximate sum of the variances of all `frequencies`, times the clients, to compare
+        designs.
+        """
         contrast = float(level.contrast)
         return _total_variance(self.size, self.group.order, self.inverse_power, contrast)
 
     def law(self, level: Level) -> NDArray[np.float64]:
-        """Probability of each noise, shape (order,)."""
+        """Probability of each noise element, shape (order,)."""
         noise = np.full(self.group.order, float(level.light))
         if level.light == 0:
             noise[0] = 1.0
@@ -202,17 +210,19 @@ class Direct:
         return 1, self.group.order
 
     def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """The noiseless messages of values: the values."""
+        """Messages of the given values before noise: the values."""
         del first
         return values
 
     def totals(self, messages: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """A histogram that is enough to estimate from; sums over blocks of clients."""
+        """Histogram of messages that suffices for the estimate; histograms of blocks add up."""
         del first
         return np.bincount(messages, minlength=self.group.order).reshape(1, -1)
 
     def _inverse(self, level: Level) -> NDArray[np.complex128]:
-        """One over the spectrum of the noise: deconvolution undoes what noise did."""
+        """Inverse of the spectrum of the noise, by which deconvolution removes the bias of the
+        noise.
+        """
         spectrum = self.group.spectrum(self.law(level))
         if np.abs(spectrum).min() <= 1e-9 * float(level.contrast):
             raise ParameterError("draw", self.draw, "heavy noise whose spectrum has no zero")
@@ -226,7 +236,9 @@ class Direct:
     def variance(
         self, shares: NDArray[np.float64], clients: int, level: Level
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies`, values being independent draws from ``shares``."""
+        """Variance of `frequencies` if values are independent draws from ``shares``, shape
+        (size,).
+        """
         held = np.zeros(self.group.order)
         held[: self.size] = shares
         transformed = self.group.spectrum
@@ -238,7 +250,7 @@ class Direct:
 
 
 def hadamard(size: int, epsilon: float) -> Direct:
-    """Hadamard response that can be recovered, its block fitted to ``epsilon``.
+    """Design of Hadamard response with recoverable values, with a block size that fits ``epsilon``.
 
     Source: Theorem 7.5.2, Girgis 2023 [girgis2023thesis]. Printed, it is Hadamard response of
     Acharya, Sun and Zhang 2019, which cannot be recovered in general: with rows of Sylvester's
@@ -258,7 +270,7 @@ def hadamard(size: int, epsilon: float) -> Direct:
 
 
 def projective(size: int, epsilon: float) -> Direct:
-    """Projective geometry response that can be recovered, fitted to ``epsilon``.
+    """Design of projective geometry response with recoverable values that fits ``epsilon``.
 
     Its error is within a few percent of subset selection's, the least that is known for one
     message, where a space of fitting size and density exists; messages are numbers below 4·size.
@@ -303,7 +315,9 @@ def _contrast(order: int, heavy: int, epsilon: float) -> float:
 
 
 def _total_variance(size: int, order: int, inverse_power: float, contrast: float) -> float:
-    """The variance that a client adds over all values, in the mean over where these lie."""
+    """Variance that one client adds to all frequencies together, averaged over the client's
+    values.
+    """
     return inverse_power * size / (order * contrast) ** 2
 
 
@@ -312,18 +326,20 @@ def _bent_size(place_bits: int) -> int:
 
 
 def _bent_power(blocks: int, place_bits: int) -> float:
-    """Σ 1/|spectrum|² of a bent set in one of the blocks, without the constant term."""
+    """Sum of 1/|spectrum|² of a bent set in one of the blocks, without the constant term."""
     flat = 4.0 ** (place_bits // 2 - 1)
     return (blocks - 1) / _bent_size(place_bits) ** 2 + blocks * ((1 << place_bits) - 1) / flat
 
 
 def _hyperplane_power(prime: int, dimension: int) -> float:
-    """As `_bent_power`, of a hyperplane."""
+    """Sum of 1/|spectrum|² of a hyperplane in one of the blocks, without the constant term."""
     return (points(prime, dimension) - 1) / float(prime) ** (dimension - 1)
 
 
 def spread(size: int, heavy_count: int) -> Direct:
-    """``heavy_count`` heavy elements of ℤ_size: the best of 32 choices for estimating."""
+    """Set of ``heavy_count`` elements of ℤ_size: the one of 32 candidates with the least
+    variance.
+    """
     if heavy_count == 1:
         return Direct(size)
     candidates = [Direct(size, "spread", heavy_count=heavy_count, draw=d) for d in range(_DRAWS)]

@@ -41,7 +41,7 @@ LARGEST_ORDER = 2**24
 
 @dataclass(frozen=True, slots=True)
 class AbelianGroup:
-    """ℤ_blocks × ℤ_2^place_bits.
+    """Group ℤ_blocks × ℤ_2^place_bits.
 
     >>> Group(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
     array([0])
@@ -62,11 +62,11 @@ class AbelianGroup:
         return self.blocks << self.place_bits
 
     def add(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``left + right``, element by element."""
+        """Sums ``left + right`` in the group, element by element."""
         return self._combined(left, right, 1)
 
     def subtract(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """``left − right``, element by element."""
+        """Differences ``left − right`` in the group, element by element."""
         return self._combined(left, right, -1)
 
     def _combined(
@@ -77,11 +77,11 @@ class AbelianGroup:
         return (block % self.blocks << self.place_bits) | ((left ^ right) & places)
 
     def spectrum(self, weights: NDArray[np.float64]) -> NDArray[np.complex128]:
-        """Fourier transform of one number for each element, shape (order,)."""
+        """Fourier transform of an array with one number for each element, shape (order,)."""
         return np.fft.fftn(weights.reshape(self._axes)).ravel()
 
     def from_spectrum(self, spectrum: NDArray[np.complex128]) -> NDArray[np.float64]:
-        """The real numbers, shape (order,), that have this spectrum."""
+        """Array of real numbers, shape (order,), with the given Fourier transform."""
         return np.fft.ifftn(spectrum.reshape(self._axes)).real.ravel()
 
     @property
@@ -90,7 +90,7 @@ class AbelianGroup:
 
 
 def bent_set(place_bits: int) -> NDArray[np.int64]:
-    """Elements of ℤ_2^{2t} whose indicator has a flat spectrum, ascending.
+    """Elements of ℤ_2^{2t} whose indicator has a Fourier transform of constant modulus, ascending.
 
     The support of the bent function ⟨upper half, lower half⟩: 2^{2t−1} − 2^{t−1} of 2^{2t}
     places, and the matrix of signs (−1)^{f(x ⊕ y)} is a Hadamard matrix (a Menon difference set).
@@ -115,12 +115,13 @@ Variant = Literal["default", "as-printed"]
 
 
 def public_seed(source: Source) -> bytes:
-    """A fresh public seed."""
+    """Random public seed."""
     return source.below(256, SEED_BYTES).astype(np.uint8).tobytes()
 
 
 def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[np.uint64]:
-    """64-bit words ``first`` … ``first + count − 1`` of a public stream, the same everywhere.
+    """Words ``first`` … ``first + count − 1`` (64 bits each) of a public stream, the same
+    everywhere.
 
     SHAKE-256 of the label, the seed and the number of a block of 512 words. Nothing private
     rests on it: whoever has the seed has the words.
@@ -140,7 +141,7 @@ def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[n
 
 @dataclass(frozen=True)
 class Questions:
-    """Which column each client is asked about, and what the answers say.
+    """Public column that each client answers about, and what the answers mean.
 
     Source: Section 7.3.2, Girgis 2023 [girgis2023thesis], after Acharya and Sun 2019.
 
@@ -167,11 +168,11 @@ class Questions:
 
     @cached_property
     def order(self) -> int:
-        """K."""
+        """Number K of columns."""
         return 1 << (self.size - 1).bit_length()
 
     def columns(self, first: int, count: int) -> NDArray[np.int64]:
-        """The columns of ``count`` clients from number ``first`` on."""
+        """Columns of ``count`` clients from client ``first`` on."""
         if self.variant == "as-printed":
             return np.arange(first, first + count, dtype=np.int64) % self.order
         words = seeded_words(self.seed, b"turnout column", first, count)
@@ -179,12 +180,12 @@ class Questions:
         return 1 + (words % np.uint64(self.order - 1)).astype(np.int64)
 
     def truths(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """1 where the honest answer is yes, else 0; ``values`` of clients ``first`` on."""
+        """Honest answers (1 is yes) of the clients from ``first`` on, whose values are given."""
         shared = np.bitwise_count(values & self.columns(first, len(values)))
         return 1 - (shared & 1).astype(np.int64)
 
     def totals(self, answers: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """The numbers of replies no and yes about each column, shape (2, K)."""
+        """Number of answers no and yes for each column, shape (2, K)."""
         cells = self.columns(first, len(answers)) + self.order * answers
         return np.bincount(cells, minlength=2 * self.order).reshape(2, self.order)
 
@@ -207,7 +208,7 @@ class Questions:
     def variance(
         self, shares: NDArray[np.float64], clients: int, contrast: float
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies`, values being independent draws from ``shares``.
+        """Variance of `frequencies` if values are independent draws from ``shares``, shape (size,).
 
         For "as-printed" every column is asked of equally many clients.
         """
@@ -233,7 +234,7 @@ def is_prime(number: int) -> bool:
 
 
 def prime_factors(number: int) -> list[int]:
-    """The different primes that divide ``number``, ascending."""
+    """Distinct prime factors of ``number``, ascending."""
     found, divisor = [], 2
     while divisor * divisor <= number:
         if number % divisor == 0:
@@ -245,7 +246,7 @@ def prime_factors(number: int) -> list[int]:
 
 
 def points(prime: int, dimension: int) -> int:
-    """Points of the projective space of a dimension over GF(prime).
+    """Number of points of the projective space of a dimension over GF(prime).
 
     >>> points(2, 2), points(3, 1)
     (7, 4)
@@ -255,7 +256,7 @@ def points(prime: int, dimension: int) -> int:
 
 @lru_cache(maxsize=64)
 def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
-    """A hyperplane as a set of exponents, ascending, read-only.
+    """Hyperplane as a set of exponents, ascending, read-only.
 
     >>> singer_set(2, 2).tolist()
     [0, 1, 3]
@@ -272,7 +273,7 @@ def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
 
 
 def _generator(q: int, r: int) -> Polynomial:
-    """The first x^r = tail under which the powers of x reach every point.
+    """First polynomial x^r = tail for which the powers of x reach every point.
 
     Each point then is a power of x times a number, so nothing but 0 lacks an inverse: the
     polynomials modulo x^r − tail are a field, which need not be tested apart.
@@ -293,7 +294,7 @@ def _is_number(polynomial: Polynomial) -> bool:
 
 
 def _power_of_x(exponent: int, tail: Polynomial, q: int) -> Polynomial:
-    """X to a power, by squaring."""
+    """Power of x modulo the polynomial, by repeated squaring."""
     result = (1, *(0,) * (len(tail) - 1))
     for digit in f"{exponent:b}":
         result = _product(result, result, tail, q)
@@ -308,7 +309,7 @@ def _times_x(factor: Polynomial, tail: Polynomial, q: int) -> Polynomial:
 
 
 def _product(left: Polynomial, right: Polynomial, tail: Polynomial, q: int) -> Polynomial:
-    """Horner's rule in x."""
+    """Product of two polynomials modulo the polynomial, by Horner's rule."""
     result = (0,) * len(tail)
     for coefficient in reversed(left):
         shifted = _times_x(result, tail, q)
@@ -317,7 +318,7 @@ def _product(left: Polynomial, right: Polynomial, tail: Polynomial, q: int) -> P
 
 
 def _last_coefficients(tail: Polynomial, q: int, count: int) -> NDArray[np.int64]:
-    """The coefficient of x^{r−1} in x⁰, x¹, …, x^{count−1}."""
+    """Coefficient of x^{r−1} in each of x⁰, x¹, …, x^{count−1}."""
     r = len(tail)
     shift = np.zeros((r, r), dtype=np.int64)
     shift[1:, :-1] = np.eye(r - 1, dtype=np.int64)

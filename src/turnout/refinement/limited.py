@@ -31,7 +31,7 @@ _BLOCK = 2**18
 
 
 def binary_entropy(p: float) -> float:
-    """H₂ in bits.
+    """Binary entropy H₂ in bits.
 
     >>> binary_entropy(0.5)
     1.0
@@ -43,14 +43,14 @@ def binary_entropy(p: float) -> float:
 
 
 def enough_randomness(epsilon: float) -> float:
-    """H₂(1/(e^ε+1)): the bits a client beyond which more do not help."""
+    """Bits of randomness for each client above which accuracy does not grow: H₂(1/(e^ε + 1))."""
     checks.positive(epsilon=epsilon)
     return binary_entropy(1 / (math.exp(epsilon) + 1))
 
 
 @dataclass(frozen=True)
 class LimitedAnswers:
-    """One private yes-no answer a client from at most R bits of randomness.
+    """Randomizer with one private yes-no answer of each client, from at most R random bits.
 
     Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. The thesis' lower bound for
     R < H₂(1/(e^ε+1)) is not one (this is below it for small R, and so is what the thesis prints),
@@ -78,36 +78,38 @@ class LimitedAnswers:
 
     @cached_property
     def questions(self) -> Questions:
-        """The public columns by client."""
+        """Public column of each client."""
         return Questions(self.size, self.seed)
 
     @cached_property
     def share(self) -> float:
-        """Part of the clients that are asked at all."""
+        """Fraction of the clients that answer."""
         return min(1.0, self.randomness_bits / enough_randomness(self.epsilon))
 
     @cached_property
     def yes(self) -> Fraction:
-        """Probability of "yes" where that is the honest answer."""
+        """Probability of the answer "yes" if the honest answer is yes."""
         return 1 - self.no
 
     @cached_property
     def no(self) -> Fraction:
-        """Probability of "yes" where the honest answer is no."""
+        """Probability of the answer "yes" if the honest answer is no."""
         return Fraction(math.ceil(_ROOM / (exponential_below(self.epsilon) + 1)), _ROOM)
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of likelihoods of any answer under any two values."""
+        """Largest ratio of the probabilities of one answer under two values."""
         return max(self.yes / self.no, (1 - self.no) / (1 - self.yes))
 
     @property
     def entropy_bits(self) -> float:
-        """Largest entropy of an answer given the value, averaged over the public coin."""
+        """Largest entropy of an answer given the value, averaged over the public selection of
+        clients.
+        """
         return self.share * max(binary_entropy(float(self.yes)), binary_entropy(float(self.no)))
 
     def asked(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Which of ``count`` clients from number ``first`` on are asked; public."""
+        """Whether each of ``count`` clients from client ``first`` on answers; public."""
         if self.share >= 1:
             return np.ones(count, dtype=np.bool_)
         words = seeded_words(self.seed, b"turnout asked", first, count)
@@ -116,7 +118,7 @@ class LimitedAnswers:
     def encode(
         self, values: ArrayLike, source: Source | None = None, first: int = 0
     ) -> NDArray[np.uint8]:
-        """Answers, 1 for yes, shape (n,); 0 for whoever is not asked.
+        """Answers (1 is yes), shape (n,); 0 for clients that do not answer.
 
         Args:
             values: whole numbers from 0 to size − 1, shape (n,).
@@ -135,7 +137,9 @@ class LimitedAnswers:
         return answers
 
     def totals(self, answers: NDArray[np.uint8], first: int = 0) -> NDArray[np.int64]:
-        """The numbers of replies no and yes about each column among those asked, shape (2, K)."""
+        """Number of answers no and yes for each column among the clients that answer, shape (2,
+        K).
+        """
         total = np.zeros((2, self.questions.order), dtype=np.int64)
         for start in range(0, len(answers), _BLOCK):
             block = answers[start : start + _BLOCK].astype(np.int64)
@@ -146,16 +150,18 @@ class LimitedAnswers:
         return total
 
     def frequencies(self, totals: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Unbiased frequencies, shape (size,), from sums of `totals`: (7.29)–(7.31)."""
+        """Unbiased frequencies, shape (size,), from sums of `totals`. Source: (7.29)–(7.31)."""
         return self.questions.frequencies(totals, float(self.yes - self.no))
 
     def answered(self, totals: NDArray[np.int64]) -> LevelEstimate:
-        """The estimate with its error bars, from sums of `totals`."""
+        """Estimate with its error bars, from sums of `totals`."""
         raw = self.frequencies(totals)
         projected, asked = project_simplex(raw), int(totals.sum())
         errors = np.sqrt(np.maximum(self.variance(projected, asked), 0))
         return LevelEstimate(self.epsilon, asked, raw, projected, errors)
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
-        """Variance of `frequencies` where so many were asked, values drawn from ``shares``."""
+        """Variance of `frequencies` with the given numbers of answers and values drawn from
+        ``shares``.
+        """
         return self.questions.variance(shares, clients, float(self.yes - self.no))

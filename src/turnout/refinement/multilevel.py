@@ -37,7 +37,7 @@ _BLOCK = 2**18
 
 @dataclass(frozen=True)
 class MultiLevel:
-    """Successive refinement of privacy: a public message and d − 1 keys for every client.
+    """Mechanism of successive refinement: a public message and d − 1 keys for every client.
 
     Source: Theorem 7.4.1, Girgis 2023 [girgis2023thesis]. The printed mechanism is `OneBit` in
     its variant "as-printed"; here noise may live in any finite Abelian group, and one level
@@ -76,34 +76,34 @@ class MultiLevel:
 
     @cached_property
     def cascade(self) -> Cascade:
-        """The noise, step by step."""
+        """Noise of all steps."""
         order, heavy_count = self.design.group.order, len(self.design.heavy)
         return Cascade(tuple(self.epsilons), order, heavy_count, self.bits)
 
     @property
     def size(self) -> int:
-        """The number of values."""
+        """Number of values."""
         return self.design.size
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """The exact distribution of the noise on each level."""
+        """Exact distribution of the noise at each level."""
         return self.cascade.levels
 
     @property
     def message_bits(self) -> int:
-        """Bits of a public message, and of a key, as they are stored, a client."""
+        """Stored size in bits of a client's public message, and of a client's part of a key."""
         return (self.design.group.order - 1).bit_length()
 
     @cached_property
     def symbol_type(self) -> np.dtype[np.unsignedinteger]:
-        """The integer type of messages and keys."""
+        """Integer type of messages and keys."""
         return np.dtype(np.min_scalar_type(self.design.group.order - 1))
 
     def encode(
         self, values: ArrayLike, source: Source | None = None, first: int = 0
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-        """Public messages, and every level's keys.
+        """Public messages of all clients, and the keys of all levels.
 
         Args:
             values: whole numbers from 0 to size − 1, shape (n,), one a client.
@@ -130,7 +130,7 @@ class MultiLevel:
         return messages, keys
 
     def _noise(self, step: int, size: int, source: Source) -> NDArray[np.int64]:
-        """U of one step, as elements of the group."""
+        """Noise U of one step as elements of the group."""
         law = self.cascade.steps[step]
         ranks = law.draw(size, source)
         # One step alone, the first with noise, may be heavy elsewhere than at 0.
@@ -139,7 +139,7 @@ class MultiLevel:
 
     @cached_property
     def _by_rank(self) -> NDArray[np.int64]:
-        """Elements, the heavy ones first."""
+        """Elements of the group, heavy ones first."""
         light = np.ones(self.design.group.order, dtype=np.bool_)
         light[self.design.heavy] = False
         return np.concatenate([self.design.heavy, np.flatnonzero(light)])
@@ -147,14 +147,14 @@ class MultiLevel:
     def at_level(
         self, messages: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
-        """The view of the holder of ``key``: messages less the noise that the key undoes."""
+        """Messages less the noise that ``key`` removes: what the holder of the key sees."""
         if messages.shape != key.shape:
             raise ParameterError("key", key.shape, f"the messages' shape {messages.shape}")
         seen = self.design.group.subtract(messages.astype(np.int64), key.astype(np.int64))
         return seen.astype(self.symbol_type)
 
     def totals(self, messages: NDArray[np.unsignedinteger], first: int = 0) -> NDArray[np.int64]:
-        """A histogram of messages on any level; histograms of different clients add up."""
+        """Histogram of messages at any level; histograms of different clients add up."""
         blocks = range(0, len(messages), _BLOCK)
         parts = (
             self.design.totals(messages[start : start + _BLOCK].astype(np.int64), first + start)
@@ -163,7 +163,7 @@ class MultiLevel:
         return sum(parts, np.zeros(self.design.totals_shape, dtype=np.int64))
 
     def level_of(self, epsilon: float) -> int:
-        """The index of a stated level."""
+        """Index of the level with the given ε."""
         if epsilon not in self.epsilons:
             known = ", ".join(f"{known:g}" for known in self.epsilons)
             raise ParameterError("epsilon", epsilon, f"a level of this release: {known}")
@@ -178,7 +178,7 @@ def multi_level(
     design_epsilon: float | None = None,
     source: Source | None = None,
 ) -> MultiLevel:
-    """A mechanism for analysts at several levels.
+    """Mechanism for analysts at several privacy levels.
 
     Args:
         size: how many values, at least 2.
@@ -218,7 +218,7 @@ def multi_level(
 
 
 def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:
-    """The mechanism whose total variance is nowhere far above the best, in few bits."""
+    """Mechanism whose total variance is near the best at every level, with short messages."""
     designs: dict[OneBit | Direct, None] = {}
     if not math.isinf(epsilons[0]):
         designs[OneBit(size, public_seed(source or OSRandomness()))] = None
@@ -251,7 +251,7 @@ def checked_values(values: ArrayLike, size: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class LevelEstimate:
-    """One analyst's estimate of the distribution of values.
+    """Estimate of the distribution of values at one level.
 
     Attributes:
         epsilon: the level's stated ε: pure, of one client's message, local model.
@@ -270,7 +270,7 @@ class LevelEstimate:
 
     @property
     def guarantee(self) -> str:
-        """The level in one sentence: unit, relation, trust."""
+        """Sentence on the guarantee of the level: unit, relation, trust."""
         if math.isinf(self.epsilon):
             return "no privacy: this key gives every client's value back"
         return (
@@ -278,7 +278,7 @@ class LevelEstimate:
         )
 
     def interval(self, confidence: float = 0.95) -> NDArray[np.float64]:
-        """Normal intervals, each value on its own, cut to [0, 1]; shape (2, size)."""
+        """Normal intervals of each value, cut to [0, 1], shape (2, size)."""
         checks.open_unit(confidence=confidence)
         width = float(ndtri((1 + confidence) / 2)) * self.standard_errors
         return np.clip([self.raw - width, self.raw + width], 0, 1)

@@ -41,7 +41,7 @@ _DIGEST_BYTES = 32
 
 
 def pack_release(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
-    """The bytes of a file."""
+    """Bytes of a file with a header and a payload."""
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     body = _first_line(kind, VERSION) + len(text).to_bytes(8, "little") + text + payload
     return body + hashlib.sha256(body).digest()
@@ -84,12 +84,12 @@ def _complaint(kind: str, line: bytes) -> str:
 
 
 class KeyMismatchError(StorageError):
-    """A key that does not open this release."""
+    """Error: a key belongs to another release."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredRelease:
-    """The public part of a release.
+    """Public part of a release.
 
     Attributes:
         levels: the mechanism; all of it is public.
@@ -109,7 +109,7 @@ class LayeredRelease:
 
     @cached_property
     def data(self) -> bytes:
-        """The public file."""
+        """Bytes of the public file."""
         header = {
             "bits": self.levels.bits,
             "clients": len(self.messages),
@@ -124,12 +124,12 @@ class LayeredRelease:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of `data`: what keys name."""
+        """SHA-256 digest of `data`, which the keys of the release contain."""
         return hashlib.sha256(self.data).hexdigest()
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "release") -> LayeredRelease:
-        """The release that a public file holds.
+        """Release from the bytes of a public file.
 
         Raises:
             StorageError: damaged, of another kind, or not what this version computes.
@@ -152,7 +152,7 @@ class LayeredRelease:
             raise StorageError(f"{name}: its header makes no sense ({error})") from None
 
     def at(self, key: Key | None = None) -> LevelEstimate:
-        """Frequencies as the holder of ``key``, or of none, sees them.
+        """Frequencies at the level of ``key``, or at the public level without a key.
 
         Raises:
             KeyMismatchError: the key belongs to another release.
@@ -164,7 +164,7 @@ class LayeredRelease:
         return estimate(self.levels, self.levels.totals(seen), key.level)
 
     def recovered(self, key: Key) -> NDArray[np.int64]:
-        """Every client's value, for the key of the level without noise.
+        """Value of every client, by the key of the level without noise.
 
         Raises:
             KeyMismatchError: the key belongs to another release.
@@ -176,7 +176,7 @@ class LayeredRelease:
         return self.levels.at_level(self.messages, noise).astype(np.int64)
 
     def _noise(self, key: Key) -> NDArray[np.unsignedinteger]:
-        """The noise that the key undoes, once it is certain that it is this release's."""
+        """Noise that the key removes, after a check that the key belongs to this release."""
         if key.release != self.digest:
             raise KeyMismatchError(
                 f"the key for epsilon = {key.epsilon:g} belongs to release {key.release[:12]}, "
@@ -195,7 +195,7 @@ class LayeredRelease:
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """The secret of one analyst.
+    """Secret key of one analyst.
 
     Attributes:
         release: `LayeredRelease.digest` of the release that it opens.
@@ -210,12 +210,12 @@ class Key:
     noise: bytes
 
     def __repr__(self) -> str:
-        """Everything but the secret."""
+        """Text without the secret."""
         return f"Key(release={self.release[:12]!r}, epsilon={self.epsilon:g})"
 
     @cached_property
     def data(self) -> bytes:
-        """The key file."""
+        """Bytes of the key file."""
         header = {
             "clients": self.clients,
             "epsilon": _written(self.epsilon),
@@ -227,7 +227,7 @@ class Key:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "key") -> Key:
-        """The key that a file holds.
+        """Key from the bytes of a key file.
 
         Raises:
             StorageError: damaged or of another kind.
@@ -253,7 +253,7 @@ def refine(
     labels: Sequence[str] = (),
     source: Source | None = None,
 ) -> tuple[LayeredRelease, list[Key]]:
-    """The public release of all clients, and one key for each level but the public one.
+    """Public release of all clients' values, and one key for each level but the public one.
 
     Args:
         levels: the mechanism.
@@ -287,7 +287,7 @@ def refine(
 def _symbols(
     levels: MultiLevel, data: bytes, clients: int, name: str
 ) -> NDArray[np.unsignedinteger]:
-    """One element of the group a client."""
+    """One uniform element of the group for each client."""
     try:
         codes = unpack_codes(data, clients, levels.message_bits, levels.design.group.order)
     except ParameterError as error:
@@ -335,12 +335,12 @@ _PUBLIC_MODE, _KEY_MODE = 0o644, 0o600
 
 
 def key_name(epsilon: float) -> str:
-    """The name of the key file of a level: ``key-1`` for ε = 1."""
+    """Name of the key file of a level: ``key-1`` for ε = 1."""
     return f"key-{epsilon!r}".removesuffix(".0")
 
 
 def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) -> list[Path]:
-    """Writes all files and returns their paths, the public one first.
+    """Write all files and return their paths, the public file first.
 
     Raises:
         StorageError: one of the files exists, or the folder cannot be written to.
@@ -370,12 +370,12 @@ def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) ->
 
 
 def read_release(path: Path) -> LayeredRelease:
-    """The release in a public file, or in the folder that holds it."""
+    """Release from a public file, or from the folder that holds it."""
     return LayeredRelease.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
 
 
 def read_key(path: Path) -> Key:
-    """The key in a file."""
+    """Key from a file."""
     return Key.from_bytes(_content(path), str(path))
 
 
@@ -387,7 +387,7 @@ def _content(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """A new file, whole or not at all."""
+    """Write a new file completely, or leave nothing."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

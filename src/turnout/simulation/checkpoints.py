@@ -42,7 +42,7 @@ _METRIC = "metric."
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The columns of a run so far. Counts are for whoever runs the simulation.
+    """Measurements of each step of a run. The counts are for the party that runs the simulation.
 
     Attributes:
         check_ins: clients accepted, int64, shape ``(steps done,)``; likewise for the next five.
@@ -69,27 +69,29 @@ class History:
 
     @property
     def participations(self) -> int:
-        """Check-ins of all steps together."""
+        """Number of check-ins in all steps together."""
         return int(self.check_ins.sum())
 
     @property
     def dummy_steps(self) -> int:
-        """Steps that released noise alone."""
+        """Number of steps that released noise only."""
         return int(self.dummy.sum())
 
     @property
     def skipped_steps(self) -> int:
-        """Steps that were left out."""
+        """Number of steps without a release."""
         return int(self.skipped.sum())
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All columns by name; a metric's name begins with ``metric.``."""
+        """All columns by name; the name of a metric begins with ``metric.``."""
         own = {name: getattr(self, name) for name in _PER_STEP | _PER_EVALUATION}
         return own | {_METRIC + name: column for name, column in self.metrics.items()}
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> History:
-        """The history with these `columns`; LookupError or TypeError where they are not its own."""
+        """History with the given `columns`; LookupError or TypeError if a column is missing or
+        wrong.
+        """
         types: dict[str, type[Any]] = {
             **dict.fromkeys(columns, np.float64),
             **_PER_STEP,
@@ -103,7 +105,7 @@ class History:
 
 
 class Recorder:
-    """A history that grows: columns with room for the whole run, filled step by step.
+    """History of a run in progress, whose columns have room for the whole run.
 
     What is noted beyond the last committed step (a step that was interrupted) is overwritten
     or cut off, never seen.
@@ -115,7 +117,7 @@ class Recorder:
         self._evaluations = evaluations
 
     def restore(self, history: History) -> None:
-        """Begin with what an earlier part of the run noted."""
+        """Start with the columns that an earlier part of the run recorded."""
         for name, column in history.columns().items():
             if name in self._per_step:
                 self._per_step[name][: column.size] = column
@@ -123,18 +125,18 @@ class Recorder:
                 self._per_evaluation[name] = self._room(name, column)
 
     def _room(self, name: str, start: NDArray[Any]) -> NDArray[Any]:
-        """A column of evaluations that begins with what there is."""
+        """Column of evaluations with room for the whole run, which starts with the given values."""
         column = np.zeros(self._evaluations, _PER_EVALUATION.get(name, np.float64))
         column[: start.size] = start
         return column
 
     def note_sum(self, step: int, total: UpdateSum) -> None:
-        """Note the clients' sum in a step, before any noise."""
+        """Record the sum of the clients' updates in a step, before noise is added."""
         self._per_step["clipped"][step] = -1 if total.clipped is None else total.clipped
         self._per_step["signal"][step] = math.sqrt(float(np.square(total.total).sum()))
 
     def note_release(self, release: Release) -> None:
-        """Note the counts of a step."""
+        """Record the counts of a step."""
         self._per_step["check_ins"][release.step] = release.checked_in
         self._per_step["served"][release.step] = release.served
         self._per_step["dummy"][release.step] = release.dummy
@@ -143,7 +145,7 @@ class Recorder:
     def note_evaluation(
         self, index: int, step: int, seconds: float, metrics: Mapping[str, float]
     ) -> None:
-        """Note the evaluation number ``index``.
+        """Record evaluation number ``index``.
 
         Raises:
             LocalProtocolError: metrics of other names than before.
@@ -161,7 +163,7 @@ class Recorder:
             self._per_evaluation[name][index] = value
 
     def until(self, step: int, evaluations: int) -> History:
-        """The first ``step`` steps and the first ``evaluations`` evaluations, copied."""
+        """Copies of the first ``step`` steps and of the first ``evaluations`` evaluations."""
         none = {name: np.zeros(0, dtype) for name, dtype in _PER_EVALUATION.items()}
         evaluated = none | self._per_evaluation
         return History.of_columns(
@@ -178,7 +180,7 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunIdentity:
-    """A run's settings and data, as a checkpoint keeps them.
+    """Settings and data of a run, as a checkpoint stores them.
 
     Attributes:
         fingerprint: digest of the settings, 32 hexadecimal digits; may be shown.
@@ -193,12 +195,12 @@ class RunIdentity:
 
     @classmethod
     def new(cls, identity: Identity) -> RunIdentity:
-        """The identity of a run that begins."""
+        """Identity of a run that starts."""
         key = os.urandom(KEY_BYTES)
         return cls(identity.public_digest(), key, identity.keyed_digest(key))
 
     def require(self, identity: Identity) -> None:
-        """Go on only if settings and data are those of this run.
+        """Refuse a checkpoint whose settings or data are not those of this run.
 
         Raises:
             StorageError: they are not.
@@ -219,7 +221,7 @@ class RunIdentity:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A run after some steps. Random streams are found by name, so none is stored.
+    """State of a run after some steps. Random streams are derived from names, so none is stored.
 
     Attributes:
         run: settings and data of the run that this belongs to.
@@ -238,19 +240,19 @@ class Checkpoint:
 
 
 class CheckpointStore(Protocol):
-    """Keeps the newest checkpoint of one run."""
+    """Storage of the newest checkpoint of one run."""
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Keep this one; whatever happens meanwhile, the old or the new one can be loaded."""
+        """Save a checkpoint; after a crash at any time the old or the new one can be loaded."""
         ...
 
     def load(self) -> Checkpoint | None:
-        """The newest checkpoint, or None if there is none."""
+        """Newest checkpoint, or None if nothing was saved."""
         ...
 
 
 class FileCheckpoints:
-    """The newest checkpoint in one ``.npz`` file, without pickle.
+    """Storage of the newest checkpoint in one ``.npz`` file, without pickle.
 
     Guarantees: a process killed at any moment, power cuts included, leaves the old or the new
     checkpoint, whole: it is written beside the file, synced, put in its place in one
@@ -263,7 +265,7 @@ class FileCheckpoints:
         self._path = Path(path)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the file by this checkpoint.
+        """Replace the file by a file with this checkpoint.
 
         Raises:
             StorageError: the file system refuses; the file is what it was.
@@ -276,7 +278,7 @@ class FileCheckpoints:
         replace_file(self._path, write, "checkpoint", 0o600)
 
     def load(self) -> Checkpoint | None:
-        """The checkpoint in the file, or None if there is no file.
+        """Checkpoint in the file, or None if the file does not exist.
 
         Raises:
             StorageError: the file cannot be read or is no checkpoint of this format.
@@ -292,7 +294,7 @@ class FileCheckpoints:
 
 
 def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
-    """A checkpoint as named arrays."""
+    """Named arrays of a checkpoint."""
     single = {
         "format": np.array(FORMAT),
         "fingerprint": np.array(checkpoint.run.fingerprint),
@@ -308,7 +310,7 @@ def _arrays(checkpoint: Checkpoint) -> dict[str, NDArray[Any]]:
 
 
 def _stacked(clients: ClientStates) -> dict[str, NDArray[Any]]:
-    """The clients' states as one array a name, whose rows are the clients of ``clients``."""
+    """States of the clients as one array for each name; row i belongs to client ``clients[i]``."""
     numbers = sorted(clients)
     names = clients[numbers[0]] if numbers else {}
     rows = {_CLIENTS + k: np.stack([clients[client][k] for client in numbers]) for k in names}
@@ -316,12 +318,12 @@ def _stacked(clients: ClientStates) -> dict[str, NDArray[Any]]:
 
 
 def _group(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    """The arrays whose names begin with a prefix, without it."""
+    """Arrays whose names begin with a prefix, under their names without the prefix."""
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
-    """The checkpoint that named arrays are."""
+    """Checkpoint from its named arrays."""
     written = int(arrays["format"])
     if written != FORMAT:
         raise ValueError(
@@ -363,7 +365,7 @@ _DAMAGE = (
 
 @contextlib.contextmanager
 def _storage_errors(path: Path) -> Iterator[None]:
-    """The errors that a damaged file makes numpy or zipfile raise, as one clear line."""
+    """Context that turns errors of numpy or zipfile on a damaged file into one clear error."""
     try:
         yield
     except _DAMAGE as error:

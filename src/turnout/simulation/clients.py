@@ -53,13 +53,13 @@ _Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 def _layout(state: ClientState) -> _Layout:
-    """Names, shapes and types of a client's arrays."""
+    """Names, shapes and types of the arrays of a client's state."""
     return {name: (np.shape(array), np.asarray(array).dtype) for name, array in state.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clients:
-    """All clients of a run.
+    """All clients of a run, whose updates are summed.
 
     Attributes:
         bound: clips to C, as the algorithm said it when the run was built.
@@ -73,7 +73,7 @@ class Clients:
 
     @classmethod
     def of(cls, algorithm: Algorithm, scheme: Scheme, streams: SimulationStreams) -> Clients:
-        """The clients of a scheme.
+        """Clients of a scheme.
 
         Raises:
             ParameterError: no clip norm, or updates in batches of clients that have states.
@@ -95,7 +95,9 @@ class Clients:
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
-        """The sum of some clients' clipped updates in a step, and their states after it."""
+        """Sum of some clients' clipped updates in a step, and the clients' states after the
+        step.
+        """
         if isinstance(self.algorithm, Batched):
             return self._batched(self.algorithm, sent, ids), {}
         total, after = np.zeros(self.algorithm.dimension), {}
@@ -109,7 +111,7 @@ class Clients:
     def _each(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> Iterator[tuple[NDArray[np.floating], int, ClientState | None]]:
-        """Each client's update as it is, the client and its state after it."""
+        """Update of each client before clipping, with the client and its new state."""
         if self.layout is None or not isinstance(self.algorithm, Grouped):
             for client in ids.tolist():
                 generator = self.streams.generator("client", client, step)
@@ -125,7 +127,7 @@ class Clients:
             yield from zip(updates, some.tolist(), after, strict=True)
 
     def _before(self, client: int, states: ClientStates) -> ClientState | None:
-        """A client's state as it is kept, or as it begins."""
+        """State of a client: the stored one, or the initial state."""
         state = states.get(client)
         return self._checked(self.algorithm.init_client(client), client) if state is None else state
 
@@ -145,7 +147,7 @@ class Clients:
     def _batched(
         self, algorithm: Batched, sent: NDArray[np.floating], ids: NDArray[np.int64]
     ) -> UpdateSum:
-        """The algorithm's own sum, by the clip norm of this run."""
+        """Sum of clipped updates by the algorithm's own method, with the clip norm of this run."""
         if self.algorithm.clip_norm != self.bound.clip_norm:
             raise LocalProtocolError(
                 f"the algorithm's clip norm is {self.algorithm.clip_norm}, but the run began with "
@@ -154,7 +156,7 @@ class Clients:
         return algorithm.clipped_sum(sent, ids)
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
-        """Refuses an algorithm that sums updates longer than it says; it is asked for some alone.
+        """Refuse an algorithm whose sums exceed the clip norm; some clients are checked one by one.
 
         The coordinator sees a sum, and updates of 2C that point apart have one below n·C.
 
@@ -174,7 +176,8 @@ class Clients:
 
 
 def clipped(update: NDArray[np.floating], bound: Clipping) -> NDArray[np.float64]:
-    """The update, clipped; zero where it is not finite, which must not show in a count.
+    """Update scaled to the clip norm; zero if a coordinate is not finite, so that no count shows
+    it.
 
     Raises:
         LocalProtocolError: no vector of the bound's dimension.
@@ -215,7 +218,7 @@ class MessagingClients:
         randomizer: VectorRandomizer,
         streams: SimulationStreams,
     ) -> MessagingClients:
-        """The clients of a scheme.
+        """Clients of a scheme.
 
         Raises:
             ParameterError: a randomizer of another law, dimension or radius.
@@ -240,7 +243,7 @@ class MessagingClients:
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
-        """The sum that these clients' messages of a step stand for."""
+        """Sum that the messages of these clients in a step encode."""
         kept = _Kept(Randomized(self.randomizer, 1.0, self.messages))
         for part in self._parts(sent, ids, step):
             kept.add(part)
@@ -253,7 +256,7 @@ class MessagingClients:
     def _parts(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int
     ) -> Iterator[NDArray[Any]]:
-        """All messages of the clients that hold something, some at a time."""
+        """Blocks of messages of the clients that have data."""
         if isinstance(self.algorithm, OfRecords):
 
             def of_records(j: int, first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
@@ -278,11 +281,11 @@ class MessagingClients:
         return self.randomizer.encode_updates(rows, self.streams.source(*name))
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
-        """Nothing: each update is constrained here."""
+        """Do nothing: each update is clipped before it is encoded."""
 
 
 class _Kept:
-    """Messages that are summed many at a time, which short ones gain by."""
+    """Buffer of messages that are decoded many at a time, which is faster for short messages."""
 
     def __init__(self, mechanism: Randomized) -> None:
         self.count = self._numbers = 0
@@ -290,7 +293,7 @@ class _Kept:
         self._parts: list[NDArray[Any]] = []
 
     def add(self, messages: NDArray[Any]) -> None:
-        """Keeps messages, or sums all that are kept."""
+        """Add messages to the buffer; decode and sum the buffer when it is full."""
         self.count += len(messages)
         self._numbers += messages.size
         self._parts.append(messages)
@@ -298,7 +301,7 @@ class _Kept:
             self._total, self._parts, self._numbers = self.total(), [], 0
 
     def total(self) -> UpdateSum:
-        """The sum that all messages stand for."""
+        """Sum that all messages encode."""
         if not self._parts:
             return self._total
         return self._total + self._mechanism.summed(np.concatenate(self._parts))

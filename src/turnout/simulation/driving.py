@@ -14,31 +14,31 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Units(Protocol[T_co]):
-    """A run, unit by unit."""
+    """Run that consists of units, such as steps or candidates."""
 
     @property
     def total(self) -> int:
-        """Units in all."""
+        """Number of units of the whole run."""
         ...
 
     @property
     def done(self) -> int:
-        """Units done."""
+        """Number of finished units."""
         ...
 
     def remaining(self) -> Iterator[T_co]:
-        """Run what is left, yielding after each unit what is shown of it."""
+        """Run the remaining units and yield the progress after each of them."""
         ...
 
 
 class Every(Generic[T]):
-    """When to save: every so many units, or after so many seconds; and always at the end."""
+    """Schedule of saving: after a number of units or of seconds, and at the end of the run."""
 
     def __init__(self, *, units: int | None = None, seconds: float | None = None) -> None:
         self._units, self._seconds, self._last = units, seconds, time.monotonic()
 
     def due(self, run: Units[T]) -> bool:
-        """Whether the state should be saved now."""
+        """Whether the state must be saved now."""
         if run.done == run.total or (self._units is not None and run.done % self._units == 0):
             return True
         if self._seconds is None or time.monotonic() - self._last <= self._seconds:
@@ -50,7 +50,7 @@ class Every(Generic[T]):
 def drive(
     run: Units[T], save: Callable[[], None], every: Every[T], tell: Callable[[T], None]
 ) -> bool:
-    """Run all units that are left; False where Ctrl-C stopped it, its state saved."""
+    """Run all remaining units. False if Ctrl-C stopped the run, whose state was then saved."""
     try:
         for told in run.remaining():
             if every.due(run):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a run, after each step; running time includes that of earlier parts.
+    """Progress of a run after a step; the running time includes earlier parts of the run.
 
     Attributes:
         step: steps done.
@@ -75,7 +75,7 @@ def _clients(
     messages: VectorRandomizer | None,
     streams: SimulationStreams,
 ) -> Clients | MessagingClients:
-    """The clients' half: updates that are summed, or messages that clients randomize."""
+    """Clients of a run: their updates are summed, or they send randomized messages."""
     if messages is None:
         return Clients.of(algorithm, scheme, streams)
     return MessagingClients.of(algorithm, scheme, messages, streams)
@@ -84,7 +84,7 @@ def _clients(
 @shows_shapes("finished", "steps_done")
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
-    """The end of a run, or of a part of it that was interrupted.
+    """Result of a whole run, or of a run up to an interruption.
 
     Attributes:
         parameters: the model that the algorithm hands out.
@@ -103,7 +103,7 @@ class SimulationResult:
 
 
 class Simulation:
-    """A whole run of an algorithm under a scheme.
+    """Run of an algorithm under a scheme.
 
     Guarantees:
         The same arguments give the same result, bit for bit, ``seconds`` apart, also when the
@@ -168,32 +168,34 @@ class Simulation:
 
     @property
     def algorithm(self) -> Algorithm:
-        """The algorithm that is simulated."""
+        """Algorithm that the run simulates."""
         return self._setup.algorithm
 
     @property
     def divisor(self) -> float | None:
-        """The public divisor of aggregated check-ins; None of other releases."""
+        """Public divisor of aggregated check-ins; None for other releases."""
         return self._setup.expected_check_ins
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self._setup.scheme.participation.steps
 
     @property
     def moves(self) -> int:
-        """Model updates of the whole run: one every ``minibatch`` steps, skipped ones counted."""
+        """Number of model updates of the run: one every ``minibatch`` steps, skipped ones
+        included.
+        """
         return self.steps // self._setup.minibatch
 
     @property
     def fingerprint(self) -> str:
-        """The digest of this run's settings, without the data; raises as `identity` does."""
+        """Digest of the settings of the run, without the data; raises as `identity` does."""
         return self.identity.public_digest()
 
     @property
     def identity(self) -> Identity:
-        """All that decides the outcome, data included.
+        """Everything that determines the result, data included.
 
         Raises:
             UnsupportedError: the algorithm does not say what it computes.
@@ -217,7 +219,7 @@ class Simulation:
     def _saving(
         self, store: CheckpointStore | None, start: Checkpoint | None
     ) -> Callable[[Stepper], None]:
-        """A saver of the run's checkpoints, under one identity; it does nothing without a store."""
+        """Saver of the checkpoints of the run; without a store it does nothing."""
         if start is not None:
             start.run.require(self.identity)
         if store is None:
@@ -234,7 +236,7 @@ class Simulation:
         checkpoint_every: int = 1,
         client_store: ClientStore | None = None,
     ) -> SimulationResult:
-        """Run all steps, or all that are left.
+        """Run all remaining steps.
 
         Ctrl-C (KeyboardInterrupt) ends the run after the last whole step: a checkpoint is
         written and what was reached is returned, with ``finished`` False.
@@ -286,7 +288,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """The constants of a run; `turnout.simulation.Simulation` explains the fields."""
+    """Constants of a run; `turnout.simulation.Simulation` describes the fields."""
 
     scheme: Scheme
     algorithm: Algorithm
@@ -298,17 +300,17 @@ class Setup:
 
     @property
     def messages(self) -> VectorRandomizer | None:
-        """The randomizer of clients' messages, if they send any."""
+        """Randomizer of the clients' messages; None if clients send updates."""
         return getattr(self.clients, "randomizer", None)
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.scheme.participation.steps
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step."""
+        """Mechanism of a step."""
         if isinstance(self.clients, MessagingClients):
             assert self.expected_check_ins is not None
             messages, expected = self.clients.messages, self.expected_check_ins
@@ -326,7 +328,7 @@ class Setup:
         mechanism_state: State | None = None,
         admitted: Iterable[CheckIns] = (),
     ) -> Coordinator:
-        """A coordinator that begins at a step."""
+        """Coordinator that starts at the given step."""
         return Coordinator(
             self.scheme.participation,
             self.mechanism,
@@ -337,15 +339,16 @@ class Setup:
         )
 
     def noise(self, step: int) -> Noise:
-        """The Gaussian noise of a step, from the stream of that step."""
+        """Gaussian noise of a step, drawn from the stream of that step."""
         generator = self.streams.generator("noise", step)
         return lambda std, dimension: std * generator.standard_normal(dimension)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """The state that a step reads and replaces. One assignment commits a step, so whatever
-    interrupts it leaves the step before, whole.
+    """State of a run between two steps, replaced by one assignment.
+
+    An interruption at any time therefore leaves the complete state after the last finished step.
 
     Of the clients' states it has those that the last step changed, which go to the store when the
     next one begins.
@@ -361,7 +364,9 @@ class _State:
 
 
 class Stepper:
-    """One run, from its beginning or a checkpoint of it on; the clients' store is emptied first."""
+    """Run from its start or from a checkpoint. The store of the clients' states is emptied
+    first.
+    """
 
     def __init__(self, setup: Setup, checkpoint: Checkpoint | None, store: ClientStore) -> None:
         self._setup, self._store = setup, store
@@ -388,55 +393,55 @@ class Stepper:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Number of finished steps."""
         return self._state.step
 
     @property
     def done(self) -> int:
-        """Steps done, as a unit of `turnout.simulation.driving`."""
+        """Number of finished steps, as units of `turnout.simulation.driving`."""
         return self._state.step
 
     @property
     def total(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self._setup.steps
 
     @property
     def model(self) -> NDArray[np.floating]:
-        """The model after these steps, as the algorithm hands it out."""
+        """Model after the finished steps, as the algorithm releases it."""
         return self._setup.algorithm.model(self._state.server)
 
     @property
     def sent(self) -> NDArray[np.floating]:
-        """The parameters that clients would be sent next: the last iterate."""
+        """Parameters that clients receive in the next step: the last iterate."""
         return self._setup.algorithm.sent(self._state.server)
 
     @property
     def clients(self) -> ClientStates:
-        """The states of the clients that took part in these steps."""
+        """States of the clients that took part in the finished steps."""
         return dict(self._clients(self._state))
 
     @property
     def check_ins(self) -> int:
-        """Clients accepted in the last step done."""
+        """Number of clients that the last finished step accepted."""
         return self._state.check_ins
 
     @property
     def participations(self) -> int:
-        """Check-ins so far."""
+        """Number of check-ins in the finished steps."""
         return self._state.participations
 
     @property
     def seconds(self) -> float:
-        """Running time, earlier parts included."""
+        """Running time in seconds, earlier parts of the run included."""
         return self._earlier_seconds + time.perf_counter() - self._started
 
     def history(self) -> History:
-        """The columns of the steps done."""
+        """Columns of the finished steps."""
         return self._recorder.until(self._state.step, self._state.evaluations)
 
     def checkpoint(self, run: RunIdentity) -> Checkpoint:
-        """Everything from which the run goes on after the last step done."""
+        """Checkpoint from which the run can be resumed after the last finished step."""
         state = self._state
         return Checkpoint(
             run=run,
@@ -449,7 +454,8 @@ class Stepper:
         )
 
     def remaining(self) -> Iterator[Mapping[str, float] | None]:
-        """Do what is left, yielding after each step, with its evaluation if it has one.
+        """Run the remaining steps; yield after each step, with the evaluation of the step if there
+        is one.
 
         A new run first evaluates the untrained model and yields that, with no step done.
         """
@@ -463,7 +469,7 @@ class Stepper:
                 yield self._advance(coordinator, fleet)
 
     def _schedules(self) -> Iterator[Schedule]:
-        """The blocks that are not over, drawn one after the other."""
+        """Participation in the blocks that are not over, drawn block by block."""
         setup, done = self._setup, self._state.step
         if done == setup.steps:
             return iter(())
@@ -472,7 +478,7 @@ class Stepper:
         return draw_run(law, setup.algorithm.population, setup.streams, block)
 
     def _coordinator(self, schedule: Schedule) -> Coordinator:
-        """The coordinator of the run; where it goes on, it knows who came earlier in this block.
+        """Coordinator of the run; after a resume it has the earlier check-ins of the current block.
 
         Quotas count over a block, so it needs to know no more.
         """
@@ -481,7 +487,7 @@ class Stepper:
         return self._setup.coordinator(self._state.step, self._state.mechanism_state, admitted)
 
     def _advance(self, coordinator: Coordinator, fleet: Fleet) -> Mapping[str, float] | None:
-        """One step, from check-ins to the new model."""
+        """Run one step, from check-ins to the new model."""
         setup, state = self._setup, self._state
         self._store.update(state.changed)
         release, changed = self._exchange(coordinator, fleet)
@@ -503,7 +509,7 @@ class Stepper:
         return self._commit(after, done % setup.evaluate_every == 0 or done == setup.steps)
 
     def _exchange(self, coordinator: Coordinator, fleet: Fleet) -> tuple[Release, ClientStates]:
-        """The messages of one step, and the clients' states that it changed."""
+        """Messages of one step, and the clients' states that the step changed."""
         setup, step = self._setup, self._state.step
         receipt = coordinator.check_in(fleet.on_step(coordinator.open_step()))
         fleet.on_refusal(step, receipt.refused)
@@ -523,7 +529,7 @@ class Stepper:
         return coordinator.close_step(setup.noise(step)), changed
 
     def _commit(self, state: _State, evaluate: bool) -> Mapping[str, float] | None:
-        """Make this the state, evaluated first where that is due."""
+        """Replace the state, after an evaluation if one is due."""
         if not evaluate:
             self._state = state
             return None
@@ -534,5 +540,5 @@ class Stepper:
         return metrics
 
     def _clients(self, state: _State) -> ClientStates:
-        """The clients' states, with those that the last step changed."""
+        """States of the clients, with the changes of the last step."""
         return ChainMap(dict(state.changed), self._store)
