@@ -28,7 +28,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> Column:
-    """Column of an Arrow array.
+    """`Column` converted from an Arrow array.
 
     Args:
         name: of the column.
@@ -75,7 +75,7 @@ def _images(
     rows: NDArray[np.int64],
     shapes: Shapes,
 ) -> Column:
-    """Pixels of images that are stored as the contents of their files.
+    """Pixel arrays decoded from a column of image files' contents.
 
     Raises:
         ParameterError: images of other shapes than the first one; the row is named.
@@ -110,7 +110,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _numbers(held: Any) -> NDArray[Any]:
-    """Numbers or truth values, with 0 for missing entries."""
+    """Arrow numbers or truth values as a NumPy array, with 0 for missing entries."""
     import pyarrow as pa
 
     if held.null_count:
@@ -119,7 +119,7 @@ def _numbers(held: Any) -> NDArray[Any]:
 
 
 def _texts(held: Any) -> Column:
-    """Texts; the empty text counts as missing."""
+    """Column of text from an Arrow array; an empty text counts as a missing entry."""
     coded = held.dictionary_encode()  # which a dictionary is already
     words = coded.dictionary.to_pylist()
     if len(words) > BATCH_NUMBERS:
@@ -139,7 +139,7 @@ def _arrays(
     rows: NDArray[np.int64],
     shapes: Shapes,
 ) -> Column:
-    """Arrays from lists of one length, of numbers or of such lists.
+    """Column of arrays from (nested) lists of numbers, all lists of equal length.
 
     Raises:
         ParameterError: lists of other lengths than in the first row, which is named.
@@ -198,7 +198,7 @@ Reader = Callable[[Sequence[str]], Iterator[Any]]
 
 
 class ArrowTable:
-    """Table of record batches.
+    """Table read as Arrow record batches.
 
     Args:
         schema: of all columns, a ``pyarrow.Schema``.
@@ -220,7 +220,7 @@ class ArrowTable:
         return self._names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows of these columns, with the table's own types."""
+        """Batches of all rows with the requested columns, in the types of the Arrow schema."""
         start, names, step = 0, list(kinds), _FIRST_ROWS
         with converting(self._where):
             shapes: Shapes = {}
@@ -238,7 +238,7 @@ class ArrowTable:
 
 
 def parquet_table(path: Path) -> ArrowTable:
-    """Table of a Parquet file.
+    """Table that reads a Parquet file batch by batch.
 
     Raises:
         InputFileError: no Parquet file, or not a whole one.
@@ -261,7 +261,7 @@ def parquet_table(path: Path) -> ArrowTable:
 
 
 def _rows_at_once(file: Any, names: Sequence[str]) -> int:
-    """Number of rows in about one batch, from the size of the first rows.
+    """Number of rows per batch, from the size of the first rows in memory.
 
     The file's own statistics are not used: those of a damaged file end the process (pyarrow 26).
     """
@@ -272,7 +272,7 @@ def _rows_at_once(file: Any, names: Sequence[str]) -> int:
 
 
 def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
-    """Table of the Arrow files of a Hugging Face data set (streams, one after another).
+    """Table of a Hugging Face data set that is saved as Arrow stream files in a folder.
 
     Raises:
         InputFileError: a file is missing or damaged.
@@ -297,7 +297,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
 
 
 def frame_table(frame: Any) -> ArrowTable:
-    """Table of a frame that exports its columns to Arrow (pandas, polars, pyarrow)."""
+    """Table of a data frame that exports its columns to Arrow (pandas, polars, pyarrow)."""
     _require("a frame")
     import pyarrow as pa
 
@@ -308,7 +308,7 @@ def frame_table(frame: Any) -> ArrowTable:
 
 
 def series_table(values: Any, name: str) -> ArrowTable:
-    """Table of one column that exports its values to Arrow."""
+    """Table with one column, whose values are exported to Arrow."""
     _require("a series")
     import pyarrow as pa
 
@@ -319,7 +319,7 @@ def series_table(values: Any, name: str) -> ArrowTable:
 
 
 def _held_table(held: Any) -> ArrowTable:
-    """Table of a pyarrow table in memory."""
+    """Table of a `pyarrow.Table` in memory."""
     if not held.num_rows:
         raise ParameterError("data", f"{held.num_rows} rows", "at least one row")
 
@@ -344,11 +344,11 @@ class CsvTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """Names in the first line."""
+        """Column names in the header of the CSV file."""
         return self._names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows of these columns, in the requested kinds; an empty cell is missing."""
+        """Batches of all rows with the requested columns and kinds; an empty cell is missing."""
         start, names = 0, list(kinds)
         with self._errors(kinds, lambda: start), self._reader(kinds) as reader:
             for held in reader:
@@ -389,7 +389,7 @@ class CsvTable:
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
-        """Context that names column and row of a cell of another kind."""
+        """Context in which a cell that cannot be converted raises an error with column and row."""
         import pyarrow as pa
 
         try:
@@ -415,7 +415,7 @@ class CsvTable:
 
 
 class _WholeLines(io.FileIO):
-    """File without the blank lines at its end; an earlier blank line is a row of empty cells."""
+    """CSV file object that omits blank lines at the end and keeps earlier ones as empty rows."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -430,7 +430,7 @@ class _WholeLines(io.FileIO):
         return super().read(1)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Next bytes, at most the requested number."""
+        """Next bytes of the file, at most the requested number."""
         wanted = self._left if size is None or size < 0 else min(size, self._left)
         found = super().read(wanted)
         self._left -= len(found)
@@ -442,7 +442,7 @@ def _require(what: str) -> None:
 
 
 def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Batches with their columns in the order of the names, copied into memory of their own.
+    """Batches whose columns are reordered by ``names`` and copied into new memory.
 
     In a damaged file the offsets of a text may point anywhere.
     """

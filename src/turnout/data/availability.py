@@ -25,7 +25,7 @@ FLASH = DataFile(
 
 
 def flash_phones() -> NDArray[np.float64]:
-    """Availability of 723 phones at 241 half-hour instants.
+    """Published availability matrix of 723 phones at 241 half-hour instants.
 
     Source: C. Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning upon
         Large-Scale Smartphone Data, WWW 2021 (FLASH), as derived intervals.
@@ -40,7 +40,7 @@ def flash_phones() -> NDArray[np.float64]:
 
 
 def trace_from(path: Path) -> NDArray[np.float64]:
-    """Availability from a CSV file of intervals.
+    """Availability matrix from a CSV file of intervals.
 
     Raises:
         MissingFileError: there is no such file.
@@ -58,7 +58,7 @@ def trace_from(path: Path) -> NDArray[np.float64]:
 
 
 def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
-    """Availability matrix from a CSV text of intervals; messages call the text ``name``.
+    """Availability matrix from a CSV text of intervals; error messages call the text ``name``.
 
     Returns:
         float64, shape (devices, slots): 1, 0, or NaN where no interval says.
@@ -93,7 +93,7 @@ def _matrix(
     value: NDArray[np.int64],
     name: str,
 ) -> NDArray[np.float64]:
-    """Matrix of intervals, NaN where there is none."""
+    """Availability matrix, shape (devices, slots), with NaN outside all intervals."""
     lengths = end - start
     rows = np.repeat(device, lengths)
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

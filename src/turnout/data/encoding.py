@@ -30,7 +30,7 @@ _NOBODY = 0
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Census:
-    """Clients and rows of a table.
+    """Clients of a table, with the number of rows of each client.
 
     Attributes:
         offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in the
@@ -55,13 +55,13 @@ class Census:
         return int(self.offsets[-1])
 
     def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Client number of each row, and the mask of held-out rows."""
+        """Client number of each row, and the mask of the rows that are held out for testing."""
         number = self.number_of[self.ids.seen(batch)]
         return number, self.split.held_out(batch) | (number < 0)
 
 
 class Ids:
-    """Ids of clients in the order in which they appear.
+    """Distinct client ids in the order in which they first appear.
 
     Args:
         column: that holds them; None where all rows are one client's.
@@ -75,7 +75,7 @@ class Ids:
         return len(self._places)
 
     def seen(self, batch: TableBatch) -> NDArray[np.int64]:
-        """Index of each row's client among all that have appeared.
+        """Index of each row's client among all clients so far; new clients are added.
 
         Raises:
             ParameterError: an id that is missing, or neither text nor a whole number.
@@ -90,13 +90,13 @@ class Ids:
         return np.array(known, dtype=np.int64)[inverse]
 
     def in_order(self) -> list[int | str]:
-        """Ids in the order of first appearance."""
+        """Client ids in the order of first appearance."""
         return list(self._places)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rule that holds rows out: a column, a share of clients, or none.
+    """Rule that holds rows out for testing: a column, a share of the clients, or none.
 
     A client's side depends on its own id alone, so a new client never moves another one.
 
@@ -111,7 +111,7 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Mask of the rows that the column, or their own numbers, hold out."""
+        """Mask of the rows that a column, or the hash of the row number, holds out for testing."""
         if self.column is not None:
             column = batch.columns[self.column]
             refuse_rows(
@@ -126,7 +126,7 @@ class Split:
         return np.zeros(len(batch), dtype=np.bool_)
 
     def holds(self, name: int | str) -> bool:
-        """Whether the client with this id is held out."""
+        """Whether the client with this id is held out for testing."""
         digest = hashlib.blake2b(
             str(name).encode("utf-8", "surrogatepass"), key=_SPLIT_KEY, digest_size=8
         ).digest()
@@ -136,7 +136,7 @@ class Split:
 def take_census(
     table: Table, client: str | None, split: Split, held: str, tell: Callable[[int], object]
 ) -> Census:
-    """Census of a table: its clients and their rows.
+    """Census of a table's clients and rows, from one pass over the table.
 
     Args:
         table: read once.
@@ -165,7 +165,7 @@ def take_census(
 
 
 def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
-    """Batches of the columns that a census needs, or of any column where it needs none."""
+    """Batches of the columns of client ids and of the split, or else of the column ``held``."""
     kinds = {client: Kind.TEXT} if client is not None else {}
     if split.column is not None:
         kinds[split.column] = Kind.TRUTH
@@ -185,7 +185,7 @@ def _numbered(
     ids: Ids,
     split: Split,
 ) -> Census:
-    """Census with its clients in the order of their ids."""
+    """Census whose clients are numbered in the order of their ids."""
     held, out = int(counts.sum()), int(test_counts.sum())
     given = split.column if split.column is not None else split.share
     if held == 0 or (given and out == 0):
@@ -201,12 +201,12 @@ def _numbered(
 
 
 def _key(name: int | str) -> tuple[bool, int | str]:
-    """Sorting key: whole numbers by size, then texts in the order of their characters."""
+    """Sorting key of a client id: whole numbers first, by size, then texts by character."""
     return isinstance(name, str), name
 
 
 def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Counts with those of further rows added."""
+    """Row counts of clients, increased by the rows of a further batch."""
     if size > counts.size:
         counts = np.concatenate(
             (counts, np.zeros(max(size, 2 * counts.size) - counts.size, np.int64))
@@ -216,7 +216,7 @@ def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDA
 
 
 def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[np.intp]]:
-    """Distinct ids of a batch, and the index of each row's id among them."""
+    """Distinct ids of a batch, and the index of each row's id in that list."""
     if column.texts is not None:
         used, inverse = np.unique(column.values, return_inverse=True)
         return [column.texts[place] for place in used], inverse
@@ -227,7 +227,7 @@ def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[n
 
 
 def _is_truth(values: NDArray) -> bool:
-    """Whether the values are truth values, or the numbers 0 and 1."""
+    """Whether all values are truth values or the numbers 0 and 1."""
     return values.dtype.kind == "b" or bool(np.isin(values, (0, 1)).all())
 
 
@@ -235,7 +235,7 @@ _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
 class Encoder:
-    """Encoder of a table's rows as inputs and labels, as a plan's [data] describes them.
+    """Encoder of table rows as inputs and labels, by the [data] section of a plan.
 
     Args:
         data: with the columns' names and their public constants.
@@ -259,7 +259,7 @@ class Encoder:
         self.names = data.classes if isinstance(data.classes, tuple) else ()
 
     def outputs(self, labels: NDArray) -> int:
-        """Number of classes, tags, numbers, or tokens of the vocabulary."""
+        """Number of outputs of a model: classes, tags, numbers, or tokens of the vocabulary."""
         if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return self._tokens
@@ -284,7 +284,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """Column without missing entries: filled, or refused."""
+        """Column of a batch with missing entries filled in; an error if no filler is set."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])
@@ -301,7 +301,7 @@ class Encoder:
         return np.concatenate(flat, axis=1, dtype=np.float32)
 
     def _input(self, name: str, batch: TableBatch) -> NDArray:
-        """One input column as one-hot codes, tokens or numbers."""
+        """One input column as an array of one-hot codes, tokens or numbers."""
         column = self._present("inputs", name, batch)
         if self._tokens is not None:
             return _whole("inputs", name, column, batch.rows, range(self._tokens))
@@ -318,7 +318,7 @@ class Encoder:
         return self._scaled("inputs", name, column.values, batch.rows)
 
     def _scaled(self, key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> NDArray:
-        """Numbers in float32; arrays of bytes and of half precision are unchanged."""
+        """Numbers as float32; arrays of bytes and of half-precision floats stay unchanged."""
         if name in self._scaling:
             low, high = self._scaling[name]
             values = (values - np.float64(low)) / (high - low)
@@ -331,7 +331,7 @@ class Encoder:
         return values.astype(np.float32)
 
     def _predicted(self, batch: TableBatch) -> NDArray:
-        """Labels of the kind that the target states."""
+        """Labels of a batch in the form of the target: classes, tags or numbers."""
         name = self._label[0]
         column = self._present("label", name, batch)
         if self.target is PredictionTarget.CLASS:
@@ -365,7 +365,7 @@ class Encoder:
         return _whole("label", name, column, rows, range(2))
 
     def _next_tokens(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
-        """Pairs of each token and the next one; −1 where there is no token."""
+        """Tokens as inputs, and the next token of each as its label; −1 marks padding."""
         assert self._tokens is not None
         name = self._inputs[0]
         held = self._present("inputs", name, batch)
@@ -378,7 +378,7 @@ class Encoder:
 
 
 def kinds_of(data: DataSection) -> dict[str, Kind]:
-    """Columns of inputs and labels, and the kind to read each as where the file has no types.
+    """Columns of inputs and labels, each with the kind for files that store no types.
 
     Raises:
         ParameterError: a label of which the plan does not say what it is.
@@ -394,7 +394,7 @@ def kinds_of(data: DataSection) -> dict[str, Kind]:
 
 
 def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
-    """Target that follows from the label's type.
+    """Prediction target that follows from the type of the label column.
 
     Raises:
         ParameterError: the type leaves more than one target possible.
@@ -418,7 +418,7 @@ def _number_values(name: str, column: Column) -> NDArray:
 
 
 def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Numbers that float32 can represent; others are refused."""
+    """Raise an error that names the rows of numbers that float32 cannot represent."""
     if values.dtype.kind == "f":
         narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
         fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
@@ -429,7 +429,7 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
 
 
 def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Whole numbers that stay distinct in float32; others are refused."""
+    """Raise an error that names the rows of whole numbers that float32 would round."""
     expected = (
         f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
         f"(scaling = {{ {name} = [low, high] }})"
@@ -440,7 +440,7 @@ def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -
 def _whole(
     key: str, name: str, column: Column, rows: NDArray[np.int64], allowed: range
 ) -> NDArray[np.int64]:
-    """Whole numbers in a range; others are refused."""
+    """Whole numbers of a column, after a check that all lie in the allowed range."""
     values = column.values
     expected = f"whole numbers from {allowed[0]} to {allowed[-1]}"
     if column.texts is not None:
@@ -455,7 +455,7 @@ def _whole(
 def _coded(
     key: str, name: str, column: Column, words: Sequence[str], rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Index of each entry in a public list."""
+    """Index of each entry of a column in a public list of texts."""
     if column.texts is None:
         raise ParameterError(key, name, "a column of text, as its list of texts says")
     place: Mapping[str, int] = {word: number for number, word in enumerate(words)}
@@ -465,5 +465,5 @@ def _coded(
 
 
 def _floats(values: NDArray) -> NDArray:
-    """Numbers as floats; bytes keep their value and are not fractions of 255."""
+    """Numbers converted to floats; a byte keeps its value from 0 to 255."""
     return values.astype(np.float32, copy=False)

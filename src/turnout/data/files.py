@@ -36,12 +36,12 @@ _TIMEOUT_SECONDS = 60.0
 
 
 class MissingFileError(StorageError):
-    """A data file was not found; the text says how to get it."""
+    """Error about a data file that was not found; the message explains how to get the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """Gzip file with its checksum and its mirrors.
+    """Published gzip file, identified by its checksum, and its download addresses.
 
     Attributes:
         path: below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
@@ -55,7 +55,7 @@ class DataFile:
 
 
 def folders() -> list[Path]:
-    """Folders in which a file is searched, in this order."""
+    """Folders that are searched for a data file, in this order."""
     named = os.environ.get(DATA_VARIABLE)
     return [*([Path(named)] if named else []), cache_folder()]
 
@@ -67,7 +67,7 @@ def cache_folder() -> Path:
 
 
 def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
-    """Decompressed contents of a data file, checked against its hash."""
+    """Decompressed contents of a published data file, checked against its SHA-256."""
     for folder in folders():
         place = folder / file.path
         if place.is_file():
@@ -76,7 +76,7 @@ def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> byt
 
 
 def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
-    """Contents from the first mirror that answers, stored in the cache."""
+    """Decompressed contents from the first mirror that answers, also stored in the cache."""
     reason = "it is not offered for download"
     mirrors = file.mirrors
     if mirrors and os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
@@ -97,14 +97,14 @@ def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
 
 
 def _fetched(address: str) -> bytes:
-    """Bytes at an address."""
+    """Bytes downloaded from an address."""
     request = urllib.request.Request(address, headers={"User-Agent": "turnout"})
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
         return answer.read()
 
 
 def _unpacked(packed: bytes, where: str) -> bytes:
-    """Decompressed gzip contents."""
+    """Contents of a gzip file, decompressed."""
     try:
         return gzip.decompress(packed)
     except (OSError, EOFError, zlib.error) as error:
@@ -112,7 +112,7 @@ def _unpacked(packed: bytes, where: str) -> bytes:
 
 
 def _checked(data: bytes, file: DataFile, where: str) -> bytes:
-    """Data with the published hash; other data are refused."""
+    """Decompressed contents, after a check of their SHA-256."""
     found = hashlib.sha256(data).hexdigest()
     if found != file.sha256:
         raise StorageError(
@@ -123,7 +123,7 @@ def _checked(data: bytes, file: DataFile, where: str) -> bytes:
 
 
 def _keep(packed: bytes, place: Path) -> None:
-    """Store a download whole or not at all; without a writable cache it is used all the same."""
+    """Store a download in the cache atomically; a cache that cannot be written is ignored."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as partial:
@@ -134,7 +134,7 @@ def _keep(packed: bytes, place: Path) -> None:
 
 
 def _one_line(error: BaseException) -> str:
-    """Text of an error without line breaks."""
+    """Message of an exception without line breaks."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     return " ".join(str(reason).split()) or type(error).__name__
 
@@ -147,7 +147,7 @@ _FILE = DataFile(
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """Number of people who hold each item, the most frequent first."""
+    """Number of people who hold each item, with the most frequent item first."""
 
     items: tuple[str, ...]
     counts: NDArray[np.int64]
@@ -159,16 +159,16 @@ class ItemCounts:
 
     @property
     def frequencies(self) -> NDArray[np.float64]:
-        """Share of the people that hold each item, shape (k,)."""
+        """Share of the people who hold each item, shape (k,)."""
         return self.counts / self.people
 
     def holdings(self) -> NDArray[np.int64]:
-        """Item of each person, int64 of shape (n,), in the order of the items."""
+        """Item index of each person, int64 of shape (n,), sorted by item."""
         return np.repeat(np.arange(len(self.items)), self.counts)
 
 
 def first_names(top: int | None = None) -> ItemCounts:
-    """US first names of 2017 by number of children, both sexes together.
+    """US first names of 2017 with their numbers of children, both sexes together.
 
     Source: US Social Security Administration, national data of baby names (names given to fewer
         than five children of a sex are not in it); 29,910 names of 3,546,301 children.

@@ -76,7 +76,7 @@ _DIGITS_BRIGHTEST = 16
 
 
 def digits() -> ClientData:
-    """The UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
+    """UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
 
     Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the
         split is ours (digits.md beside this module).
@@ -94,7 +94,7 @@ def digits() -> ClientData:
 
 
 def mnist() -> ClientData:
-    """MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+    """MNIST data set: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: Y. LeCun, C. Cortes, C. J. C. Burges.
     """
@@ -102,7 +102,7 @@ def mnist() -> ClientData:
 
 
 def fashion_mnist() -> ClientData:
-    """Fashion-MNIST: 60,000 training and 10,000 test images of 28×28 pixels.
+    """Fashion-MNIST data set: 60,000 training and 10,000 test images of 28×28 pixels.
 
     Source: H. Xiao, K. Rasul, R. Vollgraf, arXiv:1708.07747, MIT.
     """
@@ -118,14 +118,14 @@ LOADERS: dict[str, Callable[[], ClientData]] = {
 
 
 def load_images(name: str) -> ClientData:
-    """Data set by name."""
+    """Image data set with the given name."""
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
     return LOADERS[name]()
 
 
 def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
-    """Array of unsigned bytes in an IDX file.
+    """Array of unsigned bytes parsed from the contents of an IDX file.
 
     Source: http://yann.lecun.com/exdb/mnist (file format).
 
@@ -145,7 +145,7 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
 
 
 def _idx_data(name: str, hashes: tuple[str, ...], mirrors: tuple[str, ...]) -> ClientData:
-    """Data set of the four files of MNIST or of its drop-in replacement."""
+    """Data set read from the four IDX files of MNIST or Fashion-MNIST."""
     arrays = []
     for part, sha256 in zip(_PARTS, hashes, strict=True):
         addresses = tuple(f"{base}{part}.gz" for base in mirrors)
@@ -160,8 +160,10 @@ _LEVELS = {2: ("class",), 3: ("client", "class")}
 
 
 class ImageFolderTable:
-    """A row for each image: ``image``, bytes of shape (height, width) or (height, width, 3); its
-    ``class``; and its ``client`` where classes are folders of clients.
+    """Table of an image folder: one row per image; columns for image, class and client.
+
+    ``image`` holds bytes of shape (height, width) or (height, width, 3), ``class`` the name of the
+    folder; ``client`` exists only where the folders of classes lie in folders of clients.
 
     Raises:
         ParameterError: images at different depths, or a folder without any.
@@ -189,11 +191,11 @@ class ImageFolderTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the columns: the image, its class, and its client if folders name clients."""
+        """Column names: image and class, and client if the outer folders name clients."""
         return [*self._levels, "image"]
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All images in the order of their paths.
+        """Batches of all images, in the order of their paths.
 
         Raises:
             InputFileError: a file that is no image, or half of one.

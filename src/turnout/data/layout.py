@@ -53,7 +53,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ShelfContents:
-    """Contents of a place in the cache.
+    """Arrays of a cache entry, and JSON-ready facts about the arrays.
 
     Attributes:
         arrays: by name; copied where they are written to, so that PyTorch shares their memory.
@@ -66,7 +66,7 @@ class ShelfContents:
 
 @dataclass(slots=True, eq=False)
 class Shelf:
-    """Place in the cache for arrays and facts about them.
+    """Cache entry: a folder of arrays and of JSON-ready facts about the arrays.
 
     Attributes:
         folder: named by what they are made of.
@@ -77,7 +77,7 @@ class Shelf:
 
     @classmethod
     def of(cls, room: str, made_of: object) -> Shelf:
-        """Place in a room of the cache, named by JSON-ready values that describe its contents."""
+        """Cache entry of a category, addressed by a hash of values that describe the contents."""
         text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
         return cls(
             cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -87,7 +87,7 @@ class Shelf:
         self._partial = self.folder.with_name(self.folder.name + ".partial")
 
     def kept(self) -> ShelfContents | None:
-        """Contents; None if there are none or they cannot be read."""
+        """Stored contents of the cache entry; None if none exist or they cannot be read."""
         try:
             about = json.loads((self.folder / _ABOUT).read_text("utf-8"))
             arrays = {name: _mapped(self.folder / f"{name}.npy") for name in about["arrays"]}
@@ -96,7 +96,7 @@ class Shelf:
             return None
 
     def keep(self, make: Callable[[Allocate], ShelfContents]) -> tuple[ShelfContents, bool]:
-        """Contents, and whether they were made now; if two processes call it, one makes them.
+        """Contents of the cache entry, and whether this call made them; safe across processes.
 
         Args:
             make: makes it, its arrays by the function that it is given.
@@ -121,16 +121,16 @@ class Shelf:
         return found, True
 
     def clear(self) -> None:
-        """Delete the contents."""
+        """Delete the folder of the cache entry."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def size_bytes(self) -> int:
-        """Total size of all files."""
+        """Total size of all files of the cache entry, in bytes."""
         return sum(file.stat().st_size for file in self.folder.iterdir())
 
     @contextmanager
     def _cleared(self) -> Iterator[None]:
-        """Context with an empty folder to write into, which is deleted if anything fails."""
+        """Context with an empty folder for new files; the folder is deleted on any error."""
         try:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir(mode=0o700)
@@ -144,7 +144,7 @@ class Shelf:
             raise
 
     def _allocate(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Memory-mapped array whose disk space is reserved before anything is written."""
+        """New memory-mapped array, whose disk space is reserved at once."""
         path = self._partial / f"{name}.npy"
         size = int(np.prod(shape, dtype=object)) * dtype.itemsize
         if size == 0:
@@ -162,7 +162,7 @@ class Shelf:
         return np.load(path, mmap_mode="r+")
 
     def _write(self, kept: ShelfContents) -> None:
-        """Write the arrays that are not files yet, and the facts."""
+        """Write the facts, and those arrays that are not yet files of the cache entry."""
         for name, array in kept.arrays.items():
             if isinstance(array, np.memmap):
                 array.flush()
@@ -178,7 +178,7 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def make_room(folder: Path) -> None:
-    """Create a folder of the cache that only its owner can read.
+    """Create a cache folder that only its owner can read.
 
     Raises:
         StorageError: the folder cannot be created.
@@ -197,18 +197,18 @@ Tell = Callable[[str, int], object]
 
 
 def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """New array in memory."""
+    """New array in memory with the given type and shape."""
     return np.empty(shape, dtype)
 
 
 def untold(what: str, rows: int) -> None:
-    """Progress callback that does nothing."""
+    """Ignore a progress report."""
 
 
 @shows_shapes("target", "outputs", "names")
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Records in the order of clients, and the settings by which the columns were read.
+    """Arrays of records sorted by client, and the settings by which columns became arrays.
 
     Attributes:
         arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
@@ -221,7 +221,7 @@ class Layout:
     names: tuple[str, ...]
 
     def client_data(self, section: DataSection) -> ClientData:
-        """Data set of the layout, with the [data] section that described it."""
+        """`ClientData` of the layout, with the [data] section from which the layout was made."""
         arrays, holdings = self.arrays, None
         train = Records(arrays["inputs"], arrays["labels"])
         if "offsets" in arrays:
@@ -238,7 +238,7 @@ def lay_out(
     allocate: Allocate = in_memory,
     tell: Tell = untold,
 ) -> Layout:
-    """Layout of a table's records by client.
+    """Layout of a table's records, sorted by client.
 
     Args:
         table: the clients' rows, and those of the test set where ``data.test`` is a share or a
@@ -268,7 +268,7 @@ def lay_out(
 
 
 def all_records(table: Table, data: DataSection) -> Records:
-    """All records of a table in memory, in its order, regardless of their clients.
+    """All records of a table in memory, in the order of the table, whatever their client.
 
     Raises:
         ParameterError: an unknown column, or a value that cannot be read as the plan says.
@@ -281,7 +281,7 @@ def all_records(table: Table, data: DataSection) -> Records:
 
 
 def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> Split:
-    """Rule for the test set, after a check that all columns exist."""
+    """Rule that holds out test rows, after a check that the table has all named columns."""
     columns_of(table, [data.client] if data.client is not None else [], "client")
     for one in (table, held_out):
         if one is not None:
@@ -303,13 +303,13 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """Columns that decide the place of a row."""
+    """Columns that decide the position of a row: client and split."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
 
 def _encoder(table: Table, data: DataSection) -> Encoder:
-    """Encoder of a table, from the types in its first rows."""
+    """Encoder of a table, configured from the types in its first rows."""
     if data.stated_target is None and not table.typed:
         raise ParameterError(
             "target", None, "'class' (with classes), 'tags' or 'numbers': a CSV file has no types"
@@ -318,7 +318,7 @@ def _encoder(table: Table, data: DataSection) -> Encoder:
 
 
 class _Writer:
-    """Writer of batches into arrays, whose types and shapes follow from the first batch."""
+    """Writer of record batches into arrays; the first batch sets types and shapes."""
 
     def __init__(self, encoder: Encoder, census: Census, allocate: Allocate) -> None:
         self.allocate = allocate
@@ -328,7 +328,7 @@ class _Writer:
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def encoded(self, batch: TableBatch) -> dict[str, NDArray[Any]]:
-        """Inputs and labels of a batch, in the shapes of the first batch.
+        """Encoded inputs and labels of a batch, in the shapes of the first batch.
 
         Raises:
             ParameterError: the shapes differ.
@@ -342,7 +342,7 @@ class _Writer:
         return parts
 
     def write(self, batch: TableBatch, tell: Tell) -> None:
-        """Write the rows of a batch."""
+        """Write the rows of a batch to their sections of the arrays."""
         parts = self.encoded(batch)
         number, out = self._census.placed(batch)
         if not self._arrays:
@@ -361,7 +361,7 @@ class _Writer:
         tell("laying out rows", int(batch.rows[-1]) + 1)
 
     def _allocated(self, parts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Arrays for all rows in the types and shapes of these parts, and the first's sections."""
+        """New arrays for all rows, typed and shaped like ``parts``."""
         rows = self._census.train_rows
         row_bytes = max(1, *(part[:1].nbytes for part in parts.values()))
         self._section_rows = min(max(1, SECTION_BYTES // row_bytes), 2**32)
@@ -375,7 +375,7 @@ class _Writer:
         }
 
     def finished(self) -> dict[str, NDArray[Any]]:
-        """Arrays with every entry written.
+        """Finished arrays, after a check that every row was written.
 
         Raises:
             StorageError: rows are missing since they were counted.
@@ -393,14 +393,14 @@ class _Writer:
 
 
 def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
-    """Move each row of an array to its place."""
+    """Sort the rows of an array into their final positions."""
     ordered = np.empty_like(held, subok=False)
     ordered[order] = held
     held[:] = ordered
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Place of each row: the next free one for its number, which is then taken."""
+    """Next free position for each row's client or section, marked as used."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)
@@ -413,7 +413,7 @@ def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.in
 def _test_arrays(
     table: Table, data: DataSection, writer: _Writer, tell: Tell
 ) -> dict[str, NDArray[Any]]:
-    """Arrays of a separate test set."""
+    """Input and label arrays of a separate test set."""
     rows = sum(len(batch) for batch in table.batches(kinds_of(data)))
     arrays: dict[str, NDArray[Any]] = {}
     start = 0
@@ -438,12 +438,12 @@ _SETTLED_SECONDS = 2.0
 
 
 def layouts_folder() -> Path:
-    """Folder of all layouts."""
+    """Cache folder that holds all layouts."""
     return cache_folder() / ROOM
 
 
 def content_digest(path: Path, tell: Tell) -> str:
-    """Digest of the contents of a file, or of all files below a folder and their names.
+    """Hash of the contents of a file, or of the names and contents of a folder's files.
 
     Contents whose sizes and times of change are those of an earlier call are not read again.
 
@@ -473,7 +473,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _signature(path: Path, files: Sequence[Path]) -> str:
-    """Digest of names, sizes and times of change."""
+    """Hash of the names, sizes and modification times of files."""
     digest = hashlib.blake2b(str(path.resolve()).encode(), digest_size=16)
     for file in files:
         found = file.stat()
@@ -495,7 +495,7 @@ def _digest_of(path: Path, files: Sequence[Path], tell: Tell) -> str:
 
 
 def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[Layout, Shelf, bool]:
-    """Layout for given contents, its place, and whether it was made now.
+    """Cached layout for given source values, its cache entry, and whether it is new.
 
     Args:
         made_of: JSON-ready values.

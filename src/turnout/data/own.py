@@ -33,7 +33,7 @@ _MIB = 2**20
 
 
 def open_table(path: Path) -> Table:
-    """Table of a file or folder.
+    """Table of a data file or folder of any supported format.
 
     Raises:
         ParameterError: there is none, or of no kind that is known.
@@ -58,7 +58,7 @@ def open_table(path: Path) -> Table:
 
 
 def texts_cut(table: Table, data: DataSection) -> Table:
-    """Table, with its texts cut into records of characters if the settings say so."""
+    """Table whose texts are cut into records of characters if the settings request this."""
     if not isinstance(data.vocabulary, str):
         return table
     assert data.inputs is not None
@@ -71,7 +71,7 @@ def texts_cut(table: Table, data: DataSection) -> Table:
 def own_data(
     data: DataSection, folder: Path, tell: Tell = untold, say: Callable[[str], object] = str
 ) -> ClientData:
-    """Data set at the path of a plan's [data].
+    """Data set that the path in a plan's [data] section names.
 
     Args:
         data: with a path.
@@ -105,7 +105,7 @@ def own_data(
 
 
 def own_records(data: DataSection, path: Path) -> Records:
-    """All records of a file or folder in memory, as one client's.
+    """All records of a file or folder in memory, as the records of one client.
 
     Args:
         data: the columns and constants; its path, client and test set are not looked at.
@@ -119,7 +119,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
-    """Table of the separate test set; None where ``test`` is a share or a column."""
+    """Table of a separate test set; None if ``test`` is a share or a column."""
     if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test
@@ -131,7 +131,7 @@ def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
 
 
 def _folder_table(folder: Path) -> Table:
-    """Table of a folder: of arrays, of a Hugging Face data set, or of images."""
+    """Table of a folder of arrays, of a Hugging Face data set, or of images."""
     if (folder / _SPLITS).is_file():
         names = _json(folder / _SPLITS).get("splits", [])
         expected = f"one of its splits: {', '.join(str(folder / str(name)) for name in names)}"
@@ -166,7 +166,7 @@ def _json(path: Path) -> dict[str, list]:
 
 
 def _npz_table(path: Path) -> Table:
-    """Table of the arrays in an .npz file, read into memory."""
+    """Table of the arrays of an .npz file, loaded into memory."""
     try:
         with path.open("rb") as file, np.load(file) as arrays:
             return ArrayTable({name: arrays[name] for name in arrays.files})
@@ -177,7 +177,7 @@ def _npz_table(path: Path) -> Table:
 
 
 def _npy_table(folder: Path, files: list[str]) -> Table:
-    """Table of .npy files, memory-mapped, with the files' names as columns."""
+    """Table of memory-mapped .npy files, with the file names as column names."""
     arrays = {}
     for name in files:
         try:

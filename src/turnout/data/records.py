@@ -21,7 +21,7 @@ from turnout.plans.data_sections import DataSection
 
 
 class PredictionTarget(StrEnum):
-    """Kind of label of a record."""
+    """Kind of a record's label: class, tags, numbers or next tokens."""
 
     CLASS = "class"
     """One class: int64, shape ``(records,)``, from 0."""
@@ -36,7 +36,7 @@ class PredictionTarget(StrEnum):
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Inputs and labels of one side of a split; either may be memory-mapped.
+    """Inputs and labels of training or test records, in memory or memory-mapped.
 
     Attributes:
         inputs: float32, float16, uint8 that stands for fractions of 255, or int64 tokens; shape
@@ -59,7 +59,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClientData:
-    """Data set: the clients' records, and public test records for evaluation.
+    """Data set of the clients' training records and of public test records.
 
     Attributes:
         train: records of the clients.
@@ -98,7 +98,7 @@ class ClientData:
 def deal(
     labels: NDArray[np.int64], clients: int, dealing: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Client of each record.
+    """Client number of each record, from a shuffled or label-sorted assignment.
 
     Args:
         labels: int, shape ``(records,)``.

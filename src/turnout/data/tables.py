@@ -42,7 +42,7 @@ _TYPES: tuple[tuple[Any, Any], ...] = (
 
 
 class Kind(Enum):
-    """Kind of values that a column is read as, where a file does not state it."""
+    """Kind of values as which a column is read from a file without types."""
 
     NUMBERS = "numbers"
     WHOLE_NUMBERS = "whole numbers"
@@ -53,7 +53,7 @@ class Kind(Enum):
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """Entries of one column in a batch.
+    """Values of one column in a batch of rows.
 
     Attributes:
         values: bool, whole numbers or floats, shape ``(rows, …)``; with ``texts`` the index of each
@@ -67,14 +67,14 @@ class Column:
     missing: NDArray[np.bool_] | None = None
 
     def lacking(self) -> NDArray[np.bool_]:
-        """Mask of the rows that lack a value, or one of an array's values, shape ``(rows,)``."""
+        """Mask of the rows with a missing value, also inside an array, shape ``(rows,)``."""
         gone = np.zeros(len(self.values), dtype=np.bool_) if self.missing is None else self.missing
         if self.values.dtype.kind == "f":
             gone = gone | any_of_row(np.isnan(self.values))
         return gone
 
     def filled(self, constant: float | str) -> Column:
-        """Column with a constant in place of missing entries.
+        """Column with missing entries replaced by a constant.
 
         Raises:
             ParameterError: the constant is not a text for a column of text, or not a number for
@@ -97,7 +97,7 @@ class Column:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class TableBatch:
-    """Some rows of a table.
+    """Batch of consecutive table rows.
 
     Attributes:
         rows: the number of each row in its source, from 0, int64, shape ``(rows,)``.
@@ -112,7 +112,7 @@ class TableBatch:
 
 
 class Table(Protocol):
-    """Named columns from a file, a folder or memory.
+    """Table interface: named columns read batch by batch from a file, a folder or memory.
 
     Attributes:
         typed: whether columns have types of their own.
@@ -126,7 +126,7 @@ class Table(Protocol):
         ...
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows, with these columns; the same rows in the same order every time.
+        """Batches of all rows with the requested columns, in the same order in every pass.
 
         Args:
             kinds: of the columns to read, which this table has; heeded where it has no types.
@@ -139,7 +139,7 @@ class Table(Protocol):
 
 
 def columns_of(table: Table, names: Sequence[str], key: str) -> None:
-    """Refuse, for a key of the settings, names of columns that a table does not have."""
+    """Raise an error if a setting names a column that the table lacks."""
     for name in names:
         if name not in table.names:
             known = ", ".join(table.names[:20]) + (", …" if len(table.names) > 20 else "")
@@ -149,19 +149,19 @@ def columns_of(table: Table, names: Sequence[str], key: str) -> None:
 
 
 def any_of_row(entries: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask of the rows with any true entry, shape ``(rows,)``."""
+    """Mask of the rows with at least one true entry, shape ``(rows,)``."""
     return np.asarray(entries.reshape(len(entries), -1).any(axis=1))
 
 
 def text_column(entries: Iterable[Any]) -> Column:
-    """Column of text; None, NaN and the empty text are missing."""
+    """Column of text, in which None, NaN and the empty text are missing."""
     values, texts = distinct("" if is_missing(entry) else str(entry) for entry in entries)
     empty = np.array([text == "" for text in texts], dtype=np.bool_)
     return Column(values, texts, empty[values])
 
 
 class ArrayTable:
-    """Table of arrays in memory, or memory-mapped, with one entry for each row.
+    """Table of arrays, in memory or memory-mapped, with one entry per row.
 
     Raises:
         ParameterError: no rows, two arrays of one name, arrays of different lengths, or of no
@@ -188,11 +188,11 @@ class ArrayTable:
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the arrays."""
+        """Names of the arrays, which are the column names."""
         return list(self._arrays)
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """All rows of these arrays."""
+        """Batches of all rows of the requested arrays."""
         wide = max(self._arrays[name][:1].size for name in kinds)
         step = max(1, BATCH_NUMBERS // max(1, wide))
         for start in range(0, self._rows, step):
@@ -205,7 +205,7 @@ class ArrayTable:
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
-    """Column of an array's entries: numbers, truth values, texts or days.
+    """Column of a NumPy array of numbers, truth values, texts or dates.
 
     Raises:
         ParameterError: entries of another kind.
@@ -231,14 +231,14 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
 
 
 def _check_characters(array: NDArray[Any]) -> None:
-    """Refuse fixed-width text that contains an invalid character, as in a damaged file."""
+    """Raise an error if fixed-width text holds an invalid character, as in a damaged file."""
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if plain.size and plain.itemsize and plain.view(np.uint32).max() > sys.maxunicode:
         raise InputFileError("a column of text holds invalid characters: the file is damaged")
 
 
 def _object_column(array: NDArray[Any]) -> Column:
-    """Column of objects that are all truth values, all numbers or all texts."""
+    """Column of Python objects that are all truth values, all numbers or all texts."""
     missing = np.array([is_missing(entry) for entry in array], dtype=np.bool_)
     kinds = {type(entry) for entry in array[~missing]}
     if kinds and all(map(_is_text, kinds)):
@@ -253,12 +253,12 @@ def _object_column(array: NDArray[Any]) -> Column:
 
 
 def _is_text(kind: type) -> bool:
-    """Whether entries of this kind count as text: texts and days, but not times of day."""
+    """Whether a NumPy dtype is read as text: texts and dates, but not times of day."""
     return issubclass(kind, str | date) and not issubclass(kind, datetime)
 
 
 def _array(name: str, values: Any) -> NDArray[Any]:
-    """Array with one entry for each row; equal arrays in a list become one array."""
+    """Array with one entry per row; a list of equally shaped arrays becomes one array."""
     try:
         array = plain_array(values)
         if array.dtype.kind == "O" and array.ndim == 1 and _are_arrays(array):
@@ -276,7 +276,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
 
 
 def plain_array(values: Any) -> NDArray[Any]:
-    """Array of the values; an array of objects where NumPy would change the values of a list.
+    """NumPy array of the values, with Python objects where a conversion would change values.
 
     NumPy's fixed-width text drops trailing NULs and turns numbers among texts into text; its floats
     round whole numbers that no integer type holds.
@@ -296,7 +296,7 @@ def _are_arrays(array: NDArray[Any]) -> bool:
 
 
 class CharacterTable:
-    """Table with texts cut into records; the other columns of a row are repeated for each record.
+    """Table whose texts are cut into records of tokens; other columns repeat per record.
 
     A text of c characters gives the c − 1 pairs of one and the next in ⌈(c − 1)/length⌉ records,
     the last one filled up with −1. A text of fewer than two characters gives none.
@@ -320,7 +320,7 @@ class CharacterTable:
         return self._table.names
 
     def batches(self, kinds: Mapping[str, Kind]) -> Iterator[TableBatch]:
-        """Records of all rows; the column of text holds arrays of length + 1 tokens.
+        """Batches of all records; the text column holds arrays of ``length + 1`` tokens.
 
         Raises:
             ParameterError: a row without a text, or with a character that is not in the vocabulary.
@@ -339,7 +339,7 @@ class CharacterTable:
                 yield TableBatch(batch.rows[source], columns)
 
     def _tokens(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Tokens of all texts one after another, and the number of each text's tokens."""
+        """Tokens of all texts of a batch in sequence, and the number of tokens of each text."""
         column = batch.columns[self._text]
         if column.texts is None:
             raise ParameterError("inputs", self._text, "a column of text, as its vocabulary says")
@@ -357,7 +357,7 @@ class CharacterTable:
     def _cut(
         self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Records of length + 1 tokens, each starting with the last token of the one before."""
+        """Records of ``length + 1`` tokens; each starts with the last token of the previous one."""
         begins = np.repeat(np.cumsum(lengths) - lengths, pieces)
         ends = np.repeat(np.cumsum(lengths), pieces)
         piece = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
