@@ -41,7 +41,7 @@ ClientStore = MutableMapping[int, ClientState]
 
 
 class Algorithm(Protocol):
-    """A federated algorithm.
+    """Interface of federated algorithms: the clients' updates and the server's steps.
 
     Every method is a function of its arguments and of the settings and data that the algorithm was
     built with, and changes none of them. Of the clients' data ``client_update`` and
@@ -75,7 +75,7 @@ class Algorithm(Protocol):
         ...
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """Vector, of any length, that is sent to each client of a step."""
+        """Vector that the server sends to each client of a step, of any length."""
         ...
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
@@ -83,7 +83,7 @@ class Algorithm(Protocol):
         ...
 
     def init_client(self, client: int) -> ClientState | None:
-        """State of a client before it first takes part; None if clients have no states.
+        """Initial state of a client; None if the algorithm keeps no client states.
 
         The names, shapes and types of its arrays are the same for all clients and all steps.
         """
@@ -96,7 +96,7 @@ class Algorithm(Protocol):
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], ClientState | None]:
-        """Update of a client, not clipped, and the client's state after it.
+        """Unclipped update of a client, and the client's new state.
 
         ``sent`` is what `sent` made of the server's state, ``generator`` the client's randomness
         in this step.
@@ -106,7 +106,7 @@ class Algorithm(Protocol):
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Server state after a release.
+        """New server state after a release.
 
         ``direction`` is the released estimate of the mean update, shape ``(dimension,)``; ``move``
         counts the releases that moved the model before, skipped ones included.
@@ -116,7 +116,7 @@ class Algorithm(Protocol):
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics by name, the same names each time.
+        """Metrics of the model by name; every call returns the same names.
 
         They are for a simulation only: ε covers the models, but not metrics of clients' states and
             data.
@@ -126,10 +126,10 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Batched(Protocol):
-    """Algorithm without client states that computes many clients' updates at once."""
+    """Algorithm without client states that computes the clipped sum of many clients at once."""
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """Sum of these clients' updates, each clipped to ``clip_norm``.
+        """Sum of the updates of the given clients, each update clipped to ``clip_norm``.
 
         The engine sees that no sum is too long, and looks at some clients alone before each
         evaluation.
@@ -139,7 +139,7 @@ class Batched(Protocol):
 
 @runtime_checkable
 class Separate(Protocol):
-    """Algorithm without client states that returns many clients' updates one by one.
+    """Algorithm without client states that computes many clients' updates as separate rows.
 
     Where clients randomize their own messages no sum of updates exists anywhere.
     """
@@ -150,7 +150,7 @@ class Separate(Protocol):
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of ``use`` on these clients' updates, group by group.
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
 
         ``use`` gets the number of clients in the groups before and a group's updates, (c, d), in
         one of several threads; results come in the order of the groups, which is the same each
@@ -161,10 +161,10 @@ class Separate(Protocol):
 
 @runtime_checkable
 class OfRecords(Protocol):
-    """Algorithm whose clients send updates of single records that they draw."""
+    """Algorithm whose clients send updates of single records, which each client draws."""
 
     def require_records(self, count: int) -> None:
-        """Refuse a count above the number of records that a client holds."""
+        """Raise an error for a count above the number of records of any client."""
         ...
 
     def record_updates(
@@ -175,7 +175,7 @@ class OfRecords(Protocol):
         generator: np.random.Generator,
         use: Callable[[int, int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of ``use`` on updates of ``count`` drawn records of each client.
+        """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
         ``use`` gets the number of the record among the drawn ones of its client, the number of
         clients in the groups before and a group's updates, (c, d).
@@ -185,7 +185,7 @@ class OfRecords(Protocol):
 
 @runtime_checkable
 class Grouped(Protocol):
-    """Algorithm whose clients have states and no randomness, and are computed in groups."""
+    """Algorithm with client states whose updates are deterministic and computed in groups."""
 
     def client_updates(
         self,
@@ -193,7 +193,7 @@ class Grouped(Protocol):
         states: Sequence[ClientState],
         clients: NDArray[np.int64],
     ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
-        """Updates of these clients, not clipped, (c, d), and their states after them, in order.
+        """Unclipped updates of the given clients, (c, d), and the clients' new states, in order.
 
         A row is a function of what was sent and of that client's own state and data.
         """
@@ -205,7 +205,7 @@ _PARAMETERS, _OPTIMIZER = "parameters", "optimizer."
 
 
 class Task(Protocol):
-    """Model and clients' data, as `FedSGD` uses them.
+    """Interface of a learning task for `FedSGD`: a model and the clients' data.
 
     Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most ``clip_norm`` for each
     client, which depends on that client's own data and the parameters alone.
@@ -225,23 +225,23 @@ class Task(Protocol):
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters, (d,)."""
+        """Initial model parameters, (d,)."""
         ...
 
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """Sum of these clients' updates, each clipped."""
+        """Sum of the clipped updates of the given clients."""
         ...
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """Metrics of these parameters, by name."""
+        """Metrics of the given parameters, by name."""
         ...
 
 
 @runtime_checkable
 class SeparateTask(Protocol):
-    """Task that returns each client's update unclipped, for clients that randomize their own."""
+    """Task that also returns unclipped updates, for clients that randomize their own updates."""
 
     def updates(
         self,
@@ -249,13 +249,13 @@ class SeparateTask(Protocol):
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of ``use`` on these clients' updates, group by group."""
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates."""
         ...
 
 
 @dataclass(frozen=True)
 class FedSGD:
-    """Federated SGD: the optimizer descends along the mean of the clients' updates.
+    """Federated SGD: the server's optimizer descends along the mean of the clients' updates.
 
     C, the ``clip_norm``, is from 1e-6 to 1e6: clip factors then stay in float32's normal range.
     """
@@ -281,20 +281,20 @@ class FedSGD:
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """Initial parameters and the optimizer's initial state."""
+        """Initial server state: the initial parameters and the state of the optimizer."""
         parameters = self.task.initial_parameters(generator)
         return _joined(parameters, self.optimizer.init(parameters))
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """Last iterate, (d,)."""
+        """Current parameters, (d,), which the server sends to the clients."""
         return state[_PARAMETERS]
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """Released parameters, (d,): the last iterate or the optimizer's average."""
+        """Released parameters, (d,): the last iterate or an average of the iterates."""
         return self.optimizer.released(state[_PARAMETERS], unprefixed(_OPTIMIZER, state))
 
     def init_client(self, client: int) -> None:
-        """Always None: clients have no states."""
+        """None, since clients of federated SGD keep no state."""
 
     def client_update(
         self,
@@ -303,11 +303,11 @@ class FedSGD:
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], None]:
-        """Update of one client, already clipped."""
+        """Update of one client, already clipped, and None as the client's state."""
         return self.clipped_sum(sent, np.array([client])).total, None
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """Sum of these clients' clipped updates."""
+        """Sum of the clipped updates of the given clients."""
         return self.task.clipped_sum(sent, clients, self.clip_norm)
 
     def updates(
@@ -316,7 +316,7 @@ class FedSGD:
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of ``use`` on these clients' unclipped updates, group by group."""
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates."""
         if not isinstance(self.task, SeparateTask):
             kind = type(self.task).__name__
             raise UnsupportedError(f"{kind} gives sums alone, and a message is of one update")
@@ -325,7 +325,7 @@ class FedSGD:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Next iterate and state of the optimizer."""
+        """Server state after one step of the optimizer."""
         parameters = state[_PARAMETERS]
         # What happens to a release is postprocessing: rounding it costs no privacy.
         rounded = direction.astype(parameters.dtype)
@@ -335,18 +335,18 @@ class FedSGD:
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics of the released model."""
+        """Metrics of the released parameters, by name."""
         return self.task.evaluate(self.model(state))
 
 
 def _joined(parameters: NDArray[np.floating], own: ServerState) -> ServerState:
-    """Server state made of the iterate and the optimizer's own state."""
+    """Server state that contains the current parameters and the optimizer's state."""
     return {_PARAMETERS: parameters, **prefixed(_OPTIMIZER, own)}
 
 
 @dataclass(frozen=True)
 class RecordSGD(FedSGD):
-    """`FedSGD` whose clients send updates of single records.
+    """Federated SGD whose clients send updates of single records.
 
     Source: thesis, Algorithm 4.3.1 (CLDP-SGD): s of a client's m records, drawn uniformly without
         replacement in each step.
@@ -359,7 +359,7 @@ class RecordSGD(FedSGD):
         return self.task.by_record()
 
     def require_records(self, count: int) -> None:
-        """Refuse a count above the number of records that any client holds.
+        """Raise an error for a count above the number of records of any client.
 
         Raises:
             ParameterError: a client holds fewer records.
@@ -377,7 +377,7 @@ class RecordSGD(FedSGD):
         generator: np.random.Generator,
         use: Callable[[int, int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of ``use`` on updates of ``count`` drawn records of each of these clients.
+        """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
         Args:
             sent: shape (d,).

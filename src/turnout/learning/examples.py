@@ -20,7 +20,7 @@ from turnout.core.showing import shows_shapes
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Inputs and their labels; either may be memory-mapped, and is then read on demand.
+    """Inputs with labels, as arrays in memory or memory-mapped.
 
     Attributes:
         inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
@@ -54,14 +54,14 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Number of outputs of a model: the largest class plus one, or the label's columns."""
+        """Number of outputs that a model needs: the largest class + 1, or the label columns."""
         if self.target in ("tags", "numbers"):
             return self.labels.shape[1]
         return int(self.labels.max()) + 1
 
 
 def _as_array(name: str, value: object) -> NDArray:
-    """Array from an array or a list of numbers."""
+    """NumPy array from an array or a list of numbers."""
     try:
         return np.asarray(value)
     except ValueError:
@@ -69,7 +69,7 @@ def _as_array(name: str, value: object) -> NDArray:
 
 
 def _as_inputs(array: NDArray) -> NDArray:
-    """Inputs in a supported dtype, contiguous by row; float64 becomes float32."""
+    """Inputs with contiguous rows in a supported dtype; float64 becomes float32."""
     if array.dtype in (np.uint8, np.float16, np.float32, np.int64):
         return np.ascontiguousarray(array) if array.ndim else array
     if array.dtype != np.float64:
@@ -82,7 +82,7 @@ def _as_inputs(array: NDArray) -> NDArray:
 
 
 def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
-    """Labels converted to the given kind of target."""
+    """Labels converted to the dtype of the prediction target."""
     whole, given = np.issubdtype(labels.dtype, np.integer), (labels.dtype, labels.shape)
     axes = 1 if target == "class" else 2
     fits = labels.shape[:1] == (count,) and labels.ndim == axes and labels.size > 0
@@ -109,7 +109,7 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
 
 
 def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
-    """Selected rows, copied to memory of PyTorch's own alignment.
+    """Copy of the selected rows, in memory that is aligned as PyTorch aligns tensors.
 
     Matrix products may round differently on differently aligned memory, and a memory-mapped array
     is read here for these rows alone.
@@ -121,12 +121,12 @@ def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
 
 
 def as_tensor(array: NDArray) -> Tensor:
-    """Tensor that shares the array's memory where PyTorch can (it needs writeable memory)."""
+    """Tensor of an array; the tensor shares the array's memory if that is writeable."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_floats(inputs: Tensor) -> Tensor:
-    """Inputs for a model: bytes as fractions of 255, tokens unchanged, other numbers as float32."""
+    """Model inputs: bytes divided by 255, tokens unchanged, all other numbers as float32."""
     if inputs.dtype == torch.int64:
         return inputs
     return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()

@@ -61,7 +61,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Results of ``function`` on each item, in order, on PyTorch's number of threads."""
+    """Results of ``function`` on each item, in order, computed by PyTorch's number of threads."""
     threads = min(torch.get_num_threads(), len(items))
     with _one_thread_an_operation():
         if threads <= 1:
@@ -72,7 +72,7 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> It
 
 @contextmanager
 def _one_thread_an_operation() -> Iterator[None]:
-    """Context in which PyTorch does not split single operations between threads."""
+    """Context in which each PyTorch operation runs in a single thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -83,7 +83,7 @@ def _one_thread_an_operation() -> Iterator[None]:
 
 @cache
 def _workers(threads: int) -> ThreadPoolExecutor:
-    """Pool of persistent threads.
+    """Shared pool of worker threads.
 
     A matrix product asks its own thread how far to split, so the number is set in each thread.
     """
@@ -108,7 +108,7 @@ _LEAST_INK, _LEAST_VARIANCE = 1e-6, 1e-3
 
 
 def deskewed(images: Tensor) -> Tensor:
-    """Each image sheared along its rows until its slant is 0, and centred.
+    """Images sheared along the rows until their slant is 0, and centred.
 
     Ink is what is above 0. The slant is the covariance of an image's ink across and down by its
     variance down; rows move by it, and the centre of mass comes to the middle. An image without
@@ -141,7 +141,7 @@ _LARGEST = 0.2
 
 
 def histograms_of_gradients(images: Tensor) -> Tensor:
-    """Block histograms, each direction of mean 0 and variance 1; float32, shape ``(n, d)``.
+    """Block histograms, each direction standardised per image; float32, shape ``(n, d)``.
 
     These are float32 in [0, 1], shape ``(n, channels, height, width)``; of several channels each
     pixel has the gradient of the one where it is longest. With cells in h rows and w columns, d is
@@ -154,7 +154,7 @@ def histograms_of_gradients(images: Tensor) -> Tensor:
 
 
 def cell_histograms(images: Tensor) -> Tensor:
-    """Cells' histograms, averaged over the blocks that each is in; float32, shape ``(n, d)``.
+    """Cell histograms, averaged over overlapping blocks; float32, shape ``(n, d)``.
 
     As `histograms_of_gradients`, with a third of the values: d is 12 h w. The fewer parameters a
     model has, the less noise it takes.
@@ -186,7 +186,7 @@ def _blocks(images: Tensor) -> Tensor:
 
 
 def _standardized(histograms: Tensor) -> Tensor:
-    """Each direction of (n, 12, …) shifted and scaled to mean 0, variance 1, flat."""
+    """Values (n, 12, …), flattened, with each direction scaled to mean 0 and variance 1."""
     flat = histograms.flatten(2)
     centred = flat - flat.mean(2, keepdim=True)
     scale = (centred.square().mean(2, keepdim=True) + 1e-3).sqrt()
@@ -194,7 +194,7 @@ def _standardized(histograms: Tensor) -> Tensor:
 
 
 def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Differences of each pixel's neighbours, down and right, shape ``(n, rows, columns)``."""
+    """Vertical and horizontal differences at each pixel, each ``(n, rows, columns)``."""
     padded = functional.pad(images, (1,) * 4, mode="replicate")
     down = padded[..., 2:, 1:-1] - padded[..., :-2, 1:-1]
     right = padded[..., 1:-1, 2:] - padded[..., 1:-1, :-2]
@@ -203,7 +203,7 @@ def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _votes(down: Tensor, right: Tensor) -> Tensor:
-    """Votes of each pixel for the nearest two directions; (n, 12, rows, columns)."""
+    """Weight of each pixel's gradient in its two nearest directions, (n, 12, rows, columns)."""
     length = (down.square() + right.square()).sqrt()
     angle = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (DIRECTIONS / (2 * math.pi))
     away = (angle[:, None] - torch.arange(DIRECTIONS)[:, None, None]).abs()
@@ -218,7 +218,7 @@ def _unit(blocks: Tensor, floor: float) -> Tensor:
 
 @cache
 def _cells(side: int) -> Tensor:
-    """Weight of each pixel (columns) in each cell (rows): 1 at its centre, 0 a cell away."""
+    """Interpolation weight of each pixel (columns) in each cell (rows); 0 one cell away."""
     centres = (torch.arange(side // CELL) + 0.5) * CELL
     pixels = torch.arange(side) + 0.5
     return (1 - (pixels - centres[:, None]).abs() / CELL).clamp_min(0) / CELL
@@ -231,7 +231,7 @@ MAPS = 1 + SCALES * ORIENTATIONS + ORIENTATIONS**2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filters:
-    """Transfer functions for one image size.
+    """Transfer functions of the scattering transform for one image size.
 
     Attributes:
         fine: ψ̂ of scale 0 on the N × N grid, (8, N, N, 2): each number twice, so that it
@@ -247,7 +247,7 @@ class Filters:
 
 
 def scattering(images: Tensor) -> Tensor:
-    """Scattering maps, float32, shape ``(n, 81, side / 4, side / 4)``, of a few images.
+    """Scattering maps of a few images, float32, shape ``(n, 81, side / 4, side / 4)``.
 
     These are float32 in [0, 1], shape ``(n, side, side)``, side a multiple of 4.
     """
@@ -268,12 +268,12 @@ def scattering(images: Tensor) -> Tensor:
 
 
 def _filtered(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """Products x̂ ψ̂ for each map and orientation: complex, (n, maps, 8, N, N)."""
+    """Spectra x̂ multiplied by each oriented filter ψ̂: complex, (n, maps, 8, N, N)."""
     return torch.view_as_complex(torch.view_as_real(spectrum)[:, :, None] * transfer)
 
 
 def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """Products x̂ ψ̂ at half resolution: keeping every second pixel averages four parts of them."""
+    """Spectra of the filtered maps at half resolution: means of four quarters of x̂ ψ̂."""
     values, half = torch.view_as_real(spectrum)[:, :, None], spectrum.shape[-1] // 2
     low, high = slice(None, half), slice(half, None)
     total = values[..., low, low, :] * transfer[..., low, low, :]
@@ -283,19 +283,19 @@ def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
 
 
 def _modulus(spectrum: Tensor) -> Tensor:
-    """Modulus |x| of the map with spectrum x̂."""
+    """Modulus |x| of a map, computed from the map's spectrum x̂."""
     parts = torch.view_as_real(torch.fft.ifft2(spectrum))
     return torch.linalg.vector_norm(parts, dim=-1)
 
 
 def _smoothed(maps: Tensor, matrix: Tensor) -> Tensor:
-    """Maps convolved with φ and sampled every 4 pixels, with the padding cut off."""
+    """Maps convolved with φ, sampled at every fourth pixel, and cropped of padding."""
     return matrix @ maps @ matrix.T
 
 
 @cache
 def filters_for(side: int) -> Filters:
-    """Filters for images of a given side.
+    """Scattering filters for square images of a given side.
 
     Raises:
         ParameterError: a side that is not a multiple of 4, or below 8.
@@ -314,7 +314,7 @@ def filters_for(side: int) -> Filters:
 
 
 def _morlet(size: int, scale: int, orientation: int) -> NDArray[np.float64]:
-    """ψ̂: a Gabor function minus the multiple of its envelope that leaves no mean."""
+    """Morlet filter ψ̂: a Gabor function minus a multiple of its envelope, with mean 0."""
     width = 0.8 * 2**scale
     angle = (ORIENTATIONS // 2 - 1 - orientation) * math.pi / ORIENTATIONS
     wave = _gabor(size, width, angle, frequency=0.75 * math.pi / 2**scale)
@@ -323,7 +323,7 @@ def _morlet(size: int, scale: int, orientation: int) -> NDArray[np.float64]:
 
 
 def _gabor(size: int, width: float, angle: float, frequency: float) -> NDArray[np.complex128]:
-    """Transform of a plane wave under an elongated Gaussian, wrapped around the torus."""
+    """Fourier transform of a plane wave times an elongated Gaussian, periodic on the grid."""
     slant = 4 / ORIENTATIONS
     turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
     shape = turn @ np.diag([1.0, slant**2]) @ turn.T / (2 * width**2)
@@ -338,7 +338,7 @@ def _gabor(size: int, width: float, angle: float, frequency: float) -> NDArray[n
 
 
 def _smoothing(side: int, spacing: int) -> Tensor:
-    """Matrix that smooths and samples: rows are the samples of φ, columns the map's positions."""
+    """Matrix that convolves with the low-pass filter φ and samples every fourth position."""
     size, width = side + 2 * PADDING, 0.8 * 2 ** (SCALES - 1)
     at = np.arange(0, size, spacing)
     centres = (PADDING + np.arange(0, side, 2**SCALES))[:, None]
@@ -362,7 +362,7 @@ Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureMap:
-    """Function of an input that a feature expression describes.
+    """Feature function of inputs, built from a feature expression.
 
     Attributes:
         text: the expression, in its shortest form.
@@ -375,7 +375,7 @@ class FeatureMap:
     code: tuple[Reference, ...] = ()
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Features of a few inputs, float32; those of several functions side by side are flat.
+        """Features of a batch of inputs, float32; several functions give one flat vector.
 
         Of k functions with d values in all, each that gives d′ is scaled by √(d / (k d′)): where
         each brings values to variance 1, as scattering and hog do, all then weigh the same.
@@ -387,7 +387,7 @@ class FeatureMap:
 
 
 def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
-    """Function of a feature expression; None for "pixels", which leaves inputs unchanged.
+    """Feature function of an expression; None for "pixels", which leaves inputs unchanged.
 
     Args:
         text: an expression as `turnout.core.feature_expressions.feature_stages` reads it.
@@ -454,14 +454,14 @@ def apply_features(
 
 
 def first_features(features: FeatureMap, inputs: NDArray[Any]) -> NDArray[np.float16]:
-    """First rows of the result of `apply_features`, bit for bit; raises as it does."""
+    """First rows of the result of `apply_features`, bit for bit, with the same errors."""
     if inputs.dtype.kind not in "uf" or inputs.dtype.itemsize > 4:
         raise ParameterError("inputs", str(inputs.dtype), "an array of uint8 or of floats")
     return _of_batch(features, as_tensor(inputs[:IMAGES_AT_ONCE]))
 
 
 def _of_batch(features: FeatureMap, inputs: Tensor) -> NDArray[np.float16]:
-    """Features of a few inputs, in the dtype in which they are stored."""
+    """Features of a batch of inputs, in the dtype of the result."""
     with torch.no_grad():
         made = features(as_floats(inputs)).half()
     if not torch.isfinite(made).all():
@@ -470,14 +470,14 @@ def _of_batch(features: FeatureMap, inputs: Tensor) -> NDArray[np.float16]:
 
 
 def standardized(images: Tensor) -> Tensor:
-    """Each image shifted and scaled to mean 0 and variance 1 (a constant image becomes 0)."""
+    """Images shifted and scaled to mean 0 and variance 1; a constant image becomes 0."""
     flat = images.flatten(1)
     centred = flat - flat.mean(1, keepdim=True)
     return (centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()).view(images.shape)
 
 
 def normalised_scattering(images: Tensor) -> Tensor:
-    """Scattering maps, each group of three shifted and scaled to mean 0, variance 1; flat.
+    """Scattering maps of each image, standardised in groups of three; flattened.
 
     No grey image's features then have a norm above √(their number), 63 for MNIST, where the mean
     is 49: clipping treats clients nearly alike. Each channel of a colour image has maps of its
@@ -540,7 +540,7 @@ def _shape(images: Tensor) -> tuple[int, ...]:
 
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
-    """Values of several functions, flattened and scaled to have the same weight."""
+    """Values of several feature functions, flattened and scaled to equal weight."""
     flat = [part.flatten(1) for part in parts]
     total = sum(part.shape[1] for part in flat)
     scales = [math.sqrt(total / (len(flat) * part.shape[1])) for part in flat]
@@ -548,7 +548,7 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 
 def _own(found: Any, name: str) -> FeatureFunction:
-    """Feature function of a user, with checks of its errors and results."""
+    """Feature function of a user, wrapped in checks of its errors and results."""
     key = "model.features"
     if not callable(found) or isinstance(found, type):
         expected = "a function of inputs (n, …) that gives features (n, …), or a torch.nn.Module"
@@ -573,7 +573,7 @@ def _own(found: Any, name: str) -> FeatureFunction:
 
 
 def _check_rows_alone(features: FeatureMap, inputs: Tensor) -> None:
-    """Refuse features that draw at random or mix examples, as far as a trial detects it."""
+    """Raise an error if a trial shows that features are random or mix examples."""
     with torch.no_grad():
         if not torch.equal(features(inputs), features(inputs)):
             raise ParameterError("model.features", features.text, "a function that draws nothing")

@@ -47,23 +47,23 @@ LARGEST_NORM = 1e30
 
 
 def is_usable(squared_norms: Tensor) -> Tensor:
-    """Mask of the finite updates, bool, (c,); the others are replaced by zero."""
+    """Mask of the finite updates, bool, (c,); non-finite updates are replaced by zero."""
     return squared_norms <= LARGEST_NORM**2
 
 
 def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """Clip factors min(1, C·(1 − MARGIN)/norm) of usable updates, float32, (c,)."""
+    """Factors that clip usable updates: min(1, C·(1 − MARGIN)/norm), float32, (c,)."""
     target = clip_norm * (1 - MARGIN)
     return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)
 
 
 def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
-    """Number of usable updates that are longer than C and are scaled down."""
+    """Number of usable updates that are longer than C and are therefore scaled down."""
     return int(torch.count_nonzero(squared_norms > clip_norm**2))
 
 
 class ClientGradients(Protocol):
-    """Gradients of c clients at p parameters (weights, then biases)."""
+    """Interface of the gradients of c clients at p parameters (weights, then biases)."""
 
     def squared_norms(self) -> Tensor:
         """Squared ℓ2 norm of each gradient, float64, (c,)."""
@@ -74,24 +74,24 @@ class ClientGradients(Protocol):
         ...
 
     def rows(self) -> Tensor:
-        """Each gradient as a row, (c, p)."""
+        """Gradients of the clients as rows, (c, p)."""
         ...
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """Squared ℓ2 norm of each row, accumulated in float64."""
+    """Squared ℓ2 norm of each row, summed in float64."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
 
 
 class ClippedSum(NamedTuple):
-    """Sum of clipped updates, float32, (d,), and the number of updates longer than C."""
+    """Sum of clipped updates, float32, (d,), with the number of updates longer than C."""
 
     total: Tensor
     clipped: int
 
 
 def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
-    """Sum of the updates (c, d), each clipped; updates that are not finite are left out."""
+    """Sum of the rows of (c, d), each clipped; rows that are not finite are left out."""
     norms = squared_norms(updates)
     usable = is_usable(norms)
     if not usable.all():
@@ -103,14 +103,14 @@ def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Materialised:
-    """Gradients stored explicitly: weights (c, O·K) and biases (c, O)."""
+    """Explicitly stored gradients: weights (c, O·K) and biases (c, O)."""
 
     weights: Tensor
     biases: Tensor
 
     @classmethod
     def of_products(cls, upstream: Tensor, inputs: Tensor) -> Materialised:
-        """Gradients Σ g xᵀ over positions, from (c, positions, O) and (c, positions, K)."""
+        """Gradients Σ g xᵀ summed over positions, from (c, positions, O) and (c, positions, K)."""
         return cls(torch.bmm(upstream.transpose(1, 2), inputs).flatten(1), upstream.sum(1))
 
     def squared_norms(self) -> Tensor:
@@ -122,14 +122,14 @@ class Materialised:
         return torch.cat((factors @ self.weights, factors @ self.biases))
 
     def rows(self) -> Tensor:
-        """Each gradient as a row, (c, p)."""
+        """Gradients of the clients as rows, (c, p)."""
         return torch.cat((self.weights, self.biases), dim=1)
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
-    """Gradients stored as outer products: g xᵀ at the weights and g at the biases."""
+    """Gradients stored as outer products: g xᵀ for the weights and g for the biases."""
 
     inputs: Tensor
     upstream: Tensor
@@ -144,14 +144,14 @@ class OuterProducts:
         return torch.cat(((scaled.T @ self.inputs).flatten(), scaled.sum(0)))
 
     def rows(self) -> Tensor:
-        """Each gradient as a row, (c, p)."""
+        """Gradients of the clients as rows, (c, p)."""
         products = self.upstream[:, :, None] * self.inputs[:, None, :]
         return torch.cat((products.flatten(1), self.upstream), dim=1)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTraining:
-    """Settings of a client's local training on the model that it receives.
+    """Settings of the local training that each client runs on the received model.
 
     Each of its steps is a gradient step over all its examples.
     """
@@ -167,7 +167,7 @@ class LocalTraining:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientBatch:
-    """Examples of c clients, m each: inputs and labels (c, m, ...), weights (c, m).
+    """Batch of c clients with m examples each: inputs and labels (c, m, …), weights (c, m).
 
     A client's weights sum to 1; those of padding are 0.
     """
@@ -180,31 +180,31 @@ class ClientBatch:
         return len(self.labels)
 
     def only(self, clients: Tensor) -> ClientBatch:
-        """Batch of some of the clients."""
+        """Batch restricted to some of its clients."""
         return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
 
     def on(self, compute: Compute) -> ClientBatch:
-        """The batch on a device."""
+        """Batch moved to another device."""
         return ClientBatch(*map(compute.take, (self.inputs, self.labels, self.weights)))
 
 
 class LocalUpdates(Protocol):
-    """Computation of clipped sums of clients' updates, and of the model's scores."""
+    """Interface that computes clients' local updates, their clipped sums and model outputs."""
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients, with that many examples each, that fit the cache."""
+        """Number of clients with a given number of examples whose computation fits the cache."""
         ...
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the batch's clipped updates, and how many were clipped."""
+        """Sum of the clipped updates of a batch, and the number of clipped updates."""
         ...
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's unclipped update, float32, (c, d)."""
+        """Unclipped update of each client, float32, (c, d)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes), for evaluation."""
+        """Scores of the classes, (n, classes), for evaluation."""
         ...
 
 
@@ -217,22 +217,22 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Device, ``"cpu"`` or ``"cuda"``, and the precision of passes on it."""
+    """Device, ``"cpu"`` or ``"cuda"``, and the precision of forward and backward passes."""
 
     device: str = "cpu"
     precision: Precision = Precision.FLOAT32
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the computation runs on the CPU, in this process's threads."""
+        """Whether the computation runs in the CPU threads of this process."""
         return self.device == "cpu"
 
     def take(self, tensor: Tensor) -> Tensor:
-        """The tensor on this device."""
+        """Tensor moved to the device."""
         return tensor.to(self.device)
 
     def passes(self) -> AbstractContextManager[object]:
-        """Context for forward and backward passes."""
+        """Context of forward and backward passes in the chosen precision."""
         if self.precision is Precision.FLOAT32:
             return nullcontext()
         return torch.autocast(self.device, torch.bfloat16)
@@ -242,7 +242,7 @@ CPU = Compute()
 
 
 def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
-    """Device by name; ``"auto"`` is a GPU if there is one.
+    """Device and precision by name; ``"auto"`` chooses a GPU if one is present.
 
     Raises:
         ParameterError: ``"cuda"`` where PyTorch finds no GPU.
@@ -256,7 +256,7 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
 
 
 def exact_products() -> None:
-    """Make PyTorch compute float32 matrix products in float32, in the whole process.
+    """Make PyTorch compute float32 matrix products in full precision, in the whole process.
 
     A module of the user's own may have set otherwise when it was imported.
     """

@@ -36,7 +36,7 @@ class Holdings:
 
     @classmethod
     def one_each(cls, population: int) -> Holdings:
-        """Holdings in which client ``i`` has example ``i`` alone."""
+        """Holdings in which client ``i`` has the single example ``i``."""
         checks.count(population=population)
         return cls(np.arange(population + 1), np.arange(population))
 
@@ -56,7 +56,7 @@ class Holdings:
         return self.offsets.size - 1
 
     def counts(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of examples of each of ``clients``, int64, shape ``(clients,)``."""
+        """Number of examples of each client in ``clients``, int64, shape ``(clients,)``."""
         return self.offsets[clients + 1] - self.offsets[clients]
 
     @property
@@ -67,7 +67,7 @@ class Holdings:
     def sampled(
         self, clients: NDArray[np.int64], count: int, generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Uniform subset of each client's examples, in uniform order.
+        """Uniform random subset of each client's examples, in uniform random order.
 
         Args:
             clients: int64, shape ``(c,)``, each with at least ``count`` examples.
@@ -92,7 +92,7 @@ class Holdings:
         return self.records[self.offsets[clients][:, None] + places]
 
     def padded(self, clients: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Examples of some clients as a rectangle, with the weight of each in its client's mean.
+        """Examples of some clients as a padded array, with each example's weight in the mean.
 
         Args:
             clients: int64, shape ``(c,)``, each with at least one example.
@@ -110,5 +110,5 @@ class Holdings:
 
 
 def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether all of some numbers (at least one) are in 0 … limit − 1."""
+    """Whether all numbers (at least one) lie in 0 … limit − 1."""
     return bool(numbers.min() >= 0 and numbers.max() < limit)

@@ -68,7 +68,7 @@ _CALL = inspect.signature(functional.max_pool2d_with_indices)
 
 
 class fast_max_pooling(TorchFunctionMode):  # noqa: N801 - a context manager, named as such
-    """Context in which ``max_pool2d`` runs the faster kernel, with the same results."""
+    """Context in which ``max_pool2d`` runs a faster kernel with the same results."""
 
     def __torch_function__(
         self,
@@ -77,19 +77,19 @@ class fast_max_pooling(TorchFunctionMode):  # noqa: N801 - a context manager, na
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Result of the called function, with pooling redirected."""
+        """Result of a PyTorch call, with max pooling redirected to the faster kernel."""
         if func in (torch.max_pool2d, functional.max_pool2d):
             return _pooled(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
 
 def _pair(setting: int | Sequence[int]) -> list[int]:
-    """Setting of both axes from one number or a pair."""
+    """Setting for both image axes, from one number or a pair of numbers."""
     return [setting, setting] if isinstance(setting, int) else list(setting)
 
 
 def _pooled(images: Tensor, *given: Any, **named: Any) -> Any:
-    """Result of ``functional.max_pool2d`` by the faster kernel."""
+    """Result of ``functional.max_pool2d``, computed by the faster kernel."""
     call = _CALL.bind(images, *given, **named)
     call.apply_defaults()
     _, kernel, stride, *rest, ceil_mode, wants_indices = call.arguments.values()
@@ -100,32 +100,32 @@ def _pooled(images: Tensor, *given: Any, **named: Any) -> Any:
 
 
 class _MaxPool(Function):
-    """Maxima of windows (n, c, h, w) and their positions, as a differentiable function."""
+    """Differentiable function: maxima of the windows of (n, c, h, w), and their positions."""
 
     @staticmethod
     def forward(images: Tensor, settings: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-        """Maxima and their indices."""
+        """Maxima of the windows, and their indices."""
         images = images.contiguous(memory_format=torch.channels_last)
         values, indices = functional.max_pool2d_with_indices(images, *settings)
         return values.contiguous(), indices.contiguous()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Save the indices and settings for the gradient."""
+        """Save the indices and settings for the backward pass."""
         ctx.settings = inputs[1]
         ctx.mark_non_differentiable(output[1])
         ctx.save_for_backward(inputs[0], output[1])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        """Gradient at the images."""
+        """Gradient of the maxima with respect to the images."""
         images, indices = ctx.saved_tensors
         back = torch.ops.aten.max_pool2d_with_indices_backward
         return back(upstream[0], images, *ctx.settings, indices), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
-        """Result for all clients' images as one batch."""
+        """Maxima for all clients' images, computed as one batch."""
         images = args[0].movedim(in_dims[0], 0)
         found = _MaxPool.apply(images.flatten(0, 1), args[1])
         return tuple(each.unflatten(0, images.shape[:2]) for each in found), (0, 0)
@@ -138,20 +138,20 @@ CALLS_BEFORE, LARGEST_COUNT = 8, 16
 
 
 class Recorded:
-    """Function of tensors, recorded as a graph for each frequent combination of shapes.
+    """Tensor function that is recorded as a PyTorch graph for each frequent set of shapes.
 
     Guarantee: the bits of the function itself, from any thread.
     """
 
     def __init__(self, function: TensorFunction) -> None:
-        """Prepare to record a function whose operations depend on its tensors' shapes alone."""
+        """Prepare to record a function whose operations depend only on its tensors' shapes."""
         self._function = function
         self._calls: Counter[tuple[torch.Size, ...]] = Counter()
         self._graphs: dict[tuple[torch.Size, ...], TensorFunction] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Value of the function, without gradients."""
+        """Result of the function, without gradients."""
         shapes = tuple(tensor.shape for tensor in tensors)
         with torch.no_grad():
             graph = self._graphs.get(shapes) or self._counted(shapes, tensors)
@@ -161,13 +161,13 @@ class Recorded:
 
     @property
     def shapes(self) -> int:
-        """Number of recorded combinations of shapes."""
+        """Number of sets of tensor shapes with a recorded graph."""
         return sum(graph is not self._function for graph in self._graphs.values())
 
     def _counted(
         self, shapes: tuple[torch.Size, ...], tensors: tuple[Tensor, ...]
     ) -> TensorFunction:
-        """Graph of these shapes if they are frequent enough, else the function."""
+        """Recorded graph for these shapes; the plain function while the shapes are infrequent."""
         with self._lock:
             if len(self._graphs) >= LARGEST_COUNT:
                 return self._function
@@ -180,7 +180,7 @@ class Recorded:
 
 
 def _graph(function: TensorFunction, tensors: tuple[Tensor, ...]) -> TensorFunction:
-    """Graph of the function at these shapes, or the function where PyTorch cannot record it."""
+    """Recorded graph at these shapes; the plain function if PyTorch cannot record it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that shapes become constants, and of deprecation
         try:
@@ -198,7 +198,7 @@ LARGEST_SINGLE_UPDATES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class SingleUpdates:
-    """Updates of any model with any number of local steps, by ordinary gradients.
+    """Updates of any model with any number of local steps, computed client by client.
 
     Guarantee: a client's update is computed from that client's own examples alone, without
     padding.
@@ -210,23 +210,23 @@ class SingleUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients, with that many examples each, in a good batch."""
+        """Number of clients with a given number of examples in an efficient batch."""
         return max(
             1, min(64, LARGEST_SINGLE_UPDATES // max(self.model.dimension, 1)) // examples_each
         )
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's unclipped update, float32, (c, d)."""
+        """Unclipped update of each client, float32, (c, d)."""
         return torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Outputs (n, ...), for evaluation."""
+        """Outputs of the model, (n, …), for evaluation."""
         with torch.no_grad():
             return self.model.logits(parameters, inputs)
 
@@ -241,7 +241,7 @@ class SingleUpdates:
         return moved
 
     def _gradient(self, at: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Gradient of the weighted loss, (d,)."""
+        """Gradient of one client's weighted mean loss, (d,)."""
         total = torch.zeros_like(at)
         for start in range(0, len(inputs), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
@@ -263,7 +263,7 @@ memory, and 512 MiB.
 
 @dataclass(frozen=True, slots=True)
 class VmappedUpdates:
-    """Updates of any model with any number of local steps, by ``torch.func`` over clients."""
+    """Updates of any model with any number of local steps, vectorised by ``torch.func``."""
 
     model: Model
     local: LocalTraining
@@ -271,7 +271,7 @@ class VmappedUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients, with that many examples each, in a good batch.
+        """Number of clients with a given number of examples in an efficient batch.
 
         Every client's update is written out: of large models there are fewer at once.
         """
@@ -281,7 +281,7 @@ class VmappedUpdates:
         return max(1, min(most, floats // max(self.model.dimension, 1)) // examples_each)
 
     def update(self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Update of one client."""
+        """Update of one client, (d,)."""
 
         def loss(at: Tensor) -> Tensor:
             return (self.loss.each(self.model.logits(at, inputs), labels) * weights).sum()
@@ -294,17 +294,17 @@ class VmappedUpdates:
         return moved
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's unclipped update, float32, (c, d)."""
+        """Unclipped update of each client, float32, (c, d)."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
         with fast_max_pooling(), self.compute.passes():
             return each(parameters, batch.inputs, batch.labels, batch.weights).detach()
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes), for evaluation."""
+        """Scores of the classes, (n, classes), for evaluation."""
         with torch.no_grad():
             return self.model.logits(parameters, inputs)
 
@@ -318,12 +318,12 @@ class LayeredUpdates:
     loss: Loss = CROSS_ENTROPY
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients, with that many examples each, in a good batch."""
+        """Number of clients with a given number of examples in an efficient batch."""
         floats_in_cache = 3 << 20
         return max(1, min(256, floats_in_cache // self.model.workspace) // examples_each)
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and how many were clipped."""
+        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         bound = torch.tensor(clip_norm, dtype=torch.float64)
@@ -336,20 +336,20 @@ class LayeredUpdates:
 
     @torch.no_grad()
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Each client's unclipped update, float32, (c, d)."""
+        """Unclipped update of each client, float32, (c, d)."""
         return torch.cat([layer.rows() for layer in self._gradients(parameters, batch)], dim=1)
 
     def sum_and_norms(
         self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Sum of the clipped updates, (d,), and squared norms before clipping, float64, (c,)."""
+        """Sum of clipped updates, (d,), and squared norms before clipping, float64, (c,)."""
         gradients = self._gradients(parameters, ClientBatch(inputs, labels, weights))
         norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
         factors = clipping.factors(norms, clip_norm)
         return torch.cat([layer.weighted_sum(factors) for layer in gradients]), norms
 
     def _gradients(self, parameters: Tensor, batch: ClientBatch) -> list[ClientGradients]:
-        """Each layer's gradients of every client's loss, times the local learning rate."""
+        """Gradients of each client's loss, layer by layer, times the local learning rate."""
         layers, own = self.model.layers, self.model.slices(parameters)
         logits, saved = self._forward(own, batch.inputs)
         assert self.loss.derivative is not None
@@ -363,7 +363,7 @@ class LayeredUpdates:
         return gradients[::-1]
 
     def _forward(self, own: list[Tensor], inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Scores, and the values that each layer saved for the backward pass."""
+        """Scores of the classes, and the values of each layer that the backward pass needs."""
         values, saved = self.model.viewed(inputs), []
         for layer, parameters in zip(self.model.layers, own, strict=True):
             values, kept = layer.forward(parameters, values)
@@ -372,13 +372,13 @@ class LayeredUpdates:
 
     @torch.no_grad()
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes), for evaluation."""
+        """Scores of the classes, (n, classes), for evaluation."""
         return self._forward(self.model.slices(parameters), inputs)[0]
 
 
 @lru_cache(maxsize=16)
 def _recorded(updates: LayeredUpdates) -> Recorded:
-    """Recorded computation that all `LayeredUpdates` with these settings share."""
+    """Recorded computation shared by all `LayeredUpdates` with these settings."""
     return Recorded(updates.sum_and_norms)
 
 
@@ -389,7 +389,7 @@ def local_updates(
     examples: Examples | None = None,
     compute: Compute = CPU,
 ) -> LocalUpdates:
-    """Fastest exact computation for a model, local training and a loss.
+    """Fastest exact computation of updates for a model, a local training and a loss.
 
     Args:
         model: model to train.

@@ -36,7 +36,7 @@ PLAN_MODULES = "turnout_plan_"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Name and digest of a user's own code, for checkpoints and reports.
+    """Name and digest of a user's code, for checkpoints and reports.
 
     Attributes:
         name: as the plan gives it, or the qualified name of a Python object.
@@ -49,7 +49,7 @@ class Reference:
 
 
 def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
-    """Object that "module:name" refers to, and its reference.
+    """Object that ``"module:name"`` refers to, and the reference with the digest of its code.
 
     A file ``module.py`` in the folder comes before the Python path. This runs the code of that
     file, as ``python module.py`` would.
@@ -79,7 +79,7 @@ def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
 
 
 def reference_of(value: object) -> Reference:
-    """Name and digest of a Python object, or of an object's class."""
+    """Name and code digest of a Python object or, for an instance, of its class."""
     named = value if hasattr(value, "__qualname__") else type(value)
     module = sys.modules.get(named.__module__)
     name = f"{named.__module__}.{named.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
@@ -87,7 +87,7 @@ def reference_of(value: object) -> Reference:
 
 
 def _module(name: str, folder: Path) -> ModuleType:
-    """Module by name, from the folder if it has a file for it."""
+    """Module imported by name, from the folder if the folder has a file of this name."""
     file = folder.joinpath(*name.split(".")).with_suffix(".py").resolve()
     with _importing_from(folder):
         if not file.is_file():
@@ -112,7 +112,7 @@ def _module(name: str, folder: Path) -> ModuleType:
 
 @contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """Context in which modules of the folder can be imported."""
+    """Context in which the modules of a folder can be imported."""
     place = str(folder.resolve())
     sys.path.insert(0, place)
     try:
@@ -123,7 +123,7 @@ def _importing_from(folder: Path) -> Iterator[None]:
 
 
 def _digest(module: ModuleType) -> str:
-    """Digest of a module's source file; empty without a file."""
+    """Digest of a module's source file; empty for a module without a file."""
     try:
         file = inspect.getsourcefile(module)
         return "" if file is None else _of(Path(file).read_bytes())
@@ -144,7 +144,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Loss function, with its derivative where it has a closed form.
+    """Loss function, with its closed-form derivative if one exists.
 
     Attributes:
         name: as a plan gives it.
@@ -163,7 +163,7 @@ class Loss:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Name of the loss, and the code of a user's own one."""
+        """Name of the loss and, for a user's loss, the digest of its code."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -176,7 +176,7 @@ def _cross_entropy_total(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _cross_entropy_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
-    """The softmax minus the label's unit vector."""
+    """Derivative of the cross-entropy: the softmax minus the unit vector of the label."""
     derivative = outputs.softmax(1)
     places = labels.reshape(-1, 1)
     return derivative.scatter_add_(1, places, derivative.new_full(places.shape, -1.0))
@@ -202,7 +202,7 @@ def _binary_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each token, 0 where ignored, and the mask of counted tokens; (n, L)."""
+    """Cross-entropy of each token (0 if ignored), and the mask of counted tokens; (n, L) each."""
     counted = labels != IGNORED
     logits = outputs.log_softmax(-1)
     each = -logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
@@ -210,7 +210,7 @@ def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tokens(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Mean loss over the counted tokens; 0 for an example without any."""
+    """Mean loss over the counted tokens of each example; 0 for an example without such tokens."""
     each, counted = token_losses(outputs, labels)
     return each.sum(-1) / counted.sum(-1).clamp(min=1)
 
@@ -242,7 +242,7 @@ DEFAULTS = {loss.target: loss for loss in LOSSES.values()}
 
 
 def own_loss(function: Function, reference: Reference | None, name: str = "own") -> Loss:
-    """Loss from a user's function: (outputs, labels) to a loss for each example, (n,)."""
+    """Loss from a user's function that maps outputs and labels to one loss per example, (n,)."""
 
     def each(outputs: Tensor, labels: Tensor) -> Tensor:
         found = function(outputs, labels)

@@ -28,7 +28,7 @@ Totals = Callable[[Tensor, Tensor], tuple[float, int]]
 
 @dataclass(frozen=True, slots=True)
 class MeanMetric:
-    """A function of a mean over the held-out examples, or over their tokens or numbers."""
+    """Metric that is a function of a mean over examples, or over their tokens or numbers."""
 
     name: str
     higher_is_better: bool
@@ -37,13 +37,13 @@ class MeanMetric:
     finish: Callable[[float], float] = float
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Name of the metric."""
+        """Name of the metric, for checkpoints."""
         return {"name": self.name}
 
 
 @dataclass(frozen=True, slots=True)
 class WholeMetric:
-    """A function of all outputs and labels."""
+    """Metric that is a function of the outputs and labels of all examples."""
 
     name: str
     higher_is_better: bool
@@ -52,7 +52,7 @@ class WholeMetric:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Name of the metric, and the code of a user's own one."""
+        """Name of the metric and, for a user's metric, the digest of its code."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -60,7 +60,7 @@ Metric = MeanMetric | WholeMetric
 
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Number of right classes, tags or counted tokens."""
+    """Number of correct classes, tags or counted tokens, and the number of all of them."""
     if labels.is_floating_point():
         raise ParameterError("model.metrics", "accuracy", "a metric of numbers, such as rmse")
     if outputs.shape == labels.shape:
@@ -70,30 +70,32 @@ def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
 
 
 def _top(k: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Number of labels among the k highest scores."""
+    """Number of labels among the k highest scores, and the number of labels."""
     best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
     return int((best == labels.unsqueeze(-1)).any(-1).sum()), int((labels != IGNORED).sum())
 
 
 def _errors(power: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Absolute differences to a power."""
+    """Sum of the absolute errors raised to a power, and the number of errors."""
     difference = (outputs.double() - labels.double()).abs()
     return float((difference**power).sum()), labels.numel()
 
 
 def _token_loss(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Cross-entropy of all tokens that count, in nats."""
+    """Total cross-entropy of the counted tokens, in nats, and the number of these tokens."""
     each, counted = token_losses(outputs.double(), labels)
     return float(each.sum()), int(counted.sum())
 
 
 def _exponential(mean: float) -> float:
-    """Exponential of the mean; infinite beyond floating point."""
+    """Exponential of a mean; infinity on overflow."""
     return exp(mean) if mean < 700 else float("inf")
 
 
 def area_under_curve(scores: Tensor, positive: Tensor) -> float:
-    """Probability that a positive scores above a negative, ties counted half; NaN without both.
+    """Probability that a positive scores above a negative, with ties counted half.
+
+    The result is NaN if there are no positives or no negatives.
 
     Args:
         scores: (n,).
@@ -111,7 +113,7 @@ def area_under_curve(scores: Tensor, positive: Tensor) -> float:
 
 
 def _auc(outputs: Tensor, labels: Tensor) -> float:
-    """Area under the curve for two classes, or its mean over tags that occur in some examples."""
+    """Area under the ROC curve for two classes, or the mean over tags with both labels."""
     if labels.ndim == 1:
         return area_under_curve(outputs[:, 1] - outputs[:, 0], labels == 1)
     areas = [area_under_curve(outputs[:, k], labels[:, k] != 0) for k in range(labels.shape[1])]
@@ -141,7 +143,7 @@ DEFAULTS = {
 
 
 def metric_named(name: str) -> Metric | None:
-    """Metric by name; None if it is unknown."""
+    """Metric with the given name; None if the name is unknown."""
     start, _, number = name.partition("-")
     if start == "top" and number.isdecimal() and int(number) > 0:
         return MeanMetric(name, True, ("class", "tokens"), partial(_top, int(number)))
@@ -174,7 +176,7 @@ def values(
     outputs: Tensor | None,
     labels: Tensor,
 ) -> dict[str, float]:
-    """Values of all metrics by name.
+    """Values of all metrics, by name.
 
     Args:
         metrics: all of them.
@@ -201,7 +203,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """Loss, and metrics of which the first is the headline.
+    """Training loss, with evaluation metrics of which the first is the headline metric.
 
     Attributes:
         target: the kind of label: "class", "tags", "numbers" or "tokens".
@@ -215,12 +217,12 @@ class Objective:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of all metrics, the headline first and the loss last."""
+        """Names of all metrics: the headline metric first, the loss last."""
         return (*(metric.name for metric in self.metrics), LOSS)
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether more of the headline metric is better."""
+        """Whether a larger headline metric is better."""
         return bool(self.metrics) and self.metrics[0].higher_is_better
 
 
@@ -230,7 +232,7 @@ def build_objective(
     metric: Sequence[str | Callable[..., Any]] | None = None,
     folder: Path = Path(),
 ) -> Objective:
-    """Objective for a kind of label.
+    """Objective with the requested loss and metrics for a kind of label.
 
     Args:
         target: "class", "tags", "numbers" or "tokens".
@@ -257,7 +259,7 @@ def build_objective(
 
 
 def _loss(given: str | Callable[..., Any] | None, target: str, folder: Path) -> Loss:
-    """Requested loss, if it accepts this kind of label."""
+    """Requested loss, after a check that it accepts this kind of label."""
     if given is None:
         return losses.DEFAULTS[target]
     if not isinstance(given, str):
@@ -273,7 +275,7 @@ def _loss(given: str | Callable[..., Any] | None, target: str, folder: Path) -> 
 
 
 def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metric:
-    """Requested metric, if it accepts this kind of label."""
+    """Requested metric, after a check that it accepts this kind of label."""
     key = "model.metrics"
     if not isinstance(given, str):
         name = getattr(given, "__name__", "own")
@@ -291,7 +293,7 @@ def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metri
 
 
 def _called(key: str, given: object) -> Callable[..., Any]:
-    """Reference and function of a user's own loss or metric."""
+    """Reference and function of a loss or metric that a user supplied."""
     if not callable(given):
         raise ParameterError(key, repr(given), "a function of outputs and labels")
     return given

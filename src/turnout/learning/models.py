@@ -36,7 +36,7 @@ ImageShape = tuple[int, int, int]
 
 
 class Layer(Protocol):
-    """Differentiable map of examples; its parameters are a slice of the model's flat vector."""
+    """Interface of a layer, whose parameters are a slice of the model's flat vector."""
 
     @property
     def output_shape(self) -> Shape:
@@ -50,11 +50,11 @@ class Layer(Protocol):
 
     @property
     def workspace(self) -> int:
-        """Number of floats for each example that the explicit form holds at once."""
+        """Number of floats per example that the explicit gradient holds in memory at once."""
         ...
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Output by differentiable PyTorch: (n, *input_shape) to (n, *output_shape)."""
+        """Differentiable output: (n, *input_shape) to (n, *output_shape)."""
         ...
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -62,16 +62,16 @@ class Layer(Protocol):
         ...
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient at the inputs, given the gradient at the outputs."""
+        """Gradient with respect to the inputs, from the gradient with respect to the outputs."""
         ...
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradient at the parameters, summed over each client's consecutive examples."""
+        """Gradients with respect to the parameters, summed over each client's examples."""
         ...
 
 
 def _matrix(parameters: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weights (O, K) and biases (O) from a layer's parameters."""
+    """Weights (O, K) and biases (O) from the flat parameters of a layer."""
     return parameters[:-outputs].view(outputs, -1), parameters[-outputs:]
 
 
@@ -97,31 +97,31 @@ class Dense:
 
     @property
     def fan_in(self) -> int:
-        """Number of inputs of one output."""
+        """Number of inputs of each output."""
         return self.inputs
 
     @property
     def workspace(self) -> int:
-        """Number of floats for each example that the explicit form holds at once."""
+        """Number of floats per example that the explicit gradient holds in memory at once."""
         return self.inputs + self.outputs
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Output of the layer by differentiable PyTorch."""
+        """Differentiable output of the layer."""
         weights, biases = _matrix(parameters, self.outputs)
         return functional.linear(inputs.flatten(1), weights, biases)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Output, and the inputs that the backward pass needs."""
+        """Output, and the inputs for the backward pass."""
         weights, biases = _matrix(parameters, self.outputs)
         flat = inputs.reshape(len(inputs), -1)
         return torch.addmm(biases, flat, weights.T), flat
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient at the inputs."""
+        """Gradient with respect to the inputs."""
         return upstream @ _matrix(parameters, self.outputs)[0]
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradient at the parameters, one row for each client."""
+        """Gradients with respect to the parameters, one row per client."""
         if len(saved) == clients:
             return OuterProducts(saved, upstream)
         return Materialised.of_products(
@@ -131,7 +131,7 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Convolution with square kernels over an image (height, width, channels), zero-padded."""
+    """Zero-padded convolution of square kernels with an image (height, width, channels)."""
 
     input_shape: ImageShape
     filters: int
@@ -157,7 +157,7 @@ class Convolution:
 
     @property
     def fan_in(self) -> int:
-        """Number of inputs of one output, K."""
+        """Number of inputs of each output, K."""
         return self.kernel**2 * self.input_shape[2]
 
     @property
@@ -167,12 +167,12 @@ class Convolution:
 
     @property
     def workspace(self) -> int:
-        """Number of floats for each example that the explicit form holds at once."""
+        """Number of floats per example that the explicit gradient holds in memory at once."""
         height, width, filters = self.output_shape
         return height * width * (self.fan_in + filters)
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Output of the layer by differentiable PyTorch."""
+        """Differentiable output of the layer."""
         weights, biases = _matrix(parameters, self.filters)
         kernels = weights.view(self.filters, self.kernel, self.kernel, -1).permute(0, 3, 1, 2)
         outputs = functional.conv2d(
@@ -181,14 +181,14 @@ class Convolution:
         return outputs.permute(0, 2, 3, 1)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Output, and the patches that the backward pass needs."""
+        """Output, and the image patches for the backward pass."""
         weights, biases = _matrix(parameters, self.filters)
         patches = self._patches(inputs)
         outputs = torch.addmm(biases, patches.view(-1, self.fan_in), weights.T)
         return outputs.view(-1, *self.output_shape), patches
 
     def _patches(self, images: Tensor) -> Tensor:
-        """Patches of the images as rows, (n, P, K)."""
+        """Image patches as rows, (n, P, K)."""
         edge, kernel, stride = self.padding, self.kernel, self.stride
         padded = functional.pad(images, (0, 0, edge, edge, edge, edge)).contiguous()
         n, height, width, channels = padded.shape
@@ -206,7 +206,7 @@ class Convolution:
         return patches.reshape(n, rows * columns, kernel * row)
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient at the inputs."""
+        """Gradient with respect to the inputs."""
         weights, _ = _matrix(parameters, self.filters)
         rows, columns, _ = self.output_shape
         height, width, channels = self.input_shape
@@ -224,7 +224,7 @@ class Convolution:
         return padded[:, edge : edge + height, edge : edge + width]
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradient at the parameters, one row for each client."""
+        """Gradients with respect to the parameters, one row per client."""
         return Materialised.of_products(
             upstream.reshape(clients, -1, self.filters), saved.view(clients, -1, self.fan_in)
         )
@@ -237,44 +237,44 @@ class WithoutParameters:
 
     @property
     def size(self) -> int:
-        """Number of parameters, 0."""
+        """Number of parameters, which is 0."""
         return 0
 
     @property
     def workspace(self: Layer) -> int:
-        """Number of floats for each example that the explicit form holds at once."""
+        """Number of floats per example that the explicit gradient holds in memory at once."""
         return prod(self.output_shape)
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Empty gradients, since there are no parameters."""
+        """Empty gradients, since the layer has no parameters."""
         empty = upstream.new_zeros(clients, 0)
         return Materialised(empty, empty)
 
 
 @dataclass(frozen=True, slots=True)
 class Tanh(WithoutParameters):
-    """Hyperbolic tangent of each number."""
+    """Layer that applies the hyperbolic tangent to each number."""
 
     output_shape: Shape
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Output of the layer by differentiable PyTorch."""
+        """Differentiable output of the layer."""
         return torch.tanh(inputs)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Output, which the backward pass needs too."""
+        """Output of the layer, also as the value for the backward pass."""
         # tanh x = 2 σ(2x) − 1 to about 1e-7, and PyTorch's σ is six times as fast as its tanh.
         outputs = (2 * inputs).sigmoid_().mul_(2).sub_(1)
         return outputs, outputs
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient at the inputs."""
+        """Gradient with respect to the inputs."""
         return upstream.view(saved.shape) * (1 - saved * saved)
 
 
 @dataclass(frozen=True, slots=True)
 class MaxPool(WithoutParameters):
-    """Maximum of each 2×2 square, with stride 1.
+    """Layer that takes the maximum of each 2×2 square, with stride 1.
 
     Among equals the first in reading order counts, as in PyTorch.
     """
@@ -292,16 +292,16 @@ class MaxPool(WithoutParameters):
         return (height - 1, width - 1, channels)
 
     def apply(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Output of the layer by differentiable PyTorch."""
+        """Differentiable output of the layer."""
         return functional.max_pool2d(inputs.permute(0, 3, 1, 2), 2, 1).permute(0, 2, 3, 1)
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Output, and the maxima that the backward pass needs."""
+        """Output, and the maxima for the backward pass."""
         across = torch.maximum(inputs[:, :, :-1], inputs[:, :, 1:])
         return torch.maximum(across[:, :-1], across[:, 1:]), inputs
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient at the inputs."""
+        """Gradient with respect to the inputs."""
         left, right = saved[:, :, :-1], saved[:, :, 1:]
         across = torch.maximum(left, right)
         gradient = _sent_back(upstream.view(-1, *self.output_shape), across, axis=1)
@@ -309,7 +309,7 @@ class MaxPool(WithoutParameters):
 
 
 def _sent_back(upstream: Tensor, values: Tensor, axis: int) -> Tensor:
-    """Gradient of the maximum of two neighbours along an axis: all of it at the larger one."""
+    """Gradient of pairwise maxima along an axis, assigned to the larger of two neighbours."""
     pairs = values.shape[axis] - 1
     first, second = values.narrow(axis, 0, pairs), values.narrow(axis, 1, pairs)
     to_second = torch.lt(first, second, out=torch.empty_like(upstream))
@@ -322,7 +322,7 @@ def _sent_back(upstream: Tensor, values: Tensor, axis: int) -> Tensor:
 
 
 class Model(Protocol):
-    """Scores for classes, as a function of parameters and inputs.
+    """Interface of a model: class scores as a function of parameters and inputs.
 
     Guarantee: an example's scores depend on no other example of the batch (no batch
     normalisation), or there would be no such thing as one client's update.
@@ -338,13 +338,13 @@ class Model(Protocol):
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes) from float32 (d,) and (n, ...); differentiable, vmap-able."""
+        """Scores (n, classes) from float32 parameters (d,) and inputs (n, …); differentiable."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Layered:
-    """Sequence of layers, with a fast exact form of per-client gradients.
+    """Model made of a sequence of layers, with fast and exact per-client gradients.
 
     Attributes:
         input_shape: shape that an input is viewed as; images are (height, width, channels).
@@ -363,11 +363,11 @@ class Layered:
 
     @property
     def workspace(self) -> int:
-        """Number of floats for each example that its gradient needs at once."""
+        """Number of floats per example that a gradient needs in memory at once."""
         return sum(layer.workspace for layer in self.layers)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters, (d,): zeros, or uniform in ±1/√(inputs of one output) by layer."""
+        """Initial parameters, (d,): zero, or uniform in ±1/√(inputs per output) in each layer."""
         if self.zero_start:
             return np.zeros(self.dimension, dtype=np.float32)
         parts = [
@@ -378,15 +378,15 @@ class Layered:
         return np.concatenate(parts).astype(np.float32)
 
     def slices(self, parameters: Tensor) -> list[Tensor]:
-        """Parameters of each layer."""
+        """Parameters of each layer, split from the flat vector."""
         return list(torch.split(parameters, [layer.size for layer in self.layers]))
 
     def viewed(self, inputs: Tensor) -> Tensor:
-        """Inputs in the shape that the first layer expects."""
+        """Inputs, reshaped as the first layer expects."""
         return inputs.reshape(-1, *self.input_shape)
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes), differentiable."""
+        """Differentiable scores of the classes, (n, classes)."""
         values = self.viewed(inputs)
         for layer, own in zip(self.layers, self.slices(parameters), strict=True):
             values = layer.apply(own, values)
@@ -394,13 +394,13 @@ class Layered:
 
 
 def logistic(input_shape: Shape, classes: int) -> Layered:
-    """Multinomial logistic regression: one score for each class, linear in the input."""
+    """Multinomial logistic regression model: one score per class, linear in the input."""
     width = prod(input_shape)
     return Layered((width,), (Dense(width, classes),), zero_start=True)
 
 
 def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
-    """Small tanh network for which private MNIST results are usually reported.
+    """Small convolutional tanh network, as commonly used for private training on MNIST.
 
     16 kernels 8×8 (stride 2, padding 3), max-pool, ``filters`` kernels 4×4 (stride 2),
     max-pool, 32 units, scores. Pooling windows are 2×2, one apart, and tanh follows each
@@ -448,7 +448,7 @@ MODELS: dict[str, Callable[[Shape, int], Layered]] = {
 
 
 def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
-    """Model by name, for inputs of a given shape.
+    """Model with the given name, for inputs of a given shape.
 
     Raises:
         ParameterError: an unknown name, or a shape that the model cannot take.

@@ -51,11 +51,11 @@ Outputs = Callable[[Tensor], Tensor]
 
 
 class SlowUpdatesWarning(UserWarning):
-    """Warning that a module's updates are computed one client at a time."""
+    """Warning that updates of a module are computed one client at a time."""
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Clients with synthetic examples; the last example of each is padding."""
+    """Synthetic batch of clients; the last example of each client is padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))
@@ -68,12 +68,12 @@ def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
 
 
 def _made_up_inputs(examples: Examples, random: np.random.Generator, count: int) -> Tensor:
-    """Synthetic inputs of the examples' shape and dtype."""
+    """Synthetic inputs with the shape and dtype of the examples."""
     return as_floats(torch.from_numpy(_made_up(examples.inputs, random, count)))
 
 
 def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> NDArray[Any]:
-    """Synthetic rows (count, …): at each position a value that some row has there.
+    """Synthetic rows (count, …): each value is copied from the same position of some row.
 
     Categories stay categories, codes stay codes, and positive numbers stay positive.
     """
@@ -86,7 +86,7 @@ def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> ND
 
 
 def check_outputs(model: ModuleModel, examples: Examples) -> None:
-    """Require that a module's outputs for an example depend on it and the parameters alone.
+    """Raise an error if an example's outputs depend on more than the example and parameters.
 
     Raises:
         ParameterError: a module that fails or gives nothing finite, draws, keeps or changes
@@ -136,7 +136,7 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
 
 
 def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
-    """Require finite outputs; the error names the layer where they first are not."""
+    """Raise an error if outputs are not finite; the error names the first such layer."""
     if _mostly_finite(model.logits(at, rows)):
         return
     for layer in model.own_module().modules():
@@ -145,14 +145,14 @@ def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
 
 
 def _stop_at_nan(layer: nn.Module, given: tuple[Any, ...], made: object) -> None:
-    """Stop a computation in the layer that turns finite inputs into NaN or infinity."""
+    """Raise an error in a layer whose inputs are finite and whose output is not."""
     known = all(bool(each.isfinite().all()) for each in given if isinstance(each, Tensor))
     if known and isinstance(made, Tensor) and not made.isfinite().all():
         raise FloatingPointError("NaN or infinity")
 
 
 def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Outputs]) -> bool:
-    """Whether every row has the same outputs alone and among other rows.
+    """Whether each row has the same outputs when computed alone and among other rows.
 
     Args:
         compute: outputs (n, …) of rows (n, …).
@@ -171,12 +171,12 @@ def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Output
 
 
 def _one_by_one(compute: Outputs, rows: Tensor) -> Tensor:
-    """Outputs of each row computed alone, (n, …)."""
+    """Outputs (n, …), with each row computed in a separate call."""
     return torch.cat([compute(row) for row in rows.split(1)])
 
 
 class _Coarsest(TorchFunctionMode):
-    """Observer of the coarsest floating-point type that a module computes with."""
+    """PyTorch hook that records the coarsest floating-point type of a module's computations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,7 +184,7 @@ class _Coarsest(TorchFunctionMode):
 
     @property
     def move(self) -> float:
-        """Relative size of the trial's moves: 2⁻¹⁶ in float32, 2⁻⁵ in bfloat16."""
+        """Relative size of test perturbations: 2⁻¹⁶ in float32, 2⁻⁵ in bfloat16."""
         return min(2**7 * self._eps, 2**-5)
 
     def __torch_function__(
@@ -197,7 +197,7 @@ class _Coarsest(TorchFunctionMode):
 
 
 def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates) -> None:
-    """Require that a client's update under a module and a loss depends on its examples alone.
+    """Raise an error if a client's update depends on more than the client's own examples.
 
     Args:
         model: the module.
@@ -235,7 +235,7 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
 
 
 def _alone(updates: LocalUpdates, at: Tensor, batch: ClientBatch) -> Tensor:
-    """Update of each example of the batch's client as if the client held no other, (m, d)."""
+    """Update for each example of a client as if the client held only this example, (m, d)."""
     count = batch.weights.shape[1]
     each = ClientBatch(batch.inputs[0][:, None], batch.labels[0][:, None], torch.ones(count, 1))
     made = [updates.rows(at, each.only(torch.tensor([i]))) for i in range(count)]
@@ -243,19 +243,19 @@ def _alone(updates: LocalUpdates, at: Tensor, batch: ClientBatch) -> Tensor:
 
 
 def _only(batch: ClientBatch, kept: Tensor) -> ClientBatch:
-    """Batch of some of the client's examples; the last one is padding."""
+    """Batch of some examples of a client; the last example is padding."""
     weights = batch.weights[:, kept].clone()
     weights[:, -1] = 0
     return ClientBatch(batch.inputs[:, kept], batch.labels[:, kept], weights / weights.sum())
 
 
 def _normal(like: Tensor, random: np.random.Generator) -> Tensor:
-    """Standard normal numbers, float32."""
+    """Tensor of standard normal random numbers, float32."""
     return torch.from_numpy(random.standard_normal(like.shape, np.float32))
 
 
 def _moved(values: Tensor, move: float, random: np.random.Generator) -> Tensor:
-    """Values moved by a relative amount; tokens are unchanged."""
+    """Values perturbed by a relative amount; tokens stay unchanged."""
     return values * (1 + move * _normal(values, random)) if values.is_floating_point() else values
 
 
@@ -265,14 +265,14 @@ def _mostly_finite(values: Tensor) -> bool:
 
 
 def _limit(outputs: Tensor, moved: Tensor) -> Tensor:
-    """Largest difference that counts as rounding, for each number of a row."""
+    """Largest difference that counts as rounding error, for each number of a row."""
     known, change = outputs.double(), (outputs.double() - moved.double()).abs()
     largest = known.abs().nan_to_num(0.0, 0.0).amax(0)
     return change.nan_to_num(0.0, 0.0).amax(0) + _ROUNDING * largest
 
 
 def _same(found: object, expected: Tensor, limit: Tensor) -> bool:
-    """Whether outputs have the same shape and are equal up to rounding."""
+    """Whether two outputs have the same shape and are equal up to rounding."""
     if not isinstance(found, Tensor) or found.shape != expected.shape:
         return False
     one, other = found.double(), expected.double()
@@ -285,7 +285,7 @@ def _refusal(model: ModuleModel, expected: str) -> ParameterError:
 
 
 def _batch_first(model: ModuleModel) -> str:
-    """Remedy for a recurrent or attention layer that takes the first axis for time."""
+    """Advice for a recurrent or attention layer that reads the first axis as time."""
     for name, layer in model.own_module().named_modules():
         if getattr(layer, "batch_first", True) is False:
             return f"batch_first=True in layer {name!r} ({type(layer).__name__}), or "
@@ -293,7 +293,7 @@ def _batch_first(model: ModuleModel) -> str:
 
 
 def layer_without_rule(model: ModuleModel, compute: Callable[[], object]) -> str | None:
-    """Layer at which a computation under ``vmap`` fails; None if it succeeds."""
+    """Name of the layer at which ``vmap`` fails; None if the computation succeeds."""
     with _watched(model) as path:
         try:
             with warnings.catch_warnings():
@@ -306,7 +306,7 @@ def layer_without_rule(model: ModuleModel, compute: Callable[[], object]) -> str
 
 @contextmanager
 def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
-    """Context that turns any error of a trial into one line that names the layer.
+    """Context that turns any error of a trial into a one-line error that names the layer.
 
     Raises:
         ParameterError: in place of the error of PyTorch or of the user's code.
@@ -322,7 +322,7 @@ def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
 
 
 class _Path:
-    """Stack of the layers in which a computation is, to name the place of a failure."""
+    """Stack of the module's layers under computation, to locate a failure."""
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         self._layers = layers
@@ -331,14 +331,14 @@ class _Path:
         self._backwards: list[str] = []
 
     def enter(self, name: str) -> None:
-        """Push a layer that is called."""
+        """Push a layer onto the stack when it is called."""
         if not self._inside:
             self._outputs.clear()
             self._backwards.clear()
         self._inside.append(name)
 
     def leave(self, name: str, given: tuple[Any, ...], made: object) -> None:
-        """Pop a layer; gradients of its outputs lead back to it and not to the layer around it."""
+        """Pop a layer from the stack; gradients of its outputs are attributed to this layer."""
         self._inside.pop()
         if not isinstance(made, Tensor):
             return
@@ -347,7 +347,7 @@ class _Path:
             made.register_hook(lambda _: self._backwards.append(name))
 
     def place(self) -> str:
-        """Text that names the current place."""
+        """Name of the current layer, as text."""
         if self._inside:
             return self._described(self._inside[-1])
         if self._backwards:
@@ -361,7 +361,7 @@ class _Path:
 
 @contextmanager
 def _watched(model: ModuleModel) -> Iterator[_Path]:
-    """Path of the computation in the context; state that the module keeps is discarded."""
+    """Context that tracks the current layer and discards state that the module keeps."""
     layers = dict(model.own_module().named_modules())
     path, handles = _Path(layers), []
     for name, layer in layers.items():

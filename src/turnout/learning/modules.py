@@ -47,7 +47,7 @@ from turnout.learning.losses import Reference, imported, reference_of
 
 
 def check_layers(module: nn.Module, title: str) -> None:
-    """Require that each layer of a module handles single examples and draws nothing.
+    """Raise an error if a layer of the module mixes examples or draws random numbers.
 
     Raises:
         ParameterError: a layer, by its name, with what to use instead.
@@ -61,7 +61,7 @@ def check_layers(module: nn.Module, title: str) -> None:
 
 
 def _instead(layer: nn.Module) -> str:
-    """Replacement for an unsupported layer; empty for a supported one."""
+    """Name of a replacement for an unsupported layer; empty for a supported layer."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():  # pyright: ignore
         return "a layer whose sizes are given"
     if not layer.training:
@@ -82,7 +82,7 @@ def _fraction(layer: nn.Module) -> float:
 
 
 class ModuleModel:
-    """Model from a user's module, as a function of the trained parameters.
+    """Model of a user's PyTorch module, as a function of the trained parameters.
 
     All other parameters and all buffers are fixed public constants. Each layer keeps the mode,
     training or evaluation, in which the module came.
@@ -104,7 +104,7 @@ class ModuleModel:
         trainable: tuple[str, ...] = (),
         reference: Reference | None = None,
     ) -> None:
-        """Build the model of a module.
+        """Build the model of a PyTorch module.
 
         Args:
             module: with parameters; its forward takes inputs (n, …) and gives outputs (n, …).
@@ -143,11 +143,11 @@ class ModuleModel:
         self._threads = threading.local()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled state, without the copies for threads and devices of this process."""
+        """Pickled state, without the module copies of this process's threads and devices."""
         return {**vars(self), "_elsewhere": {}, "_threads": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state in another process, with the same results."""
+        """Restore the model in another process, with the same results."""
         vars(self).update(state)
         self._threads = threading.local()
         plain_attention()
@@ -159,25 +159,25 @@ class ModuleModel:
 
     @property
     def fixed(self) -> Mapping[str, Tensor]:
-        """Fixed parameters and buffers, by name."""
+        """Fixed (untrained) parameters and buffers, by name."""
         return self._fixed
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Parameters of the given module, (d,), without any draw."""
+        """Initial parameters, (d,), copied from the module; no random numbers are drawn."""
         return self.start.copy()
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Outputs (n, …) of the module, from float32 (d,) and (n, …); differentiable."""
+        """Outputs (n, …) of the module from float32 parameters (d,) and inputs; differentiable."""
         return functional_call(self.own_module(), self.state(parameters), (inputs,))
 
     def state(self, parameters: Tensor) -> dict[str, Tensor]:
-        """Trained and fixed parameters and buffers by name; the trained ones are views."""
+        """All parameters and buffers by name; trained parameters are views of the flat vector."""
         parts = torch.split(parameters, self._sizes)
         views = (part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
         return {**self._fixed_on(parameters.device), **dict(zip(self.names, views, strict=True))}
 
     def _fixed_on(self, device: torch.device) -> Mapping[str, Tensor]:
-        """Fixed parameters and buffers on a device, copied there once."""
+        """Fixed parameters and buffers on a device, copied to the device once."""
         if device.type == "cpu":
             return self._fixed
         if device not in self._elsewhere:
@@ -187,7 +187,7 @@ class ModuleModel:
         return self._elsewhere[device]
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Code, structure, start and constants of the module, for checkpoints."""
+        """Code, structure, initial parameters and constants of the module, for checkpoints."""
         return {
             "reference": self.reference,
             "structure": repr(self._module),
@@ -197,7 +197,7 @@ class ModuleModel:
         }
 
     def own_module(self) -> nn.Module:
-        """Copy of the module for this thread; all copies share their tensors.
+        """Copy of the module for the current thread; all copies share their tensors.
 
         Calling a module with other parameters swaps them in and out, which two threads must not do
         to one module.
@@ -210,7 +210,7 @@ class ModuleModel:
         return found
 
     def forget_copies(self) -> None:
-        """Discard all copies, with any state that the module keeps between calls."""
+        """Discard all copies of the module, with any state kept between calls."""
         self._threads = threading.local()
 
 
@@ -226,7 +226,7 @@ def plain_attention() -> None:
 
 
 def copied(module: nn.Module, title: str) -> nn.Module:
-    """Copy of the module on the CPU, with its real numbers in float32."""
+    """Copy of the module on the CPU, with real numbers in float32."""
     # What a layer computed and kept, as older weight norms do, is copied as a constant.
     kept = [value for layer in module.modules() for value in vars(layer).values()]
     computed = [each for each in kept if isinstance(each, Tensor) and not each.is_leaf]
@@ -239,12 +239,12 @@ def copied(module: nn.Module, title: str) -> nn.Module:
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Tensor on the CPU, in float32 if its numbers are real."""
+    """Tensor on the CPU, in float32 if the tensor is real."""
     return tensor.to("cpu", torch.float32 if tensor.is_floating_point() else None)
 
 
 def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[str, ...]:
-    """Names of the trained parameters."""
+    """Names of the trained parameters of a module."""
     known = dict(module.named_parameters())
     if not known:
         raise ParameterError("model.module", title, "a module with parameters")
@@ -262,7 +262,7 @@ def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Low-rank adapters of linear layers: their rank, scale and layers.
+    """Settings of low-rank adapters for linear layers: rank, scale and layers.
 
     Attributes:
         rank: r, the rank of what is added.
@@ -280,7 +280,7 @@ class Adapters:
 
 
 class Adapted(nn.Module):
-    """Linear layer with a low-rank adapter; the base is fixed."""
+    """Fixed linear layer with a trained low-rank adapter."""
 
     def __init__(self, base: nn.Linear, adapters: Adapters) -> None:
         super().__init__()
@@ -292,12 +292,12 @@ class Adapted(nn.Module):
         self.scale = adapters.alpha / rank
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs of the base plus those of the adapter."""
+        """Sum of the outputs of the fixed layer and of the adapter."""
         return self.base(inputs) + self.scale * ((inputs @ self.down.T) @ self.up.T)
 
 
 def adapt(module: nn.Module, adapters: Adapters) -> None:
-    """Add adapters to the module's linear layers, and fix all its other parameters.
+    """Add low-rank adapters to the module's linear layers, and fix all other parameters.
 
     Args:
         module: changed in place. Its linear layers must be called, not have their weights read.
@@ -339,7 +339,7 @@ def build_module(
     trainable: tuple[str, ...] = (),
     adapters: Adapters | None = None,
 ) -> ModuleModel:
-    """Model from a user's own module.
+    """Model from a user's PyTorch module, with optional parameter file and adapters.
 
     Args:
         given: the module, or what makes it.
@@ -376,7 +376,7 @@ def build_module(
 def _made(
     given: Given, arguments: dict[str, Any], folder: Path, seed: int
 ) -> tuple[nn.Module, Reference]:
-    """Module, and its reference."""
+    """Module that a user's reference or object provides, with its code reference."""
     key, title = "model.module", given if isinstance(given, str) else repr(given)
     if isinstance(given, str):
         found, reference = imported(key, given, folder)
@@ -405,14 +405,14 @@ def _made(
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Context with a seeded PyTorch generator; its former state is restored at the end."""
+    """Context with a seeded PyTorch generator; the former state is restored at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
-    """Load a file's parameters into the module."""
+    """Load the parameters in a file into the module."""
     found = _tensors(file)
     own = module.state_dict()
     key, shown = "model.pretrained", file.name
@@ -431,7 +431,7 @@ def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    """Tensors of a file, by name, read without running code."""
+    """Tensors of a file by name, read without executing code."""
     try:
         from safetensors import SafetensorError
         from safetensors.torch import load_file

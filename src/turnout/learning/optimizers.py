@@ -33,7 +33,7 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Schedule with the same rate at every step."""
+    """Learning-rate schedule with the same rate at every step."""
 
     rate: float
 
@@ -41,18 +41,18 @@ class Constant:
         checks.positive(rate=self.rate)
 
     def __call__(self, step: int) -> float:
-        """Learning rate of ``step``."""
+        """Learning rate at ``step``."""
         return self.rate
 
 
 def as_schedule(rate: Schedule | float) -> Schedule:
-    """Schedule from a schedule or from a constant rate."""
+    """Schedule from a schedule or from a constant learning rate."""
     return rate if callable(rate) else Constant(rate)
 
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """Base of schedules that fall from ``rate`` at step 0 to ``final`` · rate at step ``steps``."""
+    """Base of learning rates that fall from ``rate`` at step 0 to ``final`` · rate at ``steps``."""
 
     rate: float
     steps: int
@@ -66,27 +66,27 @@ class _Falling:
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Falling):
-    """Schedule that falls linearly from ``rate`` to ``final`` · rate at step ``steps``."""
+    """Learning rate that falls linearly from ``rate`` to ``final`` · rate over ``steps`` steps."""
 
     def __call__(self, step: int) -> float:
-        """Learning rate of ``step``."""
+        """Learning rate at ``step``."""
         done = min(step / self.steps, 1.0)
         return self.rate * (1 - (1 - self.final) * done)
 
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Falling):
-    """Schedule that falls along half a cosine wave to ``final`` · rate at step ``steps``."""
+    """Learning rate that falls along half a cosine wave to ``final`` · rate at step ``steps``."""
 
     def __call__(self, step: int) -> float:
-        """Learning rate of ``step``."""
+        """Learning rate at ``step``."""
         wave = (1 + math.cos(math.pi * min(step / self.steps, 1.0))) / 2
         return self.rate * (self.final + (1 - self.final) * wave)
 
 
 @dataclass(frozen=True, slots=True)
 class InverseSquareRoot:
-    """Schedule ``rate`` / √(step + 1), from the theory of stochastic gradient descent."""
+    """Learning rate ``rate`` / √(step + 1), from the theory of stochastic gradient descent."""
 
     rate: float
 
@@ -94,13 +94,13 @@ class InverseSquareRoot:
         checks.positive(rate=self.rate)
 
     def __call__(self, step: int) -> float:
-        """Learning rate of ``step``."""
+        """Learning rate at ``step``."""
         return self.rate / math.sqrt(step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Schedule that multiplies ``then`` by a factor rising to 1 over the first ``steps`` steps."""
+    """Schedule ``then`` times a factor that rises to 1 over the first ``steps`` steps."""
 
     then: Schedule | float
     steps: int
@@ -110,7 +110,7 @@ class WarmUp:
         checks.count(0, steps=self.steps)
 
     def __call__(self, step: int) -> float:
-        """Learning rate of ``step``."""
+        """Learning rate at ``step``."""
         return as_schedule(self.then)(step) * min(1.0, (step + 1) / (self.steps + 1))
 
 
@@ -124,7 +124,7 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
 
 
 def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
-    """Schedule by its name in `SCHEDULES`, with the largest rate ``rate``.
+    """Schedule with a name in `SCHEDULES` and the largest learning rate ``rate``.
 
     ``steps`` counts the updates of the whole run, ``warm_up`` those in which the rate rises first.
     """
@@ -139,46 +139,46 @@ State = dict[str, NDArray]
 
 
 def prefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
-    """State with a prefix added to each name."""
+    """Optimizer state with a prefix added to each name."""
     return {prefix + name: array for name, array in state.items()}
 
 
 def unprefixed(prefix: str, state: Mapping[str, NDArray]) -> State:
-    """Part of a state whose names have a prefix, with the prefix removed."""
+    """Entries of a state whose names have a prefix, with the prefix removed."""
     return {n.removeprefix(prefix): array for n, array in state.items() if n.startswith(prefix)}
 
 
 class Optimizer(Protocol):
-    """Server optimizer: descends along the directions of the releases."""
+    """Interface of server optimizers, which descend along released directions."""
 
     def init(self, parameters: Vector) -> State:
-        """State before the first step."""
+        """Optimizer state before the first step."""
         ...
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """Next parameters and state; ``step`` counts updates from 0."""
+        """Next parameters and optimizer state; ``step`` counts updates from 0."""
         ...
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """Released parameters: the current ones, or an average of past ones."""
+        """Released parameters: the current iterate or an average of past iterates."""
         ...
 
 
 class _Plain:
-    """Base of optimizers that release their last iterate."""
+    """Base of optimizers that release the last iterate."""
 
     __slots__ = ()
 
     def released(self, parameters: Vector, state: State) -> Vector:
-        """Current parameters."""
+        """Current parameters, unchanged."""
         return parameters
 
 
 @dataclass(frozen=True, slots=True)
 class SGD(_Plain):
-    """Gradient descent, with optional momentum.
+    """Stochastic gradient descent, with optional momentum.
 
     v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov's look-ahead g + μ v in place of v.
 
@@ -200,13 +200,13 @@ class SGD(_Plain):
             raise ParameterError("momentum", self.momentum, "above 0 with Nesterov's look-ahead")
 
     def init(self, parameters: Vector) -> State:
-        """State: zero velocity, or nothing without momentum."""
+        """Initial state: zero velocity; an empty state without momentum."""
         return {"velocity": np.zeros_like(parameters)} if self.momentum else {}
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """Next parameters and velocity."""
+        """Next parameters and velocity after one step of gradient descent."""
         move = _as_parameters(direction, parameters)
         after: State = {}
         if self.momentum:
@@ -218,7 +218,7 @@ class SGD(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Adam(_Plain):
-    """Optimizer Adam: steps scaled by running means of directions and of their squares.
+    """Optimizer Adam: steps scaled by running means of directions and of squared directions.
 
     Source: Kingma and Ba, *Adam* (ICLR 2015), Algorithm 1, with the defaults of PyTorch.
         Weight decay acts on the parameters directly (Loshchilov and Hutter, ICLR 2019).
@@ -237,7 +237,7 @@ class Adam(_Plain):
         checks.positive(stabilizer=self.stabilizer)
 
     def init(self, parameters: Vector) -> State:
-        """State: zero means."""
+        """Initial state: running means of zero."""
         return {
             "mean": np.zeros_like(parameters),
             "square": np.zeros_like(parameters),
@@ -247,7 +247,7 @@ class Adam(_Plain):
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """Next parameters and means, corrected for their start at zero."""
+        """Next parameters and running means, with bias correction."""
         move = _as_parameters(direction, parameters)
         first, second = self.first_decay, self.second_decay
         mean = _scaled(first, state["mean"]) + _scaled(1 - first, move)
@@ -262,7 +262,7 @@ class Adam(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """Optimizer whose iterates are projected onto a ball around 0.
+    """Optimizer with iterates projected onto a ball around 0.
 
     Source: the set C of Algorithm 4.3.1 (girgis2023thesis), here ‖θ‖₂ ≤ radius.
     """
@@ -274,13 +274,13 @@ class Projected:
         checks.positive(radius=self.radius)
 
     def init(self, parameters: Vector) -> State:
-        """State of the inner optimizer."""
+        """Initial state of the inner optimizer."""
         return self.optimizer.init(parameters)
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """Projection of the inner optimizer's next parameters onto the ball, and its state."""
+        """Next parameters of the inner optimizer, projected onto the ball, and its state."""
         moved, after = self.optimizer.update(parameters, state, direction, step)
         length = float(np.linalg.norm(moved.astype(np.float64)))
         return (moved if length <= self.radius else _scaled(self.radius / length, moved)), after
@@ -291,21 +291,21 @@ class Projected:
 
 
 def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
-    """Direction in the dtype of the parameters."""
+    """Direction converted to the dtype of the parameters."""
     if direction.shape != parameters.shape:
         raise ParameterError("direction", direction.shape, f"shape {parameters.shape}")
     return direction.astype(parameters.dtype, copy=False)
 
 
 def _moved(parameters: Vector, move: Vector, rate: float, weight_decay: float) -> Vector:
-    """Parameters after a step: θ − η (move + λ θ)."""
+    """Parameters after a step with weight decay λ: θ − η (move + λ θ)."""
     if weight_decay:
         move = move + _scaled(weight_decay, parameters)
     return parameters - _scaled(rate, move)
 
 
 def _scaled(factor: float, vector: Vector) -> Vector:
-    """Multiple of the vector, in the same dtype."""
+    """Vector times a number, in the dtype of the vector."""
     return vector.dtype.type(factor) * vector
 
 
@@ -315,7 +315,7 @@ OptimizerBuilder = Callable[[Schedule | float, float, float], Optimizer]
 
 @dataclass(frozen=True, slots=True)
 class OptimizerRule:
-    """An optimizer that plans can name, as `register_optimizer` registers it.
+    """Entry of the optimizer registry: title in reports and builder.
 
     Attributes:
         title: its name in reports.
@@ -330,7 +330,7 @@ _RULES: dict[str, OptimizerRule] = {}
 
 
 def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], OptimizerBuilder]:
-    """Decorator that registers the function that builds an optimizer.
+    """Decorator that registers a function as the builder of a named optimizer.
 
     Runs and reports read the registration alone. `plans.sections` lists the names that plans take.
 
@@ -352,7 +352,7 @@ def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], Op
 
 
 def optimizer_rule(name: str) -> OptimizerRule:
-    """Registered optimizer of a name.
+    """Registry entry of the optimizer with the given name.
 
     Raises:
         ParameterError: no optimizer has the name.
@@ -364,19 +364,19 @@ def optimizer_rule(name: str) -> OptimizerRule:
 
 @register_optimizer("sgd", "SGD")
 def _sgd(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
-    """Gradient descent, with or without momentum."""
+    """Gradient descent with or without momentum, from the settings of a run."""
     return SGD(rate, momentum, weight_decay=weight_decay)
 
 
 @register_optimizer("nesterov", "Nesterov's accelerated SGD")
 def _nesterov(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
-    """Gradient descent with Nesterov's look-ahead."""
+    """Gradient descent with Nesterov momentum, from the settings of a run."""
     return SGD(rate, momentum, nesterov=True, weight_decay=weight_decay)
 
 
 @register_optimizer("adam", "Adam")
 def _adam(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
-    """Adam, which has two decay rates in place of a momentum."""
+    """Adam, from the settings of a run; two decay rates replace the momentum."""
     if momentum:
         raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
     return Adam(rate, weight_decay=weight_decay)
@@ -403,41 +403,41 @@ _AVERAGE = "average."
 
 
 class Averaging(Protocol):
-    """Running average of iterates."""
+    """Interface of running averages of iterates."""
 
     def init(self, parameters: Vector) -> State:
-        """State before the first update."""
+        """State of the average before the first update."""
         ...
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """State after the iterate of update ``step`` (counted from 0)."""
+        """State of the average after the iterate of update ``step`` (counted from 0)."""
         ...
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """Average so far, in the dtype of ``parameters``, the current iterate."""
+        """Current average, in the dtype of the current iterate ``parameters``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LastIterate:
-    """Averaging that returns the last iterate."""
+    """Averaging rule that returns the last iterate."""
 
     def init(self, parameters: Vector) -> State:
-        """Empty state."""
+        """Empty state, since no average is kept."""
         return {}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """Empty state."""
+        """Empty state, since no average is kept."""
         return {}
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """Current iterate."""
+        """Current iterate, unchanged."""
         return parameters
 
 
 @dataclass(frozen=True, slots=True)
 class ExponentialAverage:
-    """Average with weights that fall by ``decay`` for each step into the past and sum to 1."""
+    """Average of iterates whose weights decay by the factor ``decay`` per step and sum to 1."""
 
     decay: float
 
@@ -445,11 +445,11 @@ class ExponentialAverage:
         checks.open_unit(decay=self.decay)
 
     def init(self, parameters: Vector) -> State:
-        """State: an empty average, of weight 0."""
+        """Initial state: an empty average of weight 0."""
         return {"average": np.zeros(parameters.shape), "weight": np.zeros(1)}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """State with the average moved towards the iterate."""
+        """State after the average has moved towards the new iterate."""
         share = 1 - self.decay
         return {
             "average": self.decay * state["average"] + share * parameters,
@@ -457,7 +457,7 @@ class ExponentialAverage:
         }
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """Average; the current iterate before the first update."""
+        """Exponential average; the current iterate before the first update."""
         if state["weight"][0] == 0:
             return parameters
         return (state["average"] / state["weight"]).astype(parameters.dtype)
@@ -465,7 +465,7 @@ class ExponentialAverage:
 
 @dataclass(frozen=True, slots=True)
 class TailAverage:
-    """Plain mean of the iterates from update ``first_step`` on."""
+    """Mean of the iterates from update ``first_step`` on."""
 
     first_step: int
 
@@ -473,17 +473,17 @@ class TailAverage:
         checks.count(0, first_step=self.first_step)
 
     def init(self, parameters: Vector) -> State:
-        """State: an empty sum."""
+        """Initial state: an empty sum."""
         return {"sum": np.zeros(parameters.shape), "count": np.zeros(1, dtype=np.int64)}
 
     def update(self, state: State, parameters: Vector, step: int) -> State:
-        """State with the iterate added to the sum, from ``first_step`` on."""
+        """State with the new iterate added to the sum, if ``first_step`` is reached."""
         if step < self.first_step:
             return state
         return {"sum": state["sum"] + parameters, "count": state["count"] + 1}
 
     def value(self, state: State, parameters: Vector) -> Vector:
-        """Mean; the current iterate before ``first_step``."""
+        """Mean of the iterates from ``first_step`` on; the current iterate before that step."""
         if state["count"][0] == 0:
             return parameters
         return (state["sum"] / state["count"]).astype(parameters.dtype)
@@ -491,7 +491,7 @@ class TailAverage:
 
 @dataclass(frozen=True, slots=True)
 class AveragedOptimizer:
-    """Optimizer that releases an average of its iterates.
+    """Optimizer that releases a running average of its iterates.
 
     The optimiser itself goes on from the last iterate.
     """
@@ -500,14 +500,14 @@ class AveragedOptimizer:
     averaging: Averaging
 
     def init(self, parameters: Vector) -> State:
-        """States of the optimizer and of the average."""
+        """Initial states of the inner optimizer and of the average."""
         average = self.averaging.init(parameters)
         return self.optimizer.init(parameters) | prefixed(_AVERAGE, average)
 
     def update(
         self, parameters: Vector, state: State, direction: Vector, step: int
     ) -> tuple[Vector, State]:
-        """Next iterate, and the updated average."""
+        """Next iterate of the inner optimizer, and the states with the updated average."""
         own = {key: value for key, value in state.items() if not key.startswith(_AVERAGE)}
         parameters, own = self.optimizer.update(parameters, own, direction, step)
         average = self.averaging.update(unprefixed(_AVERAGE, state), parameters, step)
@@ -519,7 +519,7 @@ class AveragedOptimizer:
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:
-    """Averaging by name: "none", "ema" (with ``decay``) or "tail".
+    """Averaging rule by name: "none", "ema" (with ``decay``) or "tail".
 
     ``tail`` is the share of all ``steps`` updates, at their end, that "tail" averages.
     """
@@ -534,7 +534,7 @@ def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.
 
 
 def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """Optimizer of a run with a number of moves, averaging included."""
+    """Optimizer from the settings of a run, with averaging included."""
     rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
     optimizer = build_optimizer(
         section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay

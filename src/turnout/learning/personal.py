@@ -50,7 +50,7 @@ Models = Callable[[NDArray[np.int64]], Tensor]
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ClientGroup:
-    """Examples of some clients, padded to a rectangle with each client's own examples.
+    """Examples of a group of clients as one array, in which short rows are padded.
 
     Attributes:
         inputs: shape (c, m, …).
@@ -64,7 +64,7 @@ class ClientGroup:
 
 
 class PersonalTask(SupervisedTask):
-    """Task of clients with labelled examples that are evaluated on their own held-out examples.
+    """Task of clients that evaluate models on held-out examples of their own.
 
     Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
     classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
@@ -108,23 +108,23 @@ class PersonalTask(SupervisedTask):
         return {**super().resume_parts(), **own}
 
     def groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Clients in order, in groups that fit the cache."""
+        """Groups of consecutive clients whose examples fit the cache."""
         most = int(self._holdings.counts(clients).max(initial=1))
         size = max(1, min(_LARGEST_MODELS // self.dimension, _LARGEST_EXAMPLES // most))
         return (clients[start : start + size] for start in range(0, clients.size, size))
 
     def held(self, clients: NDArray[np.int64]) -> ClientGroup:
-        """Training examples of some clients."""
+        """Training examples of some clients, padded to one array."""
         return _group(self._examples, self._holdings, clients)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """Metrics of the clients for one shared model."""
+        """Metrics of one shared model on all clients' held-out examples."""
         one = self._checked(parameters)
         return self.judged(lambda clients: one.expand(clients.size, -1))
 
     @torch.no_grad()
     def judged(self, models: Models) -> dict[str, float]:
-        """Metrics of the clients for one model each; ``models`` returns one group at a time."""
+        """Metrics of one model per client; ``models`` returns the models of one group."""
         totals = torch.zeros(3, dtype=torch.float64)
         for clients in self.groups(np.arange(self.population)):
             test = _group(self._held_out, self._tested, clients)
@@ -140,7 +140,7 @@ class PersonalTask(SupervisedTask):
         return dict(zip((ACCURACY, OWN_CLASSES, "loss"), means, strict=True))
 
     def _own_classes(self, clients: NDArray[np.int64], classes: int) -> Tensor:
-        """Mask of the classes in each client's training examples, bool, (c, classes)."""
+        """Mask of the classes that occur in each client's training examples, bool, (c, classes)."""
         records, _ = self._holdings.padded(clients)
         labels = rows(self._examples.labels, records.reshape(-1)).view(records.shape)
         return torch.zeros(clients.size, classes, dtype=torch.bool).scatter_(1, labels, True)
@@ -153,7 +153,7 @@ def judged_on_own_classes(
     most: int,
     generator: np.random.Generator,
 ) -> Holdings:
-    """Held-out examples for each client: at most ``most``, drawn among those of its own classes.
+    """Held-out examples for each client: at most ``most`` drawn from the client's classes.
 
     Args:
         labels: of the examples that clients hold, shape (n,).
@@ -178,7 +178,7 @@ def judged_on_own_classes(
 
 
 def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -> ClientGroup:
-    """Examples of some clients as a rectangle."""
+    """Examples of some clients as one padded array."""
     records, weights = holdings.padded(clients)
     index = records.reshape(-1)
     inputs, labels = as_floats(rows(examples.inputs, index)), rows(examples.labels, index)
@@ -198,7 +198,7 @@ _LOCAL = LocalTraining(steps=10, learning_rate=0.1)
 
 @dataclass(frozen=True)
 class _PersonalModels:
-    """Base of algorithms with a personal model in each client's state and a shared model.
+    """Base of algorithms with one shared model and a personal model in each client's state.
 
     A client that comes for the first time starts its personal model from the shared one.
     """
@@ -215,12 +215,12 @@ class _PersonalModels:
 
     @property
     def _shared(self) -> FedSGD:
-        """Server algorithm of the shared model."""
+        """Federated SGD algorithm that updates the shared model on the server."""
         return FedSGD(self.task, self.optimizer, self.clip_norm)
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates of a message."""
+        """Number of coordinates of a client's message."""
         return self.task.dimension
 
     @property
@@ -229,11 +229,11 @@ class _PersonalModels:
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """Initial shared model."""
+        """Initial server state: the shared model."""
         return self._shared.init(generator)
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """Vector that is sent to each client of a step; the shared model is its first part."""
+        """Vector that the server sends to each client; its first part is the shared model."""
         return self._shared.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
@@ -241,7 +241,7 @@ class _PersonalModels:
         return self._shared.model(state)
 
     def init_client(self, client: int) -> ClientState:
-        """State without a personal model, which begins at the first participation."""
+        """State without a personal model, which starts at the client's first participation."""
         model = np.zeros(self.task.dimension, dtype=np.float32)
         return {_MODEL: model, _STEPS: np.array(0, dtype=np.int64)}
 
@@ -252,7 +252,7 @@ class _PersonalModels:
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], ClientState]:
-        """Message of one client, not clipped, and its personal model after it."""
+        """Unclipped message of one client, and the client's new personal model."""
         assert client_state is not None
         messages, states = self.client_updates(sent, [client_state], np.array([client]))
         return messages[0], states[0]
@@ -263,7 +263,7 @@ class _PersonalModels:
         states: Sequence[ClientState],
         clients: NDArray[np.int64],
     ) -> tuple[NDArray[np.floating], list[ClientState]]:
-        """Messages of several clients, not clipped, (c, dimension), and their states after them."""
+        """Unclipped messages of several clients, (c, dimension), and the clients' new states."""
         shared, by_client = _tensor(sent), dict(zip(clients.tolist(), states, strict=True))
         messages, after = list[NDArray[np.float32]](), list[ClientState]()
         for some in self.task.groups(clients):
@@ -277,13 +277,13 @@ class _PersonalModels:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Shared model after a release."""
+        """Server state with the shared model after a release."""
         return self._shared.server_update(state, direction, move)
 
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics of the personal models, and the accuracy of the shared one.
+        """Metrics of the personal models, and the accuracy of the shared model.
 
         Each client first takes ``finish`` local steps beside a fixed shared model; they are not
         stored. A client that has not participated takes them from the shared model.
@@ -299,7 +299,7 @@ class _PersonalModels:
         return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
 
     def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:
-        """Personal models, (c, d); the shared one for clients that have not participated."""
+        """Personal models, (c, d); a copy of the shared model for clients without one."""
         own = torch.from_numpy(np.stack([state[_MODEL] for state in states]))
         begun = torch.tensor([bool(state[_STEPS] > 0) for state in states])
         return torch.where(begun.unsqueeze(1), own, shared[: self.task.dimension])
@@ -307,14 +307,14 @@ class _PersonalModels:
     def _worked(
         self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]
     ) -> tuple[Tensor, Tensor]:
-        """Personal models and messages after τ local steps, (c, d) and (c, dimension)."""
+        """Personal models, (c, d), and messages, (c, dimension), after τ local steps."""
         held = self.task.held(clients)
         each = vmap(self._locally, in_dims=(0, None, 0, 0, 0))
         after, message = each(models, shared, held.inputs, held.labels, held.weights)
         return after.detach(), message.detach()
 
     def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
-        """Personal models after the last local steps, which send nothing, (c, d)."""
+        """Personal models, (c, d), after final local steps without a message."""
         held = self.task.held(clients)
 
         def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -323,31 +323,33 @@ class _PersonalModels:
         return vmap(last_steps)(models, held.inputs, held.labels, held.weights).detach()
 
     def _descended(self, model: Tensor, shared: Tensor, held: ClientGroup, steps: int) -> Tensor:
-        """Personal model after local steps beside a fixed shared one."""
+        """Personal model after local steps with a fixed shared model."""
         for _ in range(steps):
             slope = grad(self._objective)(model, shared, held)
             model = model - self.local.learning_rate * slope
         return model
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
-        """Objective of a personal model: mean loss plus the distance from the shared one."""
+        """Personal objective: the mean loss plus a penalty on the distance to the shared model."""
         return self._fit(model, held)
 
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Personal model of one client after its local steps, and its message."""
+        """Personal model and message of one client after the local steps."""
         raise NotImplementedError
 
     def _fit(self, model: Tensor, held: ClientGroup) -> Tensor:
-        """Mean loss of a client."""
+        """Mean loss of a client's model on its training examples."""
         outputs = self.task.model.logits(model, held.inputs)
         return (self.task.objective.loss.each(outputs, held.labels) * held.weights).sum()
 
 
 @dataclass(frozen=True)
 class AdaPeD(_PersonalModels):
-    """DP-AdaPeD: personal models distilled from and into a shared one, with an adaptive distance ψ.
+    """DP-AdaPeD: personal models and a shared model distilled from each other.
+
+    The weight of the distance between the models is set by an adaptive parameter ψ.
 
     A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies
     of μ and ψ. It sends the way that both moved as one vector of d + 1 coordinates, which is
@@ -390,11 +392,11 @@ class AdaPeD(_PersonalModels):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates of a message: those of μ, and ψ."""
+        """Number of coordinates of a message: those of the shared model μ, plus 1 for ψ."""
         return self.task.dimension + 1
 
     def init(self, generator: np.random.Generator) -> ServerState:
-        """Initial shared model and initial ψ."""
+        """Initial server state: the shared model and ψ."""
         return {**super().init(generator), _PSI: np.array([self.psi])}
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
@@ -438,14 +440,14 @@ class AdaPeD(_PersonalModels):
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
 
     def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        """Outputs of a model, and the function that carries their derivatives back to it."""
+        """Outputs of a model, and the function from output to parameter gradients."""
         found = vjp(lambda at: self.task.model.logits(at, inputs), model)
         return found[0], found[1]
 
 
 @dataclass(frozen=True)
 class Ridge(_PersonalModels):
-    """Personal models with a squared ℓ2 penalty on the distance from a shared model.
+    """Personal models with a squared ℓ2 penalty on the distance to a shared model.
 
     A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ; the server's model follows.
 
@@ -478,7 +480,7 @@ class Ridge(_PersonalModels):
 
 @dataclass(frozen=True)
 class Alone(_PersonalModels):
-    """Personal models without a shared one: every message is 0, and the server learns nothing.
+    """Personal models without a shared model: every message is 0, so the server learns nothing.
 
     The baseline of all others: it costs no privacy, whatever the scheme's ε.
     """
@@ -491,7 +493,7 @@ class Alone(_PersonalModels):
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Unchanged state."""
+        """Unchanged server state."""
         return state
 
     def _locally(
@@ -502,11 +504,11 @@ class Alone(_PersonalModels):
 
 
 def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
-    """Mean Kullback–Leibler divergence of a client's outputs from those of the shared model."""
+    """Mean Kullback–Leibler divergence KL(shared ‖ client) of the predicted classes."""
     own, shared = outputs.log_softmax(-1), theirs.log_softmax(-1)
     return ((shared.exp() * (shared - own)).sum(-1) * weights).sum()
 
 
 def _tensor(sent: NDArray[np.floating]) -> Tensor:
-    """Received vector as float32 in PyTorch's own memory."""
+    """Received vector as a float32 tensor in memory of PyTorch."""
     return torch.tensor(np.asarray(sent, dtype=np.float32))

@@ -37,7 +37,7 @@ BLOCKS = 256
 
 
 class Executor(Protocol):
-    """Interface of an engine that computes the blocks of a task's sums elsewhere.
+    """Interface of an engine that computes sums of clients' updates, block by block.
 
     Guarantee: block i's result is `SupervisedTask.block_sum` of block i, once, in the order of the
     blocks.
@@ -50,12 +50,12 @@ class Executor(Protocol):
         blocks: Sequence[NDArray[np.int64]],
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """Sum of each block's clipped updates."""
+        """Sum of the clipped updates in each block of clients."""
         ...
 
 
 class SupervisedTask:
-    """Task of clients with labelled examples: the model's outputs should match the labels.
+    """Learning task of clients with labelled examples.
 
     Guarantees:
         Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
@@ -78,7 +78,7 @@ class SupervisedTask:
         objective: Objective | None = None,
         compute: Compute = CPU,
     ) -> None:
-        """Build a task from the clients' examples, evaluated on held-out examples.
+        """Build a task from the clients' training examples and held-out test examples.
 
         By default client ``i`` holds example ``i``, computes one gradient in the fastest exact
         way, and the objective is the usual one for the examples' kind of label.
@@ -103,7 +103,7 @@ class SupervisedTask:
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Executor | None) -> Self:
-        """Same task with its sums computed by an engine; None for threads of this process.
+        """Same task with sums computed by an engine, or by threads of this process if None.
 
         Raises:
             UnsupportedError: an engine, for a task on a GPU.
@@ -120,14 +120,14 @@ class SupervisedTask:
         return self._holdings
 
     def by_record(self) -> Self:
-        """Same task with each example as a client of its own."""
+        """Same task in which each example is a client."""
         other = copy.copy(self)
         other._holdings = Holdings.one_each(len(self._examples))
         other._counts = other._holdings.sizes
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickled state without the engine: a copy computes with threads of its own process."""
+        """Pickled state without the engine; a copy of the task computes with its own threads."""
         return {**vars(self), "_engine": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -176,7 +176,7 @@ class SupervisedTask:
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """Sum of these clients' clipped updates; ``parameters`` (d,) are read as float32.
+        """Sum of the clipped updates of some clients; ``parameters`` (d,) are read as float32.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.
@@ -197,7 +197,7 @@ class SupervisedTask:
     def block_sum(
         self, parameters: NDArray[np.floating], block: NDArray[np.int64], clip_norm: float
     ) -> UpdateSum:
-        """Sum of one block's clipped updates, for engines; its clients are in the given order.
+        """Sum of the clipped updates of a block of clients in the given order, for engines.
 
         A block is made of whole groups, so it falls into the same ones wherever it is computed.
         """
@@ -212,7 +212,7 @@ class SupervisedTask:
         size: int,
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """Sum of each block of ``size`` groups, which threads compute group by group."""
+        """Sum of each block of ``size`` groups, with the groups distributed over threads."""
         chosen = [groups[start : start + size] for start in range(0, len(groups), size)]
         if self._engine is not None and len(chosen) > 1:
             blocks = [np.concatenate(each) for each in chosen]
@@ -225,7 +225,7 @@ class SupervisedTask:
     def _group_sums(
         self, at: Tensor, groups: list[NDArray[np.int64]], clip_norm: float
     ) -> Iterator[ClippedSum]:
-        """Sum of each group, float32, in order."""
+        """Sum of the clipped updates of each group, float32, in order."""
 
         def summed(some: NDArray[np.int64]) -> ClippedSum:
             return self._updates.clipped_sum(at, self._batch(some).on(self._compute), clip_norm)
@@ -234,7 +234,7 @@ class SupervisedTask:
         return self._map(summed, groups)
 
     def _merged(self, parts: list[ClippedSum], count: int) -> UpdateSum:
-        """Sums of groups in float64, added in order."""
+        """Total of the groups' sums in float64, added in order, with the number of clients."""
         total = np.zeros(self.dimension)
         for part in parts:
             total += part.total.cpu().numpy()
@@ -246,7 +246,7 @@ class SupervisedTask:
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.float32]], Result],
     ) -> Iterator[Result]:
-        """Results of ``use`` on these clients' unclipped updates, group by group.
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
 
         Args:
             parameters: shape (d,), read as float32.
@@ -266,7 +266,7 @@ class SupervisedTask:
         return self._map(used, list(range(len(groups))))
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """Metrics of the held-out examples, by the names of `metrics`.
+        """Metrics on the held-out examples, by name.
 
         ``loss`` is the mean over examples, in nats where it is a cross-entropy.
         """
@@ -308,7 +308,7 @@ class SupervisedTask:
         return np.concatenate(list(self._map(classes, batches)))
 
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
-        """Parameters as a tensor in memory of PyTorch's own alignment.
+        """Parameters as a float32 tensor on the device, after a check of their shape.
 
         Matrix products may round differently on differently aligned memory, so numpy's memory
         is copied rather than shared.
@@ -318,7 +318,7 @@ class SupervisedTask:
         return self._compute.take(torch.tensor(np.asarray(parameters, dtype=np.float32)))
 
     def _map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
-        """Results of a function on each item, in order; a GPU takes one at a time."""
+        """Results of a function on each item, in order; a GPU computes one item at a time."""
         return ordered_map(function, items) if self._compute.on_cpu else map(function, items)
 
     def _outputs(self, at: Tensor, index: NDArray[np.int64]) -> Tensor:
@@ -327,7 +327,7 @@ class SupervisedTask:
         return self._updates.logits(at, self._compute.take(inputs)).cpu()
 
     def _groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Clients with data, the largest holdings first, in groups that fit the cache."""
+        """Groups of clients that fit the cache, with the clients of most examples first."""
         counts = self._counts[clients]
         order = np.argsort(-counts, kind="stable")
         clients, counts = clients[order], counts[order]
@@ -338,7 +338,7 @@ class SupervisedTask:
             start += size
 
     def _batch(self, clients: NDArray[np.int64]) -> ClientBatch:
-        """Examples of these clients, padded to a rectangle."""
+        """Examples of some clients, padded to one array."""
         records, weights = self._holdings.padded(clients)
         index = records.reshape(-1)
         inputs = as_floats(rows(self._examples.inputs, index))
@@ -351,7 +351,7 @@ class SupervisedTask:
 
 
 def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
-    """Require that a model fits the examples, and its outputs the loss and the metrics.
+    """Raise an error if model, examples, loss and metrics do not fit together.
 
     Raises:
         ParameterError: another shape, more classes than the model has scores for, or a kind of
@@ -369,7 +369,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
 
 
 def _telling(examples: Examples) -> np.ndarray:
-    """One example, or those with the smallest and the largest token."""
+    """First example or, for tokens, the examples with the smallest and the largest token."""
     if examples.inputs.dtype != np.int64:
         return np.zeros(1, dtype=np.int64)
     flat, width = examples.inputs.reshape(-1), int(np.prod(examples.input_shape))
@@ -377,7 +377,7 @@ def _telling(examples: Examples) -> np.ndarray:
 
 
 def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
-    """Outputs on some examples: of a module at its start, of other models at parameters 0."""
+    """Outputs on some examples, with initial module parameters or zero parameters."""
     inputs = as_floats(rows(examples.inputs, index))
     if isinstance(model, Layered) and not inputs.is_floating_point():
         expected = "numbers; tokens need a module of one's own with an embedding"
@@ -405,7 +405,7 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
 
 
 def _check_outputs(examples: Examples, outputs: Tensor) -> None:
-    """Require outputs of the shape that the labels need."""
+    """Raise an error if the outputs lack the shape that the labels need."""
     shape, needed = tuple(outputs.shape[1:]), examples.classes
     if examples.target in ("tags", "numbers"):
         if shape != (needed,):
@@ -424,7 +424,7 @@ def _check_outputs(examples: Examples, outputs: Tensor) -> None:
 
 
 def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
-    """Require a loss that accepts these outputs and labels."""
+    """Raise an error if the loss rejects these outputs and labels."""
     try:
         objective.loss.each(outputs, labels)
     except ParameterError:
@@ -436,7 +436,7 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
 
 
 def check_curve(held_out: Examples, objective: Objective) -> None:
-    """Require held-out examples with both labels, if the area under a curve is a metric.
+    """Raise an error if an AUC metric meets held-out examples with one label only.
 
     Raises:
         ParameterError: all examples are of one class, or agree in every tag.
