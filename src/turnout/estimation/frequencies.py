@@ -52,7 +52,7 @@ _BLOCK = 2**12
 
 
 def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
-    """Posterior means of all frequencies under the best-fitting prior, scaled to sum to 1.
+    """Posterior means of all frequencies under a fitted prior, scaled to sum to 1.
 
     Source: Robbins, An empirical Bayes approach to statistics, 1956; Kiefer, Wolfowitz, Ann. Math.
         Stat. 1956 (the maximum-likelihood prior); Jiang, Zhang, General maximum likelihood
@@ -90,7 +90,7 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
 
 
 def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Grid points g_j: dense near 0, where most items are, half an error apart at the far end.
+    """Grid points of the prior: dense near 0, half a standard error apart at the largest.
 
     The largest raw estimates are grid points too, so that a single frequent item has a point near
     it however small its error is.
@@ -104,7 +104,7 @@ def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]
 def _binned(
     x: NDArray[np.float64], s: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Values, their standard errors and the number of items that each value represents."""
+    """Values grouped into narrow bins, with standard errors and the number of items per bin."""
     if x.size <= _DIRECT:
         return x, s, np.ones(x.size)
     error = float(np.sqrt(np.mean(s**2)))
@@ -118,7 +118,7 @@ def _binned(
 def _likelihood(
     x: NDArray[np.float64], s: NDArray[np.float64], grid: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Density of each value at each grid point, up to a factor for each value."""
+    """Gaussian likelihood of each value at each grid point, scaled to maximum 1 per value."""
     distance = ((x[:, None] - grid) / s[:, None]) ** 2
     return np.exp(-0.5 * (distance - distance.min(axis=1, keepdims=True)))
 
@@ -129,7 +129,7 @@ def _fitted(
     counts: NDArray[np.float64],
     grid: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Prior masses on the grid, by expectation maximisation at a fixed mean."""
+    """Prior masses on the grid, by expectation maximisation with the prior mean held fixed."""
     likelihood = _likelihood(x, s, grid)
     masses = np.full(grid.size, 1 / grid.size)
     share, mean = counts / counts.sum(), 1 / counts.sum()
@@ -142,7 +142,7 @@ def _fitted(
 def _tilted(
     masses: NDArray[np.float64], grid: NDArray[np.float64], mean: float
 ) -> NDArray[np.float64]:
-    """The distribution nearest in relative entropy with this mean: masses times e^{t·g}."""
+    """Masses times e^{t·g}: the nearest distribution in relative entropy with this mean."""
     low, high = -200.0 / grid[-1], 200.0 / grid[-1]
     tilted = masses
     for _ in range(50):
@@ -168,7 +168,7 @@ def _posterior_means(
 
 @dataclass(frozen=True, eq=False)
 class FrequencyIntervals:
-    """Lower and upper limits of all items' frequencies.
+    """Lower and upper confidence limits of all items' frequencies.
 
     low: lower limits, shape (k,), at least 0.
     high: upper limits, shape (k,), at most 1.
@@ -187,7 +187,7 @@ class FrequencyIntervals:
 def frequency_intervals(
     evidence: Evidence, confidence: float = 0.95, simultaneous: bool = False
 ) -> FrequencyIntervals:
-    """Two-sided limits of all items' frequencies, valid for every number of clients.
+    """Two-sided confidence limits of all items' frequencies, valid for every number of clients.
 
     They cover the shares of these n clients, and the shares of a large population of which the
     clients are a simple random sample, each with at least the given probability.
@@ -214,7 +214,7 @@ def frequency_intervals(
 
 
 def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.float64]:
-    """Standard errors √(f(1 − f)/n) of the shares in a simple random sample, shape (k,).
+    """Standard errors √(f(1 − f)/n) of shares in a simple random sample, shape (k,).
 
     Args:
         shares: estimated shares, clipped to [0, 1], shape (k,).
@@ -227,7 +227,7 @@ def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.f
 def sampled_limits(
     counts: tuple[NDArray[np.float64], NDArray[np.float64]], clients: float, tail: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Limits of the shares in a population, from limits of the counts in a sample, shape (k,) each.
+    """Confidence limits of population shares, from limits of a sample's counts, (k,) each.
 
     Source: Clopper and Pearson's limits at the lowest and highest counts.
 
@@ -243,7 +243,7 @@ def sampled_limits(
 
 
 def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray[np.float64]:
-    """P-values of each item's count under a mean share of ``mean``, shape (k,).
+    """P-value of each item's count if the item's mean share is ``mean``, shape (k,).
 
     Args:
         counts: number of messages that support each item, shape (k,).
@@ -259,7 +259,7 @@ def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray
 
 
 def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """One-sided lower and upper limits, each of which fails with probability at most ``tail``."""
+    """One-sided lower and upper limits, each with a failure probability of at most ``tail``."""
     if evidence.counts is None:
         return _bernstein(evidence, tail)
     c = evidence.counts.astype(np.float64)
@@ -268,7 +268,7 @@ def _limits(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArr
 
 
 def _bernstein(evidence: Evidence, tail: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Limits for means of scores in {−1, 0, 1}, from their sample variance.
+    """Bernstein limits for means of scores in {−1, 0, 1}, from the sample variance.
 
     Source: Maurer, Pontil, Empirical Bernstein bounds and sample-variance penalization, COLT 2009,
         Theorem 11 (independent, not necessarily identical variables), scaled to a range of 2.
@@ -314,14 +314,14 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
 
 def check_error(error: float) -> None:
-    """Raise an error for a family-wise error above 1/4, where p-values are not valid."""
+    """Raise an error if the family-wise error is above 1/4, where p-values are not valid."""
     checks.open_unit(error=error)
     if error > 0.25:
         raise ParameterError("error", error, "at most 0.25")
 
 
 def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
-    """Numbers of the hypotheses rejected at family-wise error ``error``, by increasing p-value.
+    """Indices of the hypotheses that Holm's test rejects, by increasing p-value.
 
     Args:
         p_values: one for each hypothesis, shape (k,).
@@ -343,7 +343,7 @@ WAYS = (*POST_PROCESSING, "empirical-bayes")
 
 @dataclass(frozen=True, eq=False)
 class FrequencyEstimate:
-    """Estimated shares of the clients that hold each item, with standard errors and privacy.
+    """Estimated share of the clients that hold each item, with standard errors and privacy.
 
     Attributes:
         randomizer: the randomizer of all messages.
@@ -366,7 +366,7 @@ class FrequencyEstimate:
 
     @property
     def clients(self) -> int:
-        """Number of messages n in the estimate."""
+        """Number n of messages in the estimate."""
         return self.evidence.clients
 
     @property
@@ -376,18 +376,18 @@ class FrequencyEstimate:
 
     @property
     def bits(self) -> int:
-        """Bits that all clients sent, without public questions."""
+        """Total number of bits that the clients sent, without public questions."""
         return self.clients * self.randomizer.message_bits
 
     @cached_property
     def raw(self) -> NDArray[np.float64]:
-        """The unbiased estimate, shape (k,); it may be negative and need not sum to 1."""
+        """Unbiased estimate, shape (k,); entries may be negative and need not sum to 1."""
         shares = self.evidence.sums / self.clients
         return (shares - float(self.randomizer.offset)) / float(self.randomizer.gain)
 
     @cached_property
     def noise_errors(self) -> NDArray[np.float64]:
-        """Standard errors of `raw` about the shares of *these* clients, shape (k,).
+        """Standard errors of `raw` as an estimate of these clients' shares, shape (k,).
 
         They measure the privacy noise alone: the variance formula at the projection of `raw`.
         """
@@ -395,7 +395,7 @@ class FrequencyEstimate:
 
     @cached_property
     def population_errors(self) -> NDArray[np.float64]:
-        """Standard errors of `raw` about the shares of a population, shape (k,).
+        """Standard errors of `raw` as an estimate of a population's shares, shape (k,).
 
         They measure noise and sampling: the clients are a simple random sample of a large
         population.
@@ -407,18 +407,18 @@ class FrequencyEstimate:
         return POST_PROCESSING["simplex"](self.raw)
 
     def intervals(self, confidence: float = 0.95, simultaneous: bool = False) -> FrequencyIntervals:
-        """Limits of the shares of these clients and of their population, valid for every n.
+        """Confidence limits of the shares of clients and of their population, valid for every n.
 
         See `frequency_intervals`.
         """
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-        """Items above ``threshold``; with probability at most ``error`` one of them is not."""
+        """Items above ``threshold``; with probability at least 1 − ``error`` no item is wrong."""
         return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:
-        """The estimate as text: its size and its privacy."""
+        """One-line text with the size and the privacy of the estimate."""
         return (
             f"frequencies of {self.randomizer.items} items among {self.clients:,} clients, "
             f"{self.post_processing}; ε = {self.epsilon:g} (pure, {self.relation}), unit: one "
@@ -429,7 +429,7 @@ class FrequencyEstimate:
 def estimate_frequencies(
     tally: FrequencyTally, post_processing: str = "simplex"
 ) -> FrequencyEstimate:
-    """Frequencies with standard errors, from a tally of clients' messages.
+    """Frequencies with standard errors, from a tally of the clients' messages.
 
     Args:
         tally: of at least one client.

@@ -28,7 +28,7 @@ _FEW_COORDINATES = 32  # largest dimension with a variance of each coordinate
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class MeanTally:
-    """Sum of the vectors that messages stand for, and their number: a commutative monoid.
+    """Sum of the vectors that messages encode, and their number; tallies can be added.
 
     Attributes:
         randomizer: the randomizer of all messages.
@@ -48,7 +48,7 @@ class MeanTally:
 
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
-        """The tally of messages of neighbouring clients, ``first`` being the number of the first.
+        """Tally of the messages of consecutive clients; client ``first`` is the first of them.
 
         Messages are those that ``encode`` or ``unpack`` of the randomizer returned.
 
@@ -59,7 +59,7 @@ class MeanTally:
         return cls(randomizer, total, len(messages), _moments(randomizer, messages, first))
 
     def __add__(self, other: MeanTally) -> MeanTally:
-        """The tally of both groups of clients, which must be disjoint.
+        """Tally of both groups of clients, which must be disjoint.
 
         Raises:
             ParameterError: tallies of different randomizers.
@@ -75,7 +75,7 @@ class MeanTally:
 
 
 def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> FloatArray:
-    """Σ y_j and Σ y_j² of a block, shape (2, d), from some evenly spread messages of it."""
+    """Estimates of Σ y_j and Σ y_j² of a block, shape (2, d), from evenly spaced messages."""
     many = max(_SAMPLED * _FEW_COORDINATES // max(randomizer.dimension, _FEW_COORDINATES), 2)
     places = np.unique(np.linspace(0, len(messages) - 1, many).astype(np.int64))
     found = np.zeros((2, randomizer.dimension))
@@ -88,7 +88,7 @@ def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class MeanEstimate:
-    """Estimated mean of the clients' vectors, with its standard errors and its privacy.
+    """Estimated mean of the clients' vectors, with standard errors and privacy.
 
     Attributes:
         value: unbiased but for the randomizer's clipping, shape (d,).
@@ -115,7 +115,7 @@ class MeanEstimate:
 
     @property
     def bits(self) -> int:
-        """Bits that all clients sent, without public randomness."""
+        """Total number of bits that the clients sent, without public randomness."""
         return self.clients * self.randomizer.message_bits
 
     @property
@@ -125,7 +125,7 @@ class MeanEstimate:
 
     @property
     def noise_error(self) -> float:
-        """Upper bound on a coordinate's standard error from privacy noise alone.
+        """Upper bound on the standard error of a coordinate from privacy noise alone.
 
         It is about the mean of *these* clients: the root of `worst_squared_error`/(nd), without
         what the randomizer clips. For ℓ2 randomizers it is the root mean square over coordinates.
@@ -135,7 +135,7 @@ class MeanEstimate:
 
     @property
     def population_errors(self) -> FloatArray:
-        """Standard errors about a population's mean, from noise and sampling, shape (d,).
+        """Standard errors for a population's mean, from noise and sampling, shape (d,).
 
         The clients are a simple random sample of a large population. Messages vary by the noise
         *and* by the sampling, so their variance over n covers both; only messages are read. Never
@@ -150,16 +150,16 @@ class MeanEstimate:
 
     @property
     def projected(self) -> FloatArray:
-        """The nearest vector in the ball of possible means; biased.
-        In ℓ2 it is never further from the true mean than ``value``.
-        In ℓ2 never further from the truth than ``value``.
+        """Vector nearest to ``value`` in the ball of possible means; a biased estimate.
+
+        In ℓ2 the vector is never further from the true mean than ``value``.
         """
         if isinstance(self.randomizer, BinaryVectorRandomizer):
             return np.clip(self.value, 0.0, 1.0)
         return project_ball(self.value, self.randomizer.norm, self.randomizer.radius)
 
     def __str__(self) -> str:
-        """The estimate as text: its size and its privacy."""
+        """One-line text with the size and the privacy of the estimate."""
         return (
             f"mean of vectors of {self.randomizer.dimension} numbers among {self.clients:,} "
             f"clients, ±{self.noise_error:.3g} a number (noise alone); ε = {self.epsilon:g} (pure, "
@@ -176,7 +176,7 @@ def collect_mean(
     first: int = 0,
     block_clients: int | None = None,
 ) -> MeanTally:
-    """The tally of one message for each vector, made block by block.
+    """Tally of one message for each vector, made block by block.
 
     For simulation: it plays clients and server; messages of a block are summed and discarded.
 
@@ -201,7 +201,7 @@ def collect_mean(
 
 
 def estimate_mean(tally: MeanTally) -> MeanEstimate:
-    """The mean with standard errors, from a tally of at least one message.
+    """Mean with standard errors, from a tally of at least one message.
 
     >>> from turnout.randomizers.vectors import SphericalCode
     >>> from turnout.randomness import SimulationStreams
@@ -220,7 +220,7 @@ def estimate_mean(tally: MeanTally) -> MeanEstimate:
 def sampling_bounds(
     value: FloatArray, noise_errors: FloatArray, norm: float, radius: float, clients: float
 ) -> FloatArray:
-    """Upper bounds, as estimated, on standard errors from sampling n vectors, shape (d,).
+    """Estimated upper bounds on standard errors from sampling n vectors, shape (d,).
 
     Computed from public numbers and the estimate alone: a number in [−r, r] of mean μ has variance
     at most r² − μ² (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.
@@ -244,7 +244,7 @@ def sampling_bounds(
 
 
 def project_ball(vector: FloatArray, norm: float, radius: float) -> FloatArray:
-    """The vector of ℓ_norm norm at most ``radius`` that is nearest to ``vector`` in ℓ2.
+    """Vector nearest to ``vector`` in ℓ2 whose ℓ_norm norm is at most ``radius``.
 
     Args:
         vector: shape (d,).

@@ -35,7 +35,7 @@ from turnout.randomness import Source
 
 
 class PrefixSearchResult(NamedTuple):
-    """Items that a search named.
+    """Frequent items that a prefix search found.
 
     Attributes:
         items: item numbers, in order of decreasing evidence.
@@ -53,7 +53,7 @@ class PrefixSearchResult(NamedTuple):
 
 @dataclass(frozen=True)
 class PrefixSearch:
-    """A search for frequent items of ``bits`` bits.
+    """Search for frequent items of ``bits`` bits by prefixes of increasing length.
 
     Attributes:
         epsilon: privacy level of a client's one message, above 0, at most 30.
@@ -85,21 +85,21 @@ class PrefixSearch:
 
     @property
     def epsilon0(self) -> float:
-        """Local privacy level of a client's whole message, the same at every level."""
+        """Local privacy level ε₀ of a client's whole message, equal at all prefix lengths."""
         return self.randomizer(0).epsilon0
 
     def randomizer(self, level: int) -> OneBitHadamard:
-        """Randomizer of the clients of a level."""
+        """Randomizer of the clients that report a prefix of one length."""
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
-        """A uniform level for each of n clients, shape (n,): public, and independent of values."""
+        """Public prefix-length index of each client, uniform and independent of values, (n,)."""
         return source.below(len(self.lengths), n)
 
     def encode(
         self, values: ArrayLike, groups: NDArray[np.int64], source: Source
     ) -> list[NDArray[np.int64]]:
-        """The messages of each level's clients, with public rows drawn from ``source`` as well.
+        """Messages of the clients of each prefix length; ``source`` also draws the public rows.
 
         Args:
             values: the clients' items, whole numbers from 0 to 2^b − 1, shape (n,).
@@ -118,7 +118,7 @@ class PrefixSearch:
     def find(
         self, messages: Sequence[NDArray[np.int64]], threshold: float, error: float = 0.05
     ) -> PrefixSearchResult:
-        """Items with a frequency above ``threshold``.
+        """Items whose frequency is above ``threshold``.
 
         Guarantees:
             With probability at least 1 − ``error``, over the clients' coins, no item is returned
@@ -154,7 +154,7 @@ class PrefixSearch:
         threshold: float,
         error: float,
     ) -> PrefixSearchResult:
-        """The candidates that pass Holm's test."""
+        """Candidates that pass Holm's test."""
         gain = float(self.randomizer(len(self.lengths) - 1).gain)
         p_values = binomial_p_values((n + scores) // 2, n, 0.5 + gain / 2 * threshold)
         named = holm(p_values, error)
@@ -164,14 +164,14 @@ class PrefixSearch:
 
 
 def _continuations(prefixes: NDArray[np.int64], growth: int) -> NDArray[np.int64]:
-    """All continuations of the prefixes by ``growth`` bits, prefix by prefix."""
+    """All extensions of the prefixes by ``growth`` bits, prefix by prefix."""
     return ((prefixes[:, None] << growth) + np.arange(1 << growth)).ravel()
 
 
 def continuation_scores(
     messages: NDArray[np.int64], prefixes: NDArray[np.int64], growth: int
 ) -> NDArray[np.int64]:
-    """Scores of all continuations by ``growth`` bits, shape (prefixes, 2^growth).
+    """Scores of all extensions of the prefixes by ``growth`` bits, shape (prefixes, 2^growth).
 
     An entry H(row, prefix and suffix) is H of the upper bits times H of the lower bits. With
     each reply multiplied by its prefix's entry, one fast transform gives all suffixes' scores.

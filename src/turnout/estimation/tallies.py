@@ -56,7 +56,7 @@ def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
 
 
 def _carried(rows: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """At most `_FEW` rows of this weight, and rows of twice the weight, with the same sum."""
+    """At most `_FEW` bit rows, and carry rows of twice the weight, with the same total."""
     carries = []
     while len(rows) > _FEW:
         third = len(rows) // 3
@@ -74,7 +74,7 @@ BLOCK_CLIENTS = 2**15
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class FrequencyTally:
-    """Counts of messages (or of their bits) and of clients: a commutative monoid.
+    """Counts of messages (or of their bits) and of clients; tallies can be added.
 
     Attributes:
         randomizer: the randomizer of all messages.
@@ -91,12 +91,12 @@ class FrequencyTally:
 
     @classmethod
     def zero(cls, randomizer: FrequencyRandomizer) -> FrequencyTally:
-        """The empty tally."""
+        """Empty tally, of no clients."""
         return cls(randomizer, np.zeros(_size(randomizer), dtype=np.int64), 0)
 
     @classmethod
     def of(cls, randomizer: FrequencyRandomizer, messages: NDArray) -> FrequencyTally:
-        """The tally of messages that `FrequencyRandomizer.encode` or ``unpack`` returned.
+        """Tally of messages that `FrequencyRandomizer.encode` or ``unpack`` returned.
 
         Raises:
             ParameterError: messages that are not of this randomizer.
@@ -112,7 +112,7 @@ class FrequencyTally:
         return cls(randomizer, counts, len(messages))
 
     def __add__(self, other: FrequencyTally) -> FrequencyTally:
-        """The tally of both groups of clients, which must be disjoint.
+        """Tally of both groups of clients, which must be disjoint.
 
         Raises:
             ParameterError: tallies of different randomizers.
@@ -130,7 +130,7 @@ def collect(
     source: Source,
     block_clients: int = BLOCK_CLIENTS,
 ) -> FrequencyTally:
-    """The tally of one message for each value, made block by block.
+    """Tally of one message for each value, made block by block.
 
     For simulation: it plays clients and server; messages of a block are counted and discarded.
 
@@ -173,7 +173,7 @@ def _size(randomizer: FrequencyRandomizer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Evidence of a tally on every item: the input of intervals and tests.
+    """Sums of scores for every item, as confidence intervals and tests need them.
 
     Attributes:
         clients: n.
@@ -196,12 +196,12 @@ class Evidence:
 
     @property
     def items(self) -> int:
-        """Number of items k."""
+        """Number k of items."""
         return self.sums.size
 
 
 def evidence(tally: FrequencyTally) -> Evidence:
-    """Sums of scores, and counts where they exist, of every item in a tally."""
+    """Sums of scores for every item in a tally, with counts if scores have two values."""
     randomizer, n = tally.randomizer, tally.clients
     sums, gain, offset = randomizer.scores(tally.counts), randomizer.gain, randomizer.offset
     # Three score values: sums and squares alone.
@@ -218,7 +218,7 @@ def evidence(tally: FrequencyTally) -> Evidence:
 
 
 def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
-    """The nearest point (in ℓ2) with non-negative entries that sum to 1.
+    """Nearest point in ℓ2 with non-negative entries that sum to 1.
 
     One number is subtracted from every entry, and negative results are set to 0. The simplex is
     convex and contains the true frequencies, so the projection is never further from them than
@@ -245,7 +245,7 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
 
 
 def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
-    """Entries with negative ones set to 0, divided by their sum, shape (k,).
+    """Entries with negative values set to 0, divided by the sum, shape (k,).
 
     All equal where no entry is positive. Every item's positive noise stays and reduces all shares,
     those of frequent items most. It is offered because it is common; where nearly all is noise it
@@ -260,7 +260,7 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 
 
 def normalise(raw: ArrayLike) -> NDArray[np.float64]:
-    """The nearest point (in ℓ2) whose entries sum to 1; some may be negative.
+    """Nearest point in ℓ2 whose entries sum to 1; some entries may be negative.
 
     Sums over items stay unbiased, unlike after the other two.
 

@@ -46,7 +46,7 @@ _LARGEST_SHARE = 0.9  # largest share of ε₀ for the first message
 def concentration_radius(
     deviation: float, samples: int, clients: int, chance: float, dimension: int = 1
 ) -> float:
-    """The radius τ within which all clients' means lie with probability at least 1 − γ.
+    """Radius τ within which all clients' means lie with probability at least 1 − γ.
 
     Source: Section 3.7 (girgis2023thesis), where √2 is missing: with 1000 clients and γ = 0.01 the
     printed radius is exceeded with probability 0.38.
@@ -65,7 +65,7 @@ def concentration_radius(
 
 
 def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
-    """Upper bound on the chance that an empty bin wins, for clients in at most two bins.
+    """Upper bound on the probability that an empty bin wins, if clients hold at most two bins.
 
     One of the two bins has at least n/2 clients. The amount that a client adds to its lead over an
     empty bin has mean at least ½, variance at most 2C², and is at most 2C; Bernstein's inequality
@@ -86,7 +86,7 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
 
 @dataclass(frozen=True)
 class UserLevelMean:
-    """Scheme of two messages: a private range from bins' frequencies, then a mean within it.
+    """Two-message scheme for a mean: a private range from bin frequencies, then the mean.
 
     Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar is
     d = 1. For vectors the thesis runs the scalar scheme on each coordinate, each with ε₀/d; here
@@ -127,19 +127,19 @@ class UserLevelMean:
 
     @cached_property
     def radius(self) -> float:
-        """The radius τ, in the unit of the samples."""
+        """Concentration radius τ of the clients' means, in the unit of the samples."""
         return concentration_radius(
             self.deviation, self.samples, self.clients, self.chance, self.dimension
         )
 
     @property
     def bins(self) -> int:
-        """Number of bins k; 1 where one range holds everything, without a first message."""
+        """Number of bins k; 1 if a single range suffices and the first message is omitted."""
         return 1 if self.bound <= 3 * self.radius else math.ceil(self.bound / self.radius)
 
     @cached_property
     def range_epsilon(self) -> float:
-        """Budget ε of the first message; 0 without one."""
+        """Budget ε of the first message; 0 if the first message is omitted."""
         if self.bins == 1:
             return 0.0
 
@@ -164,17 +164,17 @@ class UserLevelMean:
 
     @property
     def failure(self) -> float:
-        """Upper bound on the chance that some client's mean is clipped: γ plus a wrong bin's."""
+        """Upper bound on the probability that a client's mean is clipped: γ plus a wrong bin's."""
         return min(1.0, self.chance + self._wrong_bins(self.range_epsilon))
 
     @property
     def range_randomizer(self) -> OneBitHadamard | None:
-        """Randomizer of the first message: a row of the bin's Hadamard column and one bit."""
+        """Randomizer of the first message; None if the first message is omitted."""
         return None if self.bins == 1 else OneBitHadamard(self.range_epsilon, max(self.bins, 2))
 
     @cached_property
     def mean_randomizer(self) -> LInfRandomizer:
-        """Randomizer of the second message: y_i minus the middle of the range."""
+        """Randomizer of the second message, which encodes y_i minus the middle of the range."""
         left = math.nextafter(self.epsilon - self.range_epsilon, 0.0)
         reach = self.bound if self.bins == 1 else 3 * self.radius
         return LInfRandomizer.best(self.dimension, left, reach, public_seed=self.public_seed)
@@ -189,13 +189,13 @@ class UserLevelMean:
 
     @property
     def message_bits(self) -> int:
-        """Bits of both messages of a client."""
+        """Total number of bits in the two messages of a client."""
         first = self.range_randomizer
         return self.mean_randomizer.message_bits + (0 if first is None else first.message_bits)
 
     @property
     def mse_bound(self) -> float:
-        """Upper bound on E‖estimate − mean y_i‖² where no mean is clipped."""
+        """Upper bound on E‖estimate − mean y_i‖² if no client's mean is clipped."""
         return self.mean_randomizer.mse_bound(self.clients)
 
     @property
@@ -209,7 +209,7 @@ class UserLevelMean:
     def range_messages(
         self, means: ArrayLike, source: Source, first: int = 0
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """First messages of a block of clients: pairs of a coordinate and its messages.
+        """First messages of a block of clients, as pairs of a coordinate and its messages.
 
         Args:
             means: y_i, shape (n, d); clipped to ±B.
@@ -231,7 +231,7 @@ class UserLevelMean:
         return found
 
     def centre(self, messages: list[tuple[int, NDArray[np.int64]]]) -> FloatArray:
-        """The middle of the fullest bin in each coordinate, shape (d,).
+        """Middle of the fullest bin in each coordinate, shape (d,).
 
         Args:
             messages: of all clients, as `range_messages` returned them; blocks are concatenated.
@@ -248,7 +248,7 @@ class UserLevelMean:
     def mean_messages(
         self, means: ArrayLike, centre: FloatArray, source: Source, first: int = 0
     ) -> NDArray[np.int64]:
-        """Second messages: y_i minus ``centre``, clipped to ±3τ.
+        """Second messages, which encode y_i minus ``centre``, clipped to ±3τ.
 
         Args:
             means: y_i, shape (n, d).
@@ -281,7 +281,7 @@ class UserLevelMean:
         return self.finish(centre, tally)
 
     def finish(self, centre: FloatArray, tally: MeanTally) -> UserLevelEstimate:
-        """The estimate from the centre and the tally of second messages."""
+        """Estimate from the centre and the tally of second messages."""
         return UserLevelEstimate(self, centre, estimate_mean(tally))
 
 
@@ -308,7 +308,7 @@ class UserLevelEstimate:
 
     @property
     def value(self) -> FloatArray:
-        """The estimate, shape (d,)."""
+        """Estimated mean, shape (d,)."""
         return self.centre + self.offset.value
 
     @property
@@ -322,7 +322,7 @@ class UserLevelEstimate:
         return self.offset.noise_error
 
     def __str__(self) -> str:
-        """The estimate as text: its size and its privacy."""
+        """One-line text with the size and the privacy of the estimate."""
         return (
             f"mean over {self.offset.clients:,} clients of {self.scheme.samples:,} samples each, "
             f"±{self.noise_error:.3g} a number (noise alone) but for a chance of "

@@ -40,7 +40,7 @@ MODELS = ("local", "shuffled", "central")
 
 @dataclass(frozen=True)
 class PrivacyRequest:
-    """Request of a private estimate: the trust model and its ε, δ and relation.
+    """Privacy that the user requests for an estimate: trust model, ε, δ and relation.
 
     Attributes:
         epsilon: ε, above 0; in the local model ε₀ of a message.
@@ -79,7 +79,7 @@ class PrivacyRequest:
 
 @dataclass(frozen=True, eq=False)
 class Frequencies:
-    """Estimated shares of clients, with limits and privacy cost.
+    """Estimated shares of the clients with each item, with confidence limits and privacy cost.
 
     Attributes:
         values: shares after post-processing, shape (k,).
@@ -157,7 +157,7 @@ def _added(noise: FloatArray, both: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class EstimateCost:
-    """Privacy cost of an estimate for one client, and its trust model.
+    """Privacy cost of an estimate for one client, with its trust model.
 
     Attributes:
         epsilon: ε, never below the true one.
@@ -196,12 +196,12 @@ class EstimateCost:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """All assumptions, including the one about the rows under replace-one."""
+        """Assumptions of the guarantee, including the public number of rows under replace-one."""
         return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
 
     @property
     def scheme(self) -> Scheme:
-        """Scheme of one release of any mechanism of this ε and δ, for compositions and budgets.
+        """Scheme of one release of any mechanism with this ε and δ, for compositions and budgets.
 
         >>> cost = EstimateCost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
         >>> cost.scheme.randomizer
@@ -211,7 +211,7 @@ class EstimateCost:
 
 
 def any_mechanism(epsilon: float, delta: float, relation: str) -> Scheme:
-    """Scheme of one release of any mechanism of this ε and δ under this relation."""
+    """Scheme of one release of any mechanism with this ε and δ under this relation."""
     pure = delta == 0
     made = PureRandomizer(epsilon) if pure else ApproximateRandomizer(epsilon, delta)
     return Scheme(made, EveryStep(1), relation)
@@ -232,7 +232,7 @@ def frequency_randomizer(
     bits: int | None = None,
     public: bool = True,
 ) -> tuple[FrequencyRandomizer, str]:
-    """A randomizer of one item within a budget of bits, and the reason for its choice.
+    """Randomizer of one item within a budget of bits, and the reason for the choice.
 
     Args:
         epsilon: ε₀, above 0, at most 30.
@@ -271,7 +271,7 @@ def frequency_randomizer(
 
 
 def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]]:
-    """The mechanism of this name, or all for "auto".
+    """Constructors of the named mechanism, or of all mechanisms for "auto".
 
     Raises:
         ParameterError: an unknown mechanism.
@@ -285,7 +285,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """The shortest message among those with an error bound near the least, and the reason."""
+    """Randomizer of the fewest bits with nearly the least error bound, and the reason."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -298,7 +298,7 @@ def chosen_randomizer(
 def _variants(
     make: Callable[..., FrequencyRandomizer], epsilon: float, items: int, public: bool
 ) -> Iterator[FrequencyRandomizer]:
-    """A mechanism, and its variant with public questions where that saves bits."""
+    """Plain randomizer of a mechanism, then one with public questions if that saves bits."""
     try:
         own = make(epsilon, items)
         if not own.gain:  # The resolution of its coins leaves nothing of so small an ε.
@@ -320,7 +320,7 @@ def mean_randomizer(
     *,
     public: bool = True,
 ) -> tuple[VectorRandomizer, str]:
-    """A randomizer of one vector within a budget of bits, and the reason for its choice.
+    """Randomizer of one vector within a budget of bits, and the reason for the choice.
 
     Args:
         norm: one of `NORMS`.
@@ -352,7 +352,7 @@ def mean_randomizer(
 def _code(
     dimension: int, epsilon: float, radius: float, most_bits: int
 ) -> tuple[VectorRandomizer, str]:
-    """The spherical code of fewest bits whose error is near that of the longest code."""
+    """Spherical code of the fewest bits with nearly the least error, and the reason."""
     codes = [
         SphericalCode(dimension, epsilon, radius, code_bits=bits)
         for bits in range(1, most_bits + 1)
@@ -363,7 +363,7 @@ def _code(
 
 
 def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) -> EstimateCost:
-    """Privacy cost of one message in the local model."""
+    """Privacy cost of one message of a client in the local model."""
     return EstimateCost(
         randomizer.epsilon0,
         0.0,
@@ -380,7 +380,7 @@ def local_cost(randomizer: FrequencyRandomizer | VectorRandomizer, reason: str) 
 
 
 def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[str, ...]:
-    """Notes on the error that clipping adds, predicted and bounded; none on privacy."""
+    """Notes on the error that clipping adds: a prediction and a bound."""
     if not isinstance(randomizer, L2Randomizer) or randomizer.worst_squared_bias == 0.0:
         return ()
     kashin = isinstance(randomizer.rotation, KashinFrame)
@@ -392,7 +392,7 @@ def accuracy_notes(randomizer: FrequencyRandomizer | VectorRandomizer) -> tuple[
 
 
 def public_randomness(randomizer: FrequencyRandomizer | VectorRandomizer) -> str:
-    """Description of the public randomness of a randomizer."""
+    """Description of the public randomness that a randomizer uses."""
     if isinstance(randomizer, VectorRandomizer):
         return randomizer.public_randomness
     asked = isinstance(randomizer, IndexedRandomizer) and randomizer.public

@@ -50,7 +50,7 @@ _STEPS = 40
 
 @dataclass(frozen=True)
 class SumNoise:
-    """Noise on each number of a sum, and its privacy guarantee.
+    """Distribution of the noise on each coordinate of a sum, with its privacy guarantee.
 
     Attributes:
         law: "laplace" or "gaussian".
@@ -67,7 +67,7 @@ class SumNoise:
     scale: tuple[int, int] = (0, 1)
 
     def draw(self, size: int, source: Source) -> NDArray[np.int64]:
-        """Independent draws of the noise, in units, shape (size,)."""
+        """Independent noise samples, in units, shape (size,)."""
         if self.law == "laplace":
             return discrete_laplace(*self.scale, size, source)
 
@@ -77,7 +77,7 @@ class SumNoise:
         return rounded_gaussian(self.deviation, size, read)
 
     def half_width(self, confidence: float) -> float:
-        """Bound on one number's noise, in units, that holds with probability ``confidence``."""
+        """Bound on one coordinate's absolute noise, in units, at probability ``confidence``."""
         if self.law == "laplace":
             t, s = self.scale
             return t / s * math.log(1 / (1 - confidence)) + 1
@@ -87,7 +87,7 @@ class SumNoise:
 
 
 def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
-    """The least discrete Laplace noise that is ε-private at an ℓ1 ``sensitivity``.
+    """Discrete Laplace noise of the least scale that is ε-private at ℓ1 ``sensitivity``.
 
     Args:
         epsilon: above 0.
@@ -115,7 +115,7 @@ def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
 
 
 def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise:
-    """Almost the least Gaussian noise that is (ε, δ)-private at an ℓ2 ``sensitivity``.
+    """Gaussian noise of nearly the least scale that is (ε, δ)-private at ℓ2 ``sensitivity``.
 
     Its ε is computed numerically from the Gaussian pair and rounded up; ``sensitivity`` is exact or
     rounded up by the caller.
@@ -150,7 +150,7 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
 
 
 def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.int64]:
-    """Exact draws with P(x) ∝ exp(−|x|·s/t), shape (size,), for s ≥ 1 and t from 1 to 2⁵⁵.
+    """Exact samples with P(x) ∝ exp(−|x|·s/t), shape (size,), for s ≥ 1 and t from 1 to 2⁵⁵.
 
     Source: Canonne, Kamath, Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020,
         Algorithms 1 and 2.
@@ -177,7 +177,7 @@ def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.in
 
 
 def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) -> NDArray[np.bool_]:
-    """True with probability exp(−numerator/t), for each numerator from 0 to t; shape (n,)."""
+    """Random booleans, true with probability exp(−numerator/t), for numerators 0 to t; (n,)."""
     rounds = np.ones(numerators.size, dtype=np.int64)
     open_, k = np.arange(numerators.size), 1
     while open_.size:
@@ -189,7 +189,7 @@ def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) ->
 
 
 def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
-    """Geometric draws, shape (size,): successes of probability 1/e before the first failure."""
+    """Geometric samples (size,): number of successes of probability 1/e before a failure."""
     count = np.zeros(size, dtype=np.int64)
     open_ = np.arange(size)
     while open_.size:
@@ -214,7 +214,7 @@ def central_frequencies(
     post_processing: str,
     confidence: float,
 ) -> Frequencies:
-    """Frequencies from noisy counts; under add-remove n is private and estimated by their sum.
+    """Frequencies from noisy counts; under add-remove the counts' sum estimates a private n.
 
     Args:
         blocks: items of the rows, below ``items``, block by block.
@@ -269,7 +269,7 @@ def central_frequencies(
 def _half_widths(
     noise: SumNoise, shares: FloatArray, confidence: float, *, private: bool
 ) -> FloatArray:
-    """Half widths of intervals of the counts, from noise alone, shape (k,)."""
+    """Half widths of confidence intervals of the counts for noise only, shape (k,)."""
     half = np.full(shares.size, noise.half_width(confidence))
     if private:  # Each share also changes with the noise of the sum of all counts.
         normal = float(ndtri((1 + confidence) / 2))
@@ -278,7 +278,7 @@ def _half_widths(
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """Division of a failure chance between noise and sampling, independent of the counts.
+    """Failure probability, divided between noise and sampling independently of the counts.
 
     Returns:
         The confidence of the noise's limits, and the chance that either of the sampling limits
@@ -303,7 +303,7 @@ def central_mean(
     dimension: int,
     radius: float,
 ) -> Mean:
-    """Mean from a noisy sum; under add-remove also from a noisy count, one more coordinate.
+    """Mean from a noisy sum and, under add-remove, a noisy count as one more coordinate.
 
     Args:
         blocks: vectors of the rows, each of shape (rows, d).
@@ -342,7 +342,7 @@ def central_mean(
 
 
 def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
-    """The noise that minimises the error of a mean, and the weight w·K of the private count."""
+    """Noise that minimises the error of a mean, and the weight w·K of the private count."""
     private, doubled = privacy.relation == "add-remove", privacy.relation == "replace-one"
     # Largest norm of a row in ℓ1 (for Laplace noise) and in ℓ2 (for Gaussian), in units.
     sensitivity = {
@@ -369,7 +369,7 @@ def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumN
 
 
 def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
-    """The rows projected into the ball: scaled down for ℓ1 and ℓ2, clipped for ℓ∞.
+    """Rows projected onto the ball: scaled down for ℓ1 and ℓ2, clipped for ℓ∞.
 
     >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
@@ -384,7 +384,7 @@ def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 
 
 def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
-    """Clipped rows in whole units, rounded towards 0, so that each is certainly within the ball.
+    """Clipped rows as whole units, rounded towards 0, so that each lies within the ball.
 
     Raises:
         ParameterError: a row that rounding leaves outside.
@@ -404,7 +404,7 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
 def _cheaper(
     privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, mechanism: str
 ) -> tuple[SumNoise, str]:
-    """The requested noise, or of Laplace and Gaussian the one of smaller deviation; and why."""
+    """Requested noise, or the noise of smaller deviation for "auto", and the reason."""
     if mechanism not in ("auto", "laplace", "gaussian"):
         expected = "auto, laplace or gaussian in the central model"
         raise ParameterError("mechanism", mechanism, expected)
@@ -421,13 +421,13 @@ def _cheaper(
 
 
 def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
-    """Reason for the noise of smaller deviation."""
+    """Reason for the automatic choice of Laplace or Gaussian noise."""
     other = "Gaussian" if noise.law == "laplace" else "Laplace"
     return "no δ was given" if privacy.delta is None else f"less noise than {other} at this ε and δ"
 
 
 def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> EstimateCost:
-    """Privacy cost of a central estimate, which is that of its noise."""
+    """Privacy cost of a central estimate, from the guarantee of its noise."""
     pure = noise.law == "laplace"
     assert privacy.relation is not None
     count = (

@@ -24,7 +24,7 @@ from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, r
 
 
 def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
-    """Entries of the single column of an Arrow record batch; a missing entry is None."""
+    """Entries of the single column of an Arrow record batch; missing entries are None."""
     (held,) = map(_without_decimals, batch.columns)
     types = pyarrow().types
     whole = types.is_integer(held.type) or types.is_boolean(held.type)
@@ -33,7 +33,7 @@ def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
 
 
 def batch_vectors(batch: Any) -> NDArray[np.float64]:
-    """Rows of an Arrow record batch of numbers, shape (rows, columns); a missing number is NaN.
+    """Rows of a numeric Arrow record batch, shape (rows, columns); missing numbers are NaN.
 
     Raises:
         ParameterError: a column that does not hold numbers.
@@ -42,13 +42,13 @@ def batch_vectors(batch: Any) -> NDArray[np.float64]:
 
 
 def _without_decimals(held: Any) -> Any:
-    """The Arrow array, with decimals converted to floats."""
+    """Arrow array with decimals converted to floats."""
     arrow = pyarrow()
     return held.cast(arrow.float64()) if arrow.types.is_decimal(held.type) else held
 
 
 def _floats(held: Any) -> NDArray[np.float64]:
-    """The numbers of an Arrow array as floats; true is 1 and false is 0.
+    """Numbers of an Arrow array as floats; true is 1 and false is 0.
 
     Raises:
         ParameterError: an array that does not hold numbers.
@@ -67,7 +67,7 @@ def _floats(held: Any) -> NDArray[np.float64]:
 
 
 def pyarrow() -> Any:
-    """The package pyarrow, with its reader of Parquet.
+    """Module pyarrow, with its Parquet reader imported.
 
     Raises:
         UnsupportedError: pyarrow is not installed.
@@ -86,14 +86,14 @@ _SUFFIXES = (".npy", ".csv", ".parquet")
 
 
 class Rows(Protocol):
-    """Interface of clients' values in memory."""
+    """Interface of in-memory tables of clients' values."""
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """Blocks of one column, each of shape (rows,)."""
+        """Blocks of the entries of one column, each of shape (rows,)."""
         ...
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Blocks of columns of numbers, each of shape (rows, columns)."""
+        """Blocks of numeric columns, each of shape (rows, columns)."""
         ...
 
 
@@ -130,7 +130,7 @@ def item_blocks(
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
-    """Names of all values from a file, one in each line, in order.
+    """Names of all items from a file with one name per line, in order.
 
     Raises:
         InputFileError: a file that cannot be read, or fewer than two names, or a repeated name.
@@ -175,7 +175,7 @@ def vector_blocks(
 
 
 def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> NDArray[np.float64]:
-    """The block with missing numbers replaced.
+    """Block of numbers with missing entries replaced, after a check that all are finite.
 
     Raises:
         ParameterError: a number that is not finite, or a missing one without a replacement.
@@ -190,13 +190,13 @@ def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> ND
 
 
 def _refuse_missing(lacking: NDArray[np.bool_], start: int) -> None:
-    """Raise an error that names the rows with a missing value, ``start`` being the first row."""
+    """Raise an error that names rows with a missing value, counted from row ``start``."""
     rows = np.arange(start, start + len(lacking))
     refuse_rows("values", "missing", "a value in every row", lacking, rows)
 
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The blocks, at least one; errors of the file system or the format become `InputFileError`."""
+    """Blocks of a file, at least one; read errors are raised as `InputFileError`."""
     if path.suffix not in _SUFFIXES and not path.is_dir():
         raise InputFileError(
             f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
@@ -220,14 +220,14 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 def file_error(error: Exception) -> str:
-    """Text of an error of a file system, a codec or a format, in one line."""
+    """One-line text of an error of the file system, a codec or a file format."""
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 text (byte {error.start + 1}); save it as UTF-8"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def whole_number(entry: object) -> int:
-    """A whole number from plain decimal digits, with spaces around it; true is 1 and false is 0.
+    """Whole number from plain decimal digits and surrounding spaces; true is 1, false is 0.
 
     Raises:
         ValueError: anything else, including ``1_000``, ``1.0`` and digits of other scripts.
@@ -242,7 +242,7 @@ def whole_number(entry: object) -> int:
 def _codes(
     entries: NDArray[Any] | list[Any], size: int, places: dict[str, int]
 ) -> NDArray[np.int64]:
-    """The items' numbers, from names or from whole numbers.
+    """Item numbers from the names or from the whole numbers in a column.
 
     Raises:
         ParameterError: an entry that is no item. Its text does not name the entry.
@@ -274,7 +274,7 @@ def _codes(
 def entry_blocks(
     data: Path | Rows, column: str | None, missing: object = None
 ) -> Iterator[NDArray[Any] | list[Any]]:
-    """Blocks of the entries of one column as the file has them, without missing entries.
+    """Blocks of one column's entries, unconverted, with missing entries replaced or refused.
 
     Args:
         data: a path or rows, see `item_blocks`.
@@ -302,7 +302,7 @@ def entry_blocks(
 
 
 def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
-    """Mask of missing entries, shape (rows,); None where there are none."""
+    """Mask of missing entries, shape (rows,); None if no entry is missing."""
     if isinstance(entries, np.ndarray) and entries.dtype.kind == "f":
         return np.isnan(entries)
     if isinstance(entries, np.ndarray) and entries.dtype.kind in "biu":
@@ -314,7 +314,7 @@ def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
-    """Blocks of the entries of one column of a file; missing entries included."""
+    """Blocks of one column's entries in a file, with missing entries."""
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, () if column is None else (column,))
         array = _array(path)
@@ -332,7 +332,7 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
 
 
 def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-    """Blocks of the columns of numbers of a file; a missing number is NaN."""
+    """Blocks of the numeric columns of a file; a missing number is NaN."""
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, columns)
         array = _array(path)
@@ -350,7 +350,7 @@ def _number_blocks(path: Path, columns: Sequence[str]) -> Iterator[NDArray[np.fl
 
 
 def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
-    """The numbers in cells of text; that of an empty cell is NaN.
+    """Numbers parsed from text cells; an empty cell is NaN.
 
     Raises:
         ParameterError: a cell that is no number, or a whole number that float64 cannot represent.
@@ -370,13 +370,13 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
 
 
 def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Blocks of an array of one dimension."""
+    """Blocks of a one-dimensional array."""
     for start in range(0, len(array), BLOCK_ROWS):
         yield array[start : start + BLOCK_ROWS]
 
 
 def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-    """Blocks of rows of an array of numbers of one or two dimensions."""
+    """Blocks of rows of a numeric array with one or two dimensions."""
     step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
     for start in range(0, len(array), step):
         block = np.asarray(array[start : start + step], dtype=np.float64)
@@ -384,7 +384,7 @@ def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
 
 
 def _array(path: Path) -> NDArray[Any]:
-    """The array of a .npy file, memory-mapped."""
+    """Memory-mapped array of a .npy file."""
     found = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
         raise InputFileError(f"{path}: expected one array")
@@ -394,7 +394,7 @@ def _array(path: Path) -> NDArray[Any]:
 def _csv_blocks(
     path: Path, columns: Sequence[str], *, single: bool = False
 ) -> Iterator[list[list[str]]]:
-    """Blocks of rows of a CSV file, as text, with the chosen columns alone."""
+    """Blocks of rows of a CSV file, as text cells of the chosen columns."""
     rows = csv_rows(path)
     header = next(rows)
     places = [header.index(name) for name in _chosen(path, columns, header, single)]
@@ -409,7 +409,7 @@ def _csv_blocks(
 
 
 def csv_rows(path: Path) -> Iterator[list[str]]:
-    """The header of a CSV file, then its rows, all of the same number of cells.
+    """Header of a CSV file, followed by its rows, each with as many cells as the header.
 
     Blank lines at the end are ignored; a blank line before a row is a row of empty cells.
 
@@ -436,14 +436,14 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
 
 
 def ragged(path: Path, line: int, row: Sequence[str], header: Sequence[str]) -> InputFileError:
-    """Error about a line whose number of cells differs from the header's."""
+    """Error about a CSV line whose number of cells differs from that of the header."""
     return InputFileError(
         f"{path}: line {line} has {len(row)} cells, expected {len(header)} as in the header"
     )
 
 
 def no_columns(path: Path, columns: Sequence[str]) -> None:
-    """Raise an error if columns are named for a file whose columns have no names.
+    """Raise an error if the user names columns of a file whose columns have no names.
 
     Raises:
         ParameterError: a column was named.
@@ -453,7 +453,7 @@ def no_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
-    """Record batches of the chosen columns of all Parquet files of a path."""
+    """Arrow record batches of the chosen columns of all Parquet files under a path."""
     parquet = pyarrow().parquet
     for part in _parquet_files(path):
         with parquet.ParquetFile(part) as file:
@@ -468,14 +468,14 @@ def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False
 
 
 def _parquet_files(path: Path) -> list[Path]:
-    """The file, or all .parquet files in a folder and its subfolders, sorted by name."""
+    """Parquet files under a path: the file, or all in a folder and its subfolders, sorted."""
     return sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
 
 
 def _chosen(
     path: Path, columns: Sequence[str], header: Sequence[str], single: bool
 ) -> tuple[str, ...]:
-    """The columns to read, if the file has each of them once."""
+    """Names of the columns to read from a file, each present exactly once."""
     try:
         return chosen_columns(columns, header, single=single)
     except ParameterError as error:
@@ -485,7 +485,7 @@ def _chosen(
 def chosen_columns(
     columns: Sequence[str], header: Sequence[str], *, single: bool
 ) -> tuple[str, ...]:
-    """The columns to read: the named ones, or all; a single one where ``single``.
+    """Names of the columns to read: the named or all columns; exactly one if ``single``.
 
     Raises:
         ParameterError: no column named where one must be, or a column that is missing or repeated.

@@ -62,7 +62,7 @@ def frequencies(
     confidence: float = 0.95,
     missing: object = None,
 ) -> Frequencies:
-    """Estimated shares of the clients that hold each item, with limits and privacy cost.
+    """Private estimate of the share of clients with each item, with limits and privacy cost.
 
     Args:
         data: a path to a file, or rows, with one item in each row, see `item_blocks`.
@@ -116,14 +116,14 @@ def frequencies(
 
 
 def _require_counted(answered: int, counted: int | None) -> None:
-    """Raise an error if the data have other rows than when they were counted for the price."""
+    """Raise an error if the number of rows changed after the privacy cost was computed."""
     if counted is not None and answered != counted:
         expected = f"the {counted:,} rows that were counted, in every pass"
         raise ParameterError("data", f"{answered:,} rows", expected)
 
 
 def _frequencies(found: FrequencyEstimate, confidence: float, cost: EstimateCost) -> Frequencies:
-    """The result, whose limits cover the shares of these clients and of their population."""
+    """Estimated frequencies, with limits for these clients and for their population."""
     limits = found.intervals(confidence)
     return Frequencies(
         found.frequencies,
@@ -152,7 +152,7 @@ def mean(
     mechanism: str = "auto",
     missing: float | None = None,
 ) -> Mean:
-    """Estimated mean of the clients' vectors, each clipped to a ball, with its privacy cost.
+    """Private estimate of the mean of the clients' clipped vectors, with its privacy cost.
 
     Args:
         data: a path to a file, or rows, with one vector in each row, see `vector_blocks`.
@@ -209,7 +209,7 @@ def mean(
 
 
 def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
-    """The result, with errors about these clients' mean and about their population's mean."""
+    """Estimated mean, with standard errors for these clients and for their population."""
     noise = np.full(found.value.size, found.noise_error)
     if cost.messages == 1:
         population, sampling_from = found.population_errors, "as the variance of the messages tells"
@@ -223,7 +223,7 @@ def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
-    """The number of rows, which takes one pass over the data."""
+    """Number of rows, counted in one pass over the data."""
     return sum(len(block) for block in blocks())
 
 
@@ -240,7 +240,9 @@ def user_mean(
     chance: float = 0.01,
     missing: float | None = None,
 ) -> Mean:
-    """Estimated mean over clients of the means of their samples, all samples protected together.
+    """Private estimate of the mean of the clients' means, with user-level privacy.
+
+    All samples of a client are protected together.
 
     Args:
         path: a file, see `vector_blocks`: one sample in each row, with a column that names the
@@ -302,7 +304,7 @@ def user_mean(
 def client_means(
     path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
-    """Each client's mean, shape (n, d), and the number of columns of the file."""
+    """Mean of each client's samples, shape (n, d), and the number of columns of the file."""
     if client is not None and not columns:
         raise ParameterError("column", None, "with --client, the columns that are averaged")
     rows = np.concatenate(list(vector_blocks(path, columns, missing)))

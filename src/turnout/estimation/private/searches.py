@@ -33,7 +33,7 @@ _LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their codes; code 0 stands for n
 def word_blocks(
     blocks: Iterable[NDArray[Any] | list[str]], letters: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Clients' words as whole numbers below 2^(5·letters), block by block.
+    """Words of the clients as whole numbers below 2^(5·letters), block by block.
 
     Args:
         blocks: blocks of words.
@@ -44,7 +44,7 @@ def word_blocks(
 
 
 def word_code(word: str, letters: int) -> int:
-    """A word as five bits a letter: 1 to 26 for a to z, 27 for anything else, 0 for no letter.
+    """Whole number of a word, five bits a letter: 1–26 for a–z, 27 for others, 0 for none.
 
     >>> word_of(word_code("Ana-Maria", 5), 5)
     'ana*m'
@@ -58,7 +58,7 @@ def word_code(word: str, letters: int) -> int:
 
 
 def word_of(code: int, letters: int) -> str:
-    """The word of a code; ``*`` for a character other than a to z."""
+    """Word of a whole number from `word_code`; ``*`` replaces a character other than a to z."""
     shifts = range(5 * (letters - 1), -1, -5)
     return "".join(_LETTERS[min(code >> s & 31, 27)] for s in shifts).replace(_LETTERS[0], "")
 
@@ -73,7 +73,7 @@ Blocks = Callable[[], Iterator[NDArray[np.int64]]]
 
 @dataclass(frozen=True, eq=False)
 class HeavyHitters:
-    """Frequent items, with their privacy cost.
+    """Frequent items with estimated frequencies and the privacy cost.
 
     Attributes:
         items: names of the items, in order of decreasing evidence.
@@ -114,7 +114,7 @@ def heavy_hitters(
     error: float = 0.05,
     missing: str | None = None,
 ) -> HeavyHitters:
-    """Items that more than a share ``threshold`` of the clients hold.
+    """Items that more than a share ``threshold`` of the clients hold, with the privacy cost.
 
     With probability at least 1 − ``error`` no other item is returned.
 
@@ -187,7 +187,7 @@ def _searched(
     source: Source,
     name: Callable[[int], str],
 ) -> HeavyHitters:
-    """Items found by a prefix search, in which each client sends one bit about one length."""
+    """Items found by a prefix search with one bit per client about one prefix length."""
     # The messages of every length, from clients assigned at random.
     parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
     clients = 0

@@ -44,7 +44,7 @@ _NEAR = 1 / 1.05  # several messages must be better than one by more than 5 %
 def shuffled_frequencies(
     items: int, privacy: PrivacyRequest, clients: int, *, mechanism: str = "auto"
 ) -> tuple[FrequencyRandomizer, EstimateCost]:
-    """A randomizer of one item whose shuffled messages are (ε, δ)-private, and its cost.
+    """Randomizer of one item whose shuffled messages are (ε, δ)-private, and its privacy cost.
 
     Args:
         items: k, at least 2.
@@ -73,7 +73,7 @@ def shuffled_frequencies(
 def _frequency_level(
     name: str, items: int, privacy: PrivacyRequest, clients: int
 ) -> Affordable[FrequencyRandomizer]:
-    """The mechanism at its largest level within (ε, δ)."""
+    """Frequency randomizer of the largest found ε₀ whose shuffled messages are (ε, δ)-private."""
 
     def make(level: float) -> FrequencyRandomizer:
         return frequency_randomizer(level, items, name, privacy.bits, public=False)[0]
@@ -93,7 +93,7 @@ def shuffled_mean(
     *,
     mechanism: str = "auto",
 ) -> tuple[VectorRandomizer, EstimateCost]:
-    """A randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
+    """Randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
     A client sends one message, or several that each go through their own shuffler.
 
@@ -138,7 +138,7 @@ def shuffled_mean(
 def _one_message(
     norm: str, dimension: int, radius: float, privacy: PrivacyRequest, clients: int
 ) -> tuple[VectorRandomizer, str]:
-    """Randomizer of one message: its kind for the least level of all, then at its own level."""
+    """Vector randomizer of the largest found ε₀ whose shuffled messages are (ε, δ)-private."""
     start = _start(privacy, clients)
     shape, reason = mean_randomizer(norm, dimension, start, radius, privacy.bits, public=False)
 
@@ -152,7 +152,7 @@ def _one_message(
 
 
 def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
-    """A randomizer of the same form at another level.
+    """Randomizer of the same form with another local level ε₀.
 
     Args:
         randomizer: one whose parts do not depend on its level.
@@ -175,19 +175,19 @@ def _delta(privacy: PrivacyRequest) -> float:
 
 
 def _target(privacy: PrivacyRequest) -> float:
-    """ε, at most the largest level of a message."""
+    """Requested ε, reduced to the largest ε₀ that a message may have."""
     return min(privacy.epsilon, LARGEST_EPSILON)
 
 
 def _start(privacy: PrivacyRequest, clients: int) -> float:
-    """Level of any non-adaptive randomizer within (ε, δ), from which searches start."""
+    """Initial ε₀ of searches, at which any non-adaptive randomizer meets (ε, δ)."""
     return level_of_any(clients, privacy.epsilon, _delta(privacy))
 
 
 def _price(
     randomizer: FrequencyRandomizer | VectorRandomizer, privacy: PrivacyRequest, clients: int
 ) -> float:
-    """ε of shuffled messages of this randomizer at δ, never below the true one."""
+    """Upper bound on ε at δ of the randomizer's shuffled messages."""
     return shuffled_price([(randomizer.priced_as, 1)], clients, _delta(privacy))
 
 
@@ -197,7 +197,7 @@ def _cost(
     privacy: PrivacyRequest,
     clients: int,
 ) -> EstimateCost:
-    """Privacy cost of one shuffled message of each client."""
+    """Privacy cost if each client sends one shuffled message."""
     return EstimateCost(
         _price(randomizer, privacy, clients),
         _delta(privacy),
@@ -220,7 +220,7 @@ def _cost(
 
 
 def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
-    """Privacy cost of several shuffled messages of each client, all together."""
+    """Privacy cost if each client sends several shuffled messages, composed together."""
     return EstimateCost(
         found.epsilon,
         found.delta,

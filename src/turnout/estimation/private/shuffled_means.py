@@ -59,7 +59,7 @@ _MOST_TRIALS, _PATIENCE = 40, 2
 
 @dataclass(frozen=True)
 class Affordable(Generic[Made]):
-    """Randomizer of the largest level that the search found, and its price.
+    """Randomizer of the largest ε₀ that the search found, with its ε after shuffling.
 
     Attributes:
         made: the randomizer.
@@ -74,7 +74,7 @@ class Affordable(Generic[Made]):
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """A tried level: ln ε₀, and the excess of ln of its price over ln of the target.
+    """Trial of the search: ln ε₀, and ln of the resulting ε minus ln of the target ε.
 
     The excess is infinite where no randomizer exists.
     """
@@ -93,7 +93,7 @@ def largest_affordable(
     epsilon: float,
     start: float | None = None,
 ) -> Affordable[Made]:
-    """A randomizer, or any object, of almost the largest level that a target ε allows.
+    """Randomizer (or other object) of almost the largest level that a target ε allows.
 
     The returned object was priced itself, whatever `make` does at other levels. Only the distance
     from the target relies on prices that increase with the level.
@@ -132,7 +132,7 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """The ε₀, at most 30, that every non-adaptive randomizer may have for (ε, δ); at least ε.
+    """Largest ε₀ found, from ε to 30, at which any non-adaptive randomizer meets (ε, δ).
 
     Args:
         clients: n.
@@ -147,7 +147,7 @@ def level_of_any(clients: int, epsilon: float, delta: float) -> float:
 
 
 def _checked_level(level: float) -> float:
-    """The level, if a message may have it."""
+    """Level ε₀, after a check that a message may have this level."""
     if level > LARGEST_EPSILON:
         raise ParameterError("epsilon", level, f"at most {LARGEST_EPSILON:g}")
     return level
@@ -159,7 +159,7 @@ def _begun(
     epsilon: float,
     start: float | None,
 ) -> Affordable[Made]:
-    """The start level if its price is within ε; else ε itself, which is always allowed."""
+    """First trial of the search: at the start level if its ε is small enough, else at ε₀ = ε."""
     if start is not None and start > epsilon:
         trial = _made(make, price, start)
         if trial is not None and trial.epsilon <= epsilon:
@@ -171,7 +171,7 @@ def _begun(
 def _made(
     make: Callable[[float], Made], price: Callable[[Made], float], level: float
 ) -> Affordable[Made] | None:
-    """The object of a level with its price; None where `make` raises an error."""
+    """Object made at a level, with its ε; None if ``make`` raises an error."""
     try:
         made = make(level)
     except (ParameterError, UnsupportedError):
@@ -180,7 +180,7 @@ def _made(
 
 
 def _next(tried: Sequence[_Tried], low: float, high: float, *, halve: bool) -> float:
-    """The next ln ε₀: the secant of the two best trials, kept within the bracket."""
+    """Next ln ε₀ to try: by the secant through the two best trials, within the bracket."""
     known = sorted((each for each in tried if each.known), key=lambda each: abs(each.excess))
     if math.isinf(high):
         # Prices increase at least as fast as levels, so this step mostly overshoots.
@@ -199,7 +199,7 @@ def _log(ratio: float) -> float:
 
 @dataclass(frozen=True)
 class ShuffledMean:
-    """Randomizer whose messages are shuffled, and its ε after shuffling.
+    """Randomizer of vectors, with the ε of its shuffled messages.
 
     Attributes:
         randomizer: randomizer of every client.
@@ -219,7 +219,7 @@ class ShuffledMean:
 
     @property
     def messages(self) -> int:
-        """Number of messages L of a client."""
+        """Number of messages L per client."""
         return sum(count for _, count in self.randomizer.shuffled_as)
 
     @property
@@ -228,7 +228,7 @@ class ShuffledMean:
         return self.randomizer.mse_bound(self.clients)
 
     def __str__(self) -> str:
-        """The messages and their privacy, as text."""
+        """One-line text of the messages and their privacy."""
         return (
             f"{self.messages} messages of {self.clients:,} clients, {self.randomizer.message_bits} "
             f"bits a client; ε = {self.epsilon:g} at δ = {self.delta:g} ({self.relation}), unit: "
@@ -238,7 +238,7 @@ class ShuffledMean:
 
 
 def shuffled_epsilon(randomizer: VectorRandomizer, clients: int, delta: float) -> float:
-    """ε of all shuffled messages together, never below the true one.
+    """Upper bound on ε of all shuffled messages together.
 
     Source: the blanket of each message by `VectorRandomizer.shuffled_as`
     (docs/design/shuffling.md), composed numerically over the shufflers. The closed forms of
@@ -272,7 +272,7 @@ def shuffled_randomizer(
     delta: float,
     start: float | None = None,
 ) -> ShuffledMean:
-    """The randomizer with the least noise whose shuffled messages are (ε, δ)-private.
+    """Vector randomizer with the least noise whose shuffled messages are (ε, δ)-private.
 
     Args:
         make: returns the randomizer of a local level ε₀; a larger ε₀ means less noise.
@@ -300,7 +300,7 @@ def shuffled_linf(
     levels: int,
     radius: float = 1.0,
 ) -> ShuffledMean:
-    """ℓ∞ randomizer of the multi-message model: one bit of each of m·s coordinates, shuffled.
+    """Multi-message ℓ∞ randomizer for the shuffle model: one bit for each of m·s coordinates.
 
     Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. Costs of
     small shuffled levels add up as their squares, so the best shares are proportional to w_k^{1/2},
@@ -322,7 +322,7 @@ def shuffled_linf(
 def linf_of_level(
     dimension: int, samples: int, levels: int, radius: float = 1.0
 ) -> Callable[[float], LInfRandomizer]:
-    """Function from ε₀ to the randomizer of `shuffled_linf`."""
+    """Function that maps ε₀ to the randomizer of `shuffled_linf`."""
 
     def make(epsilon0: float) -> LInfRandomizer:
         shares = _shuffled_shares(epsilon0 / samples, levels)
@@ -344,7 +344,7 @@ def shuffled_l2(
     radius: float = 1.0,
     seed: int = 0,
 ) -> ShuffledMean:
-    """ℓ2 randomizer of the multi-message model: one bit of each of s coefficients, shuffled.
+    """Multi-message ℓ2 randomizer for the shuffle model: one bit for each of s coefficients.
 
     Source: Algorithm 3.6.1, Theorem 3.6.2 and Remark 3.6.1 (girgis2023thesis), calibrated
     numerically. The error is proportional to K², which is 2.5 for four Kashin coefficients a
@@ -367,7 +367,7 @@ def shuffled_l2(
 def l2_of_level(
     dimension: int, samples: int, redundancy: float = 4.0, radius: float = 1.0, seed: int = 0
 ) -> Callable[[float], L2Randomizer]:
-    """Function from ε₀ to the randomizer of `shuffled_l2`."""
+    """Function that maps ε₀ to the randomizer of `shuffled_l2`."""
     if redundancy <= 1:
         bound = CLIP * radius / math.sqrt(dimension)
         inner = LInfRandomizer(dimension, 1.0, bound, samples)
@@ -383,7 +383,7 @@ def l2_of_level(
 
 
 def _shuffled_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    """Budgets of the levels of one coordinate, proportional to the square roots of weights."""
+    """Budgets of the bits of one coordinate, proportional to the square roots of bit weights."""
     roots = np.sqrt(bit_weights(levels))
     return tuple(float(share) for share in epsilon * roots / roots.sum())
 
@@ -398,7 +398,7 @@ _TOWARDS_LESS = 0.8  # factor of a predicted level, so that its price is mostly 
 
 @dataclass(frozen=True)
 class _Shape:
-    """A family of randomizers by level, with the predicted level and error."""
+    """Family of randomizers indexed by ε₀, with the predicted best ε₀ and its error."""
 
     make: Callable[[float], VectorRandomizer]
     level: float
@@ -425,7 +425,7 @@ def several_messages(
     bits: int | None = None,
     quick: bool = True,
 ) -> ShuffledMean:
-    """The multi-message randomizer of about the least predicted error, with its proved ε.
+    """Multi-message randomizer of about the least predicted error, with its proved ε.
 
     Source: Algorithms 3.5.1 and 3.6.1 (girgis2023thesis), their forms chosen numerically.
 
@@ -458,7 +458,7 @@ def several_messages(
 def _makers(
     norm: str, dimension: int, radius: float, clients: int
 ) -> Iterator[Callable[[float], VectorRandomizer]]:
-    """Families of randomizers with at least two messages of each client."""
+    """Families of vector randomizers in which each client sends at least two messages."""
     if norm == "linf" or dimension == 1:
         for samples in _counts(dimension):
             for levels in range(1 if samples > 1 else 2, _MOST_LEVELS + 1):
@@ -472,7 +472,7 @@ def _makers(
 
 
 def _counts(most: int) -> list[int]:
-    """1, 2, 3, 4, 6, 8, 12, … below ``most``, and ``most``."""
+    """Message counts to try: 1, 2, 3, 4, 6, 8, 12, … below ``most``, and ``most``."""
     steps = {size for power in range(most.bit_length()) for size in (1 << power, 3 << power)}
     return sorted({size for size in steps if size < most} | {most})
 
@@ -480,7 +480,7 @@ def _counts(most: int) -> list[int]:
 def _predicted(
     make: Callable[[float], VectorRandomizer], clients: int, deviations: float
 ) -> _Shape:
-    """Family with the level at which messages are ``deviations`` apart, and its error."""
+    """Randomizer family with the largest ε₀ at which `_apart` is at most ``deviations``."""
 
     def within(level: float) -> bool:
         try:
@@ -496,7 +496,7 @@ def _predicted(
 
 
 def _apart(randomizer: VectorRandomizer, clients: int) -> float:
-    """Approximate μ of a client's shuffled messages: how many deviations their means differ."""
+    """Approximate Gaussian-DP parameter μ of a client's shuffled messages."""
     square = 0.0
     for randomized, count in randomizer.shuffled_as:
         e = math.exp(randomized.epsilon0)
