@@ -28,14 +28,14 @@ class TurnoutError(Exception):
 
 
 def _restored(kind: type[TurnoutError], args: tuple[object, ...], own: dict[str, Any]) -> Any:
-    """Error that was raised in another process, with its attributes."""
+    """Error of another process with its attributes, as unpickling needs it."""
     error = kind.__new__(kind, *args)
     vars(error).update(own)
     return error
 
 
 class ParameterError(TurnoutError, ValueError):
-    """A value outside its domain.
+    """Error: a value is outside its domain.
 
     Attributes:
         name: the parameter or plan key, for example ``privacy.noise_multiplier``.
@@ -51,11 +51,11 @@ class ParameterError(TurnoutError, ValueError):
 
 
 class UnsupportedError(TurnoutError):
-    """No sound analysis is known for this combination, so no number is given."""
+    """Error: no sound analysis is known for this combination, so no number is returned."""
 
 
 class MissingExtraError(TurnoutError, ImportError):
-    """A package that turnout installs only with an extra is missing.
+    """Error: a package that turnout installs only with an extra is missing.
 
     Attributes:
         what: the command or function that needs it.
@@ -73,11 +73,11 @@ class MissingExtraError(TurnoutError, ImportError):
 
 
 class NumericalError(TurnoutError, ArithmeticError):
-    """The computation cannot be certified to the tolerance asked for, so no number is given."""
+    """Error: a result cannot be certified to the requested tolerance, so none is returned."""
 
 
 class BudgetExceededError(TurnoutError):
-    """A release would cost more than the budget has left."""
+    """Error: a release would cost more than remains of the budget."""
 
     def __init__(self, requested: float, remaining: float, what: str = "epsilon") -> None:
         super().__init__(f"{what} {requested:.6g} requested, but only {remaining:.6g} remains")
@@ -86,20 +86,20 @@ class BudgetExceededError(TurnoutError):
 
 
 class StorageError(TurnoutError):
-    """A file or folder is missing, damaged, or already holds something else."""
+    """Error: a file or folder is missing, damaged, or already contains other data."""
 
 
 class InputFileError(StorageError):
-    """A file of values is missing, or cannot be read as what it should be."""
+    """Error: an input file is missing, or its content has the wrong form."""
 
 
 class ProtocolError(TurnoutError):
-    """An event that the protocol's state table does not allow."""
+    """Error: the state table of the protocol does not allow an event."""
 
 
 class LocalProtocolError(ProtocolError):
-    """This endpoint was driven wrongly by its own program."""
+    """Error: the program of this endpoint violated the protocol."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other endpoint sent what the protocol does not allow."""
+    """Error: the other endpoint violated the protocol."""

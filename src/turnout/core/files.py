@@ -35,7 +35,7 @@ def lock_descriptor(descriptor: int, *, wait: bool) -> None:
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file, locked exclusively; raises as `lock_descriptor`."""
+    """Descriptor of a file that this process locked exclusively; raises as `lock_descriptor`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_descriptor(descriptor, wait=wait)
@@ -59,7 +59,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mode: int) -> None:
-    """Replace a file; a process killed at any moment leaves the old or the new contents, whole.
+    """Replace a file atomically: after a crash the file has the old or the new content.
 
     Args:
         path: in a folder that exists.
@@ -86,7 +86,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
 
 
 def write(path: Path, data: str | bytes) -> None:
-    """Write a file whole, with its folders; text is encoded in UTF-8.
+    """Write a file atomically and create its folders; text is encoded in UTF-8.
 
     Raises:
         StorageError: the file system refuses; the file is what it was.

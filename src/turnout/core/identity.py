@@ -25,7 +25,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 @runtime_checkable
 class Resumable(Protocol):
-    """Object of a user's own class that lists everything that decides what it computes."""
+    """Object of a user's class that lists everything that determines its results."""
 
     def resume_parts(self) -> Mapping[str, object]:
         """All settings and all data by name: plain values, arrays, dataclasses of such values, or
@@ -38,7 +38,7 @@ class Resumable(Protocol):
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """Settings and data that decide what an object computes.
+    """Settings and data that determine the results of an object.
 
     Attributes:
         text: class names and settings; of each array its type and shape only.
@@ -126,7 +126,7 @@ def _parts(value: object) -> Mapping[str, object]:
 
 
 def _own(value: object) -> Iterable[str]:
-    """Names of an instance's attributes, without cached properties."""
+    """Names of an instance's attributes, cached properties excluded."""
     held = getattr(value, "__dict__", {})
     return (
         name for name in held if not isinstance(getattr(type(value), name, None), cached_property)

@@ -74,7 +74,9 @@ def require(*extras: str, what: str) -> None:
 
 
 def unavailable(error: ImportError, what: str, *extras: str) -> ImportError:
-    """The error of a module that imports these extras' packages; itself if it is about others."""
+    """Error of a module that imports these extras' packages; ``error`` itself for other
+    packages.
+    """
     package = (error.name or "").partition(".")[0]
     if not any(package in EXTRAS[extra] for extra in extras):
         return error
@@ -82,7 +84,7 @@ def unavailable(error: ImportError, what: str, *extras: str) -> ImportError:
 
 
 def missing_extra(error: ImportError, what: str) -> MissingExtraError | None:
-    """The refusal of ``what`` that says how to get the package, or None where no extra has it."""
+    """Error for ``what`` that names the extra to install; None if no extra has the package."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in EXTRAS.items():
         if package in packages:
@@ -98,7 +100,7 @@ def _is_installed(package: str) -> bool:
 
 
 def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package.
+    """Function ``__getattr__`` of a package that imports a public name at its first use.
 
     Args:
         package: its ``__name__``.

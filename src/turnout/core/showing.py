@@ -11,7 +11,7 @@ _MARK = "__shows_shapes__"
 
 
 def shows_shapes(*public: str) -> Callable[[Class], Class]:
-    """Gives a dataclass a text of its fields' types, shapes and sizes; stands above ``@dataclass``.
+    """Class decorator, above ``@dataclass``: a text with the types, shapes and sizes of the fields.
 
     Args:
         public: fields whose values are public, and shown.

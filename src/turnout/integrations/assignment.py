@@ -331,7 +331,7 @@ class _Loader(DataLoader[Any]):
 
 
 class WithEmptyBatches:
-    """Collate function whose result for no records is an example's batch without its row.
+    """Collate function that also accepts a batch without records: an example's batch with no rows.
 
     Only shapes and types of the example are kept.
     """
@@ -343,5 +343,5 @@ class WithEmptyBatches:
         self.empty = tree_map(lambda tensor: tensor[:0].clone(), example)
 
     def __call__(self, records: Sequence[Any]) -> Any:
-        """The batch of these records."""
+        """Batch of these records."""
         return self.collate(records) if len(records) else tree_map(torch.clone, self.empty)

@@ -35,7 +35,7 @@ from turnout.protocol.messages import (
 
 
 class Client:
-    """The slots of one client in one block of the participation law.
+    """State of one client in one block of a participation: its drawn slots.
 
     Guarantees:
         It says that it is there in the steps that it drew and in no other, once each.
@@ -58,11 +58,13 @@ class Client:
 
     @property
     def slots(self) -> dict[int, ClientState]:
-        """Its slots and where each stands; the keys are what a device must not forget."""
+        """State of each of the client's slots, by step; a device must store the keys."""
         return dict(self._states)
 
     def on_step(self, opened: StepOpened) -> CheckIns | None:
-        """The client's reply when it hears that a step is open: a check-in, or nothing."""
+        """Reply of the client to an open step: a check-in if the client drew the step, else
+        None.
+        """
         moved = {slot: self._after(slot, _slot_event(slot, opened.step)) for slot in self._states}
         speaks = any(
             moved[slot] is ClientState.CHECKED_IN and state is ClientState.WAITING
@@ -72,16 +74,17 @@ class Client:
         return CheckIns(opened.step, np.array([self._client])) if speaks else None
 
     def on_refusal(self, step: int) -> None:
-        """Its check-in was refused."""
+        """Record that the client's check-in was refused."""
         self._move(step, ClientEvent.REFUSED)
 
     def on_close(self, step: int) -> None:
-        """A step closed."""
+        """Record that a step closed."""
         if step in self._states:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Its answer to a request that names it: the clipped update that ``compute`` makes.
+        """Reply of the client to a request for its update: the clipped update that ``compute``
+        returns.
 
         It counts as having answered before that runs, so a failure in it can never lead to two
         answers.
@@ -111,7 +114,7 @@ class Client:
 
 
 def _slot_event(slot: int, step: int) -> ClientEvent:
-    """The view of an open step from a slot."""
+    """Event of an open step for a slot: its own step, an earlier one or a later one."""
     if step < slot:
         return ClientEvent.SLOT_AHEAD
     return ClientEvent.SLOT_NOW if step == slot else ClientEvent.SLOT_PAST
@@ -123,7 +126,7 @@ _FAULT = 255
 
 
 def _lookup() -> NDArray[np.uint8]:
-    """The client table as codes: row = state, column = event, `_FAULT` for a fault."""
+    """Transition table of clients as codes: row = state, column = event, `_FAULT` for a fault."""
     codes = np.full((len(STATES), len(EVENTS)), _FAULT, np.uint8)
     for row, state in enumerate(STATES):
         for column, event in enumerate(EVENTS):
@@ -137,7 +140,7 @@ _NEXT = _lookup()
 
 
 class Fleet:
-    """All clients who take part in one block of a participation law.
+    """States of all clients that take part in one block of a participation.
 
     Guarantees: each participation moves exactly as the `Client` who holds it would.
     """
@@ -164,7 +167,7 @@ class Fleet:
         return [STATES[code] for code in self._states[self._span(step)]]
 
     def on_step(self, opened: StepOpened) -> CheckIns:
-        """Check-ins of all who drew this step and have not checked in yet."""
+        """Check-ins of all clients that drew this step and have not checked in yet."""
         span = self._span(opened.step)
         self._move(slice(span.stop, self._touched), None, ClientEvent.SLOT_AHEAD, opened.step)
         self._move(slice(self._passed, span.start), None, ClientEvent.SLOT_PAST, opened.step)
@@ -175,11 +178,11 @@ class Fleet:
         return CheckIns(opened.step, clients if waiting.all() else clients[waiting])
 
     def on_refusal(self, step: int, clients: ClientIds) -> None:
-        """These check-ins were refused."""
+        """Record that the check-ins of these clients were refused."""
         self._move(self._span(step), clients, ClientEvent.REFUSED, step)
 
     def on_request(self, request: UpdateRequests) -> ClientIds:
-        """The clients that answer a request: all that are asked, or none and an error.
+        """Clients that answer a request: all clients named in it; an error if one cannot answer.
 
         Raises:
             RemoteProtocolError: somebody asked has not checked in or has answered.
@@ -188,11 +191,11 @@ class Fleet:
         return request.clients
 
     def on_close(self, step: int) -> None:
-        """A step closed."""
+        """Record that a step closed."""
         self._move(self._span(step), None, ClientEvent.CLOSED, step)
 
     def _span(self, step: int) -> slice:
-        """Positions of the participations of a step."""
+        """Positions of the participations in a step."""
         index = step - self._schedule.first_step
         if not 0 <= index < self._schedule.steps:
             raise LocalProtocolError(
@@ -201,7 +204,9 @@ class Fleet:
         return slice(*(int(offset) for offset in self._schedule.offsets[index : index + 2]))
 
     def _move(self, span: slice, clients: ClientIds | None, event: ClientEvent, step: int) -> None:
-        """Push an event to all of a span, or to these clients of it; all move or none."""
+        """Apply an event to all participations of a span, or to some clients' ones; all change
+        or none.
+        """
         if clients is None:
             places: slice | NDArray[np.int64] = span
         else:
@@ -213,7 +218,7 @@ class Fleet:
         self._touched = max(self._touched, span.stop)
 
     def _places(self, span: slice, clients: ClientIds, step: int) -> NDArray[np.int64]:
-        """Positions of these clients of a step."""
+        """Positions of the participations of these clients in a step."""
         here = self._schedule.clients[span]
         if ascending(here) and np.array_equal(here, clients):
             return np.arange(span.start, span.stop)

@@ -36,7 +36,7 @@ _LIMIT = 2**31
 
 @dataclass(frozen=True)
 class Lattice:
-    """The multiples of ``step``, and which vectors of them one client may send.
+    """Lattice of the multiples of ``step``, with the bound on the vector that one client may send.
 
     Guarantees:
         Whatever `quantise`, `check` or `decode` lets through has Σq² ≤ (C/step)² exactly, so
@@ -80,7 +80,7 @@ class Lattice:
     def for_noise(
         cls, noise_multiplier: float, clip_norm: float, dimension: int, fineness: float = FINENESS
     ) -> Lattice:
-        """The lattice whose step is the largest power of two up to min(σ, 1/√d)·C/``fineness``.
+        """Lattice whose step is the largest power of two of at most min(σ, 1/√d)·C/``fineness``.
 
         So truncation moves no update by more than C/``fineness`` (twice that where floating-point
         clipping overshot C), and the noise is at least ``fineness`` steps wide.
@@ -99,28 +99,28 @@ class Lattice:
 
     @cached_property
     def _radius(self) -> Fraction:
-        """C/step, exactly."""
+        """Exact quotient C/step."""
         return Fraction(self.clip_norm) / Fraction(self.step)
 
     @cached_property
     def norm_squared_limit(self) -> int:
-        """The largest Σq² of one update: ⌊(C/step)²⌋."""
+        """Largest Σq² of one update: ⌊(C/step)²⌋."""
         return math.floor(self._radius**2)
 
     @property
     def encoded_size(self) -> int:
-        """Bytes of an encoded update."""
+        """Size of an encoded update in bytes."""
         return self.dimension * _WIRE.itemsize
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """Standard deviation of the noise in units of the step: never below the exact σC/step."""
+        """Standard deviation of the noise in units of the step; never below the exact σC/step."""
         checks.positive(noise_multiplier=noise_multiplier)
         exact = Fraction(noise_multiplier) * self._radius
         nearest = float(exact)
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     def quantise(self, update: NDArray[np.floating]) -> LatticeUpdate:
-        """A clipped update on the lattice, each coordinate truncated toward zero, int32.
+        """Clipped update on the lattice, int32, each coordinate truncated toward zero.
 
         Floating-point clipping and division may leave the norm a few roundings too large; then
         the coordinates are scaled down and truncated once more.
@@ -144,11 +144,11 @@ class Lattice:
         return scaled.astype(np.int32)
 
     def constrained(self, update: NDArray[Any]) -> IntegerSum:
-        """One client's contribution: `quantise`, as a sum of one."""
+        """Contribution of one client: `quantise`, as a sum of one update."""
         return IntegerSum(self.quantise(update), 1)
 
     def check(self, update: LatticeUpdate) -> None:
-        """Nothing where ``update`` is one that a client may send; never repairs one.
+        """Refuse an update that a client may not send; an update is never repaired.
 
         Raises:
             RemoteProtocolError: wrong length, not int32, or Σq² above the limit.
@@ -165,7 +165,7 @@ class Lattice:
             )
 
     def encode(self, update: LatticeUpdate) -> bytes:
-        """The bytes on the wire: little-endian int32, nothing else.
+        """Bytes of an update on the wire: little-endian int32 values, nothing else.
 
         Raises:
             LocalProtocolError: not an update that `check` accepts.
@@ -177,7 +177,7 @@ class Lattice:
         return update.astype(_WIRE).tobytes()
 
     def decode(self, data: bytes) -> LatticeUpdate:
-        """The update that ``data`` holds, checked; a copy.
+        """Copy of the update in ``data``, after a check that a client may send it.
 
         Raises:
             RemoteProtocolError: not exactly `encoded_size` bytes, or Σq² above the limit.
@@ -187,7 +187,7 @@ class Lattice:
         return update
 
     def read(self, data: bytes) -> LatticeUpdate:
-        """The update in ``data``, of which nothing but the length is looked at; no copy.
+        """View of the update in ``data``; only the length of ``data`` is checked.
 
         For what `decode` let through before and nobody can have changed since.
 
@@ -199,7 +199,7 @@ class Lattice:
         return np.frombuffer(data, dtype=_WIRE)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """The bytes of a clipped update; nothing is drawn.
+        """Bytes of a clipped update; no random numbers are drawn.
 
         Raises:
             LocalProtocolError: as `quantise`.
@@ -207,7 +207,7 @@ class Lattice:
         return self.encode(self.quantise(update))
 
     def summed(self, bodies: Iterable[bytes]) -> IntegerSum:
-        """The exact sum of updates that `decode` let through."""
+        """Exact sum of updates that `decode` accepted."""
         total, count = np.zeros(self.dimension, np.int64), 0
         for body in bodies:
             total += self.read(body)
@@ -215,16 +215,18 @@ class Lattice:
         return IntegerSum(total, count)
 
     def zero(self) -> IntegerSum:
-        """The sum of nobody's updates, to which updates and noise are added."""
+        """Sum of no updates, to which updates and noise are added."""
         return IntegerSum.zero(self.dimension)
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """A released vector in the model's units. Postprocessing: its rounding costs no privacy."""
+        """Released vector in the model's units. Its rounding is postprocessing and costs no
+        privacy.
+        """
         return vector.astype(np.float64) * self.step
 
 
 def norm_squared_of(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
-    """Σq² of whole numbers of at most 2³¹ in size, without overflow for any length below 2³¹."""
+    """Sum of squares of whole numbers of at most 2³¹ in size, exact for fewer than 2³¹ numbers."""
     wide = update.astype(np.float64)
     total = float(np.einsum("i,i->", wide, wide))
     if total < _EXACT:  # then so was every partial sum, and nothing was rounded

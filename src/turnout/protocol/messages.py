@@ -28,7 +28,7 @@ ClientIds = NDArray[np.integer]
 
 
 def _checked_ids(clients: ClientIds) -> ClientIds:
-    """A read-only view of ids, refused unless one-dimensional, whole and not negative."""
+    """Read-only view of ids; refused unless one-dimensional, whole and not negative."""
     ids = np.asarray(clients)
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ParameterError("clients", (ids.dtype, ids.shape), "a flat array of whole numbers")
@@ -40,13 +40,13 @@ def _checked_ids(clients: ClientIds) -> ClientIds:
 
 
 def ascending(clients: ClientIds) -> bool:
-    """Whether ids strictly ascend, as those of a sampled schedule do; sorts are spared then."""
+    """Whether ids strictly ascend, as in a sampled schedule; then no sort is needed."""
     return clients.size < 2 or bool((clients[1:] > clients[:-1]).all())
 
 
 @dataclass(frozen=True, slots=True)
 class StepOpened:
-    """Coordinator to all: this step takes check-ins."""
+    """Message from the coordinator to all clients: a step is open for check-ins."""
 
     step: int
 
@@ -54,7 +54,7 @@ class StepOpened:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIns:
-    """Clients to coordinator: these drew this step and are here."""
+    """Message from clients to the coordinator: these clients drew the step and check in."""
 
     step: int
     clients: ClientIds
@@ -64,7 +64,7 @@ class CheckIns:
 
 
 class Verdict(IntEnum):
-    """The outcome of one check-in."""
+    """Outcome of one check-in."""
 
     ACCEPTED = 0
     DUPLICATE = 1
@@ -76,7 +76,7 @@ class Verdict(IntEnum):
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Receipt:
-    """Coordinator to clients: what became of each check-in.
+    """Message from the coordinator to clients: the verdict on each check-in.
 
     Attributes:
         step: the step of the check-ins.
@@ -90,19 +90,19 @@ class Receipt:
 
     @property
     def accepted(self) -> ClientIds:
-        """The clients that are checked in now."""
+        """Clients whose check-ins were accepted."""
         return self.clients[self.verdicts == Verdict.ACCEPTED]
 
     @property
     def refused(self) -> ClientIds:
-        """The clients that are not."""
+        """Clients whose check-ins were refused."""
         return self.clients[self.verdicts != Verdict.ACCEPTED]
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRequests:
-    """Coordinator to clients: these, in increasing order, shall send an update."""
+    """Message from the coordinator to clients, in increasing order, that must send an update."""
 
     step: int
     clients: ClientIds
@@ -114,7 +114,7 @@ class UpdateRequests:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
-    """Clients to coordinator: the sum of the updates of exactly these clients."""
+    """Message from clients to the coordinator: the sum of the updates of exactly these clients."""
 
     step: int
     clients: ClientIds
@@ -130,7 +130,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """The outcome of a step.
+    """Outcome of a step.
 
     The counts are for the operator: where the release rule does not show them the guarantee
     assumes that the adversary does not see them, so they are kept out of the text form of this
@@ -159,14 +159,14 @@ class Release:
 
 
 class Fault(Enum):
-    """The party that broke the rules."""
+    """Party that violated the protocol."""
 
     LOCAL = "this endpoint was driven wrongly"
     REMOTE = "the other endpoint broke the protocol"
 
 
 class CoordinatorState(StrEnum):
-    """The states of the coordinator."""
+    """States of the coordinator."""
 
     IDLE = "idle"
     """Between steps; the next one may be opened."""
@@ -179,7 +179,7 @@ class CoordinatorState(StrEnum):
 
 
 class CoordinatorEvent(StrEnum):
-    """The events of the coordinator."""
+    """Events of the coordinator."""
 
     OPEN_STEP = "open step"
     CHECK_INS = "check-ins"
@@ -190,7 +190,7 @@ class CoordinatorEvent(StrEnum):
 
 
 class ClientState(StrEnum):
-    """The states of one participation (one drawn slot of one client)."""
+    """States of one participation (one drawn slot of one client)."""
 
     WAITING = "waiting"
     """The slot is drawn and lies ahead."""
@@ -207,7 +207,7 @@ class ClientState(StrEnum):
 
 
 class ClientEvent(StrEnum):
-    """The events of one participation, in the words of docs/device-protocol.md."""
+    """Events of one participation, named as in docs/device-protocol.md."""
 
     SLOT_AHEAD = "earlier step opens"
     SLOT_NOW = "own step opens"
@@ -321,7 +321,7 @@ def next_state(
     event: _EventT,
     what: str,
 ) -> _StateT:
-    """The state after an event.
+    """State of the coordinator or of a participation after an event.
 
     Errors, of the kind that the cell says, begin with ``what`` ("step 7", "client 12 in slot 3").
     """

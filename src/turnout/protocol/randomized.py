@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Randomized:
-    """The sum of what messages stand for, over the public number expected.
+    """Mechanism of randomized messages: the sum that they encode over the expected number of
+    messages.
 
     Guarantees: all that leaves a client is a message of ``randomizer``, which `law` prices; what is
     released is a function of messages and public numbers.
@@ -67,7 +68,7 @@ class Randomized:
 
     @property
     def priced_as(self) -> Randomizer:
-        """The law of a client's messages in a step."""
+        """Randomizer of a client's messages in a step, which accounting analyses."""
         law = self.randomizer.priced_as
         if self.messages == 1:
             return law
@@ -76,48 +77,50 @@ class Randomized:
 
     @property
     def clip_norm(self) -> float:
-        """The radius, in the randomizer's norm."""
+        """Radius of the ball of updates, in the randomizer's norm."""
         return self.randomizer.radius
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """One client's messages, as what they stand for."""
+        """Randomized messages of one client, as the vector that they encode."""
         rows = np.repeat(np.atleast_2d(update), self.messages, axis=0)
         return self.summed(self.randomizer.encode_updates(rows, source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
-        """The sum that all messages of a block of clients stand for; every one is randomized."""
+        """Sum of the vectors that all messages of a block of clients encode; each message is
+        randomized.
+        """
         clients = len(messages) // self.messages
         return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
 
     def zero(self) -> UpdateSum:
-        """Nobody's messages."""
+        """Sum of no messages."""
         return UpdateSum.zero(self.randomizer.total_size)
 
     def require(self, total: UpdateSum) -> None:
-        """Refuses a sum of anything but messages."""
+        """Refuse an aggregate that is no sum of messages."""
         if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
             raise RemoteProtocolError("a sum is not one of messages")
         if total.noised != total.count:
             raise RemoteProtocolError("an update was not randomized by its client")
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Everybody who checked in."""
+        """All clients that checked in."""
         return arrived
 
     def initial_state(self) -> State:
-        """Nothing."""
+        """Empty state."""
         return {}
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """The estimated sum over the number expected; also of nobody, which is zero."""
+        """Estimated sum over the expected number of messages; zero in a step without messages."""
         summed = self.randomizer.mean(total.total, self.messages)
         return Released(summed, summed / self.expected_check_ins), state
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
-    """Nothing where the scheme is one of this randomizer's messages, one or more a client and step.
+    """Refuse a scheme other than one of this randomizer's messages, one or more a client and step.
 
     Raises:
         ParameterError: central trust, or another randomizer's law.
@@ -145,29 +148,31 @@ _AT_ONCE = 1 << 14  # messages that are summed at a time
 
 
 class UpdateEncoding(Protocol):
-    """The bytes that one client may send for its update, both ends of them."""
+    """Encoding of a client's update as bytes, for the client and the coordinator."""
 
     @property
     def dimension(self) -> int:
-        """Coordinates d of an update."""
+        """Number d of coordinates of an update."""
         ...
 
     @property
     def clip_norm(self) -> float:
-        """C, bound on an update's norm in the model's units."""
+        """Bound C on the norm of an update, in the model's units."""
         ...
 
     @property
     def encoded_size(self) -> int:
-        """Bytes of every update."""
+        """Size of every encoded update in bytes."""
         ...
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Client: the bytes of one update, shape ``(d,)``; draws what is random from ``source``."""
+        """Bytes of one update of shape ``(d,)``, on the client; random numbers are drawn from
+        ``source``.
+        """
         ...
 
     def decode(self, data: bytes) -> NDArray[Any]:
-        """Coordinator: the numbers in the bytes of one update.
+        """Numbers in the bytes of one update, on the coordinator.
 
         Raises:
             RemoteProtocolError: bytes that no client may send.
@@ -175,13 +180,13 @@ class UpdateEncoding(Protocol):
         ...
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """Coordinator: the sum of updates that `decode` let through."""
+        """Sum of updates that `decode` accepted, on the coordinator."""
         ...
 
 
 @dataclass(frozen=True)
 class MessageEncoding:
-    """Messages of one randomizer, each packed by itself.
+    """Encoding with one message of a randomizer for each update.
 
     Guarantees:
         `packed` is ε₀-private for one client whatever the update is, where ``source`` is the
@@ -204,21 +209,21 @@ class MessageEncoding:
 
     @property
     def dimension(self) -> int:
-        """Coordinates d of an update."""
+        """Number d of coordinates of an update."""
         return self.randomizer.dimension
 
     @property
     def clip_norm(self) -> float:
-        """The radius, in the randomizer's norm."""
+        """Radius of the ball of updates, in the randomizer's norm."""
         return self.randomizer.radius
 
     @property
     def encoded_size(self) -> int:
-        """Bytes of a message, the last one filled up with zero bits."""
+        """Size of a message in bytes; the last byte is padded with zero bits."""
         return -(-self.randomizer.message_bits // 8)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """A fresh message of one update, which need not be clipped.
+        """Bytes of a new random message of one update, which need not be clipped.
 
         Raises:
             LocalProtocolError: another shape than ``(d,)``.
@@ -228,7 +233,7 @@ class MessageEncoding:
         return self.randomizer.pack(self.randomizer.encode_updates(update[None], source))
 
     def decode(self, data: bytes) -> NDArray[Any]:
-        """The numbers of one message, shape (numbers of a message,).
+        """Numbers of one message, shape (numbers of a message,).
 
         Raises:
             RemoteProtocolError: another length, bits behind the last number, or a number that no
@@ -242,11 +247,11 @@ class MessageEncoding:
             raise RemoteProtocolError(f"no message of this task: {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
-        """The messages in one client's body: the body itself."""
+        """Messages in one client's body: the body itself."""
         return [data]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """The sum of what the messages stand for; float64, so `Randomized` may release it."""
+        """Sum of the vectors that the messages encode, float64, as `Randomized` releases it."""
         mechanism = Randomized(self.randomizer, 1.0)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -254,7 +259,7 @@ class MessageEncoding:
         return total
 
     def _unpacked(self, bodies: list[bytes]) -> NDArray[Any]:
-        """The numbers of messages that each begin at a byte, shape (n, numbers of a message)."""
+        """Numbers of messages that each start at a byte, shape (n, numbers of a message)."""
         rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), self.encoded_size)
         bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
         joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
@@ -263,7 +268,7 @@ class MessageEncoding:
 
 @dataclass(frozen=True)
 class HistogramEncoding(MessageEncoding):
-    """A client's messages of one step in one body: which ones, and how often each.
+    """Encoding of all messages of a client in a step in one body, as a histogram of the messages.
 
     Source: the histogram trick of Mayekar and Tyagi 2020, as in the proof of Theorem 4.3.1 of
         Girgis 2023 (girgis2023thesis): a shuffler mixes messages anyhow, so their order within
@@ -284,15 +289,15 @@ class HistogramEncoding(MessageEncoding):
 
     @property
     def encoded_size(self) -> int:
-        """Bytes of a body, the last one filled up with zero bits."""
+        """Size of a body in bytes; the last byte is padded with zero bits."""
         return -(-self.randomizer.histogram_bits(self.messages) // 8)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """A body of fresh messages of one update."""
+        """Body of new random messages of one update."""
         return self.packed_records(np.repeat(np.atleast_2d(update), self.messages, axis=0), source)
 
     def packed_records(self, updates: NDArray[np.floating], source: Source) -> bytes:
-        """A body of a fresh message of each of these updates, shape (messages, d).
+        """Body with a new random message of each of these updates, shape (messages, d).
 
         Raises:
             LocalProtocolError: another shape.
@@ -303,7 +308,7 @@ class HistogramEncoding(MessageEncoding):
         return self.randomizer.pack_histogram(self.randomizer.encode_updates(updates, source))
 
     def decode(self, data: bytes) -> NDArray[Any]:
-        """The numbers of all messages of a body, shape (messages, numbers of a message).
+        """Numbers of all messages of a body, shape (messages, numbers of a message).
 
         Raises:
             RemoteProtocolError: another length, or a number that is no histogram's.
@@ -316,11 +321,11 @@ class HistogramEncoding(MessageEncoding):
             raise RemoteProtocolError(f"no messages of this task: {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
-        """Each message of a body by itself, as `MessageEncoding` packs it."""
+        """Each message of a body, packed as `MessageEncoding` packs it."""
         return [self.randomizer.pack(row[None]) for row in self.decode(data)]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """The sum of what the messages of all bodies stand for; each body is one client's."""
+        """Sum of the vectors that the messages of all bodies encode; each body is one client's."""
         mechanism = Randomized(self.randomizer, 1.0, self.messages)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -329,14 +334,14 @@ class HistogramEncoding(MessageEncoding):
 
 
 def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The bodies, many at a time; none of them twice in memory."""
+    """Blocks of bodies, so that no body is in memory twice."""
     left = iter(bodies)
     while some := list(islice(left, _AT_ONCE)):
         yield some
 
 
 class Shuffler:
-    r"""One round's messages, of one encoding, at most one body a client.
+    r"""Collector of one round's messages in one encoding, with at most one body of each client.
 
     A body of several messages (`HistogramEncoding`) leaves as single ones among everybody else's,
     so that nobody can tell which came together; a shuffle of each client's first messages, one of
@@ -361,7 +366,7 @@ class Shuffler:
         self._messages: dict[int, bytes] | None = {}
 
     def receive(self, client: int, body: bytes) -> None:
-        """Keep a client's message until the round is over.
+        """Store the body of a client until the round is over.
 
         Raises:
             RemoteProtocolError: no message of the encoding, or another one is there already.
@@ -373,7 +378,7 @@ class Shuffler:
             raise RemoteProtocolError("a client sent a second message in one round")
 
     def released(self) -> tuple[bytes, ...]:
-        """All messages, by their bytes; who sent them is forgotten.
+        """All messages of the round, sorted by their bytes, without their senders.
 
         Raises:
             LocalProtocolError: the round is over.

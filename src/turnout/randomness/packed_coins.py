@@ -46,7 +46,8 @@ def packed_from_words(
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
-    """Independent coins, 64 in a word, each 1 with probability ``threshold`` / 2^``bits`` ≤ 1.
+    """Independent random bits, 64 in a word, each 1 with probability ``threshold`` / 2^``bits`` ≤
+    1.
 
     Shape (size,); the distribution is exact given that of ``words``.
     """
@@ -68,7 +69,7 @@ def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[
 
 @dataclass(frozen=True, eq=False)
 class ByteDistribution:
-    """Distribution of eight coins, prepared for inversion.
+    """Distribution of a byte of eight independent bits, prepared for inversion.
 
     Attributes:
         limits: C_1, …, C_255 in units of 2^−``unit_bits``.
@@ -92,7 +93,7 @@ class ByteDistribution:
 
 @lru_cache(maxsize=16)
 def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
-    """The distribution of eight coins of probability ``threshold`` / 2^``bits``."""
+    """Distribution of a byte whose bits are 1 with probability ``threshold`` / 2^``bits``."""
     unit_bits = max(8 * bits, _FINE)
     scale = 1 << (unit_bits - 8 * bits)
     limits, total = [], 0

@@ -46,17 +46,17 @@ class SimulationRandomness(Source):
         return self._generator.integers(limits)
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
-        """``size`` independent coins, each True with probability ``p``."""
+        """Array of ``size`` independent truth values, each True with probability ``p``."""
         checks.probability(p=p)
         checks.count(0, size=size)
         return self._generator.random(size) < float(p)
 
     def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
-        """``rows × columns`` coins, 64 in a word (see `Source`)."""
+        """Packed bits of ``rows × columns`` truth values, 64 in a word (see `Source`)."""
         return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True among ``n`` coins, in time independent of ``n``."""
+        """Number of True among ``n`` independent truth values, in time independent of ``n``."""
         checks.count(0, n=n)
         checks.probability(p=p)
         return int(self._generator.binomial(n, p))

@@ -51,7 +51,7 @@ class Source(ABC):
         return drawn
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
-        """``size`` independent coins, each True with probability ``p``.
+        """Array of ``size`` independent truth values, each True with probability ``p``.
 
         ``p`` is rounded *down* to a multiple of 2⁻⁶²: a client with a smaller
         probability is better protected. ``p == 1`` is always True. Shape (size,).
@@ -63,7 +63,7 @@ class Source(ABC):
         return self.below(LARGEST_RANGE, size) < threshold
 
     def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
-        """``rows × columns`` coins of `bernoulli`, 64 in a word.
+        """Packed bits of ``rows × columns`` truth values as of `bernoulli`, 64 in a word.
 
         Args:
             p: in [0, 1]; rounded down to a multiple of 2⁻⁶².
@@ -82,7 +82,7 @@ class Source(ABC):
         return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True among ``n`` ≥ 0 coins of `bernoulli`."""
+        """Number of True among ``n`` ≥ 0 truth values as of `bernoulli`."""
         checks.count(0, n=n)
         sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
@@ -115,5 +115,5 @@ def check_subset(n: int, k: int) -> None:
 
 
 def width(columns: int) -> int:
-    """Number of words in a packed row of ``columns`` coins."""
+    """Number of words in a packed row of ``columns`` bits."""
     return -(-columns // WORD_BITS)

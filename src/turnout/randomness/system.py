@@ -50,7 +50,8 @@ class OSRandomness(Source):
         return drawn
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
-        """``size`` independent coins, each True with probability ``p`` (see `Source`).
+        """Array of ``size`` independent truth values, each True with probability ``p`` (see
+        `Source`).
 
         The sixty-two bits that are compared with ``p`` are read fifteen first; the others only
         where those are equal. The distribution is the same, for a quarter of the bytes.
@@ -66,7 +67,7 @@ class OSRandomness(Source):
         return coins
 
     def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
-        """``rows × columns`` coins of `bernoulli`, 64 in a word (see `Source`)."""
+        """Packed bits of ``rows × columns`` truth values, 64 in a word (see `Source`)."""
         from turnout.randomness.packed_coins import packed_from_words
 
         return packed_from_words(_words, p, rows, columns)

@@ -35,7 +35,7 @@ class Domain(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a participation, a randomizer or a target, with its explanation for users.
+    """Parameter of a participation, a randomizer or a target, with its explanation for users.
 
     Attributes:
         name: name of the dataclass field.
@@ -207,7 +207,7 @@ def plain_numbers(instance: DataclassInstance) -> None:
 
 
 def hold_members(instance: DataclassInstance, **choices: type[StrEnum]) -> None:
-    """Replace the exact word of a member by the member in each of these fields.
+    """Replace the text of an enumeration member by the member in each of these fields.
 
     Readers compare by identity, and a word is not identical with its member.
 

@@ -98,7 +98,7 @@ class ReleaseRule(StrEnum):
 
     @property
     def asks_one(self) -> bool:
-        """Whether one of the clients that checked in sends an update, and not all of them."""
+        """Whether a step requests the update of only one of the clients that checked in."""
         return self is ReleaseRule.ONE_CLIENT
 
     @property
@@ -112,7 +112,8 @@ _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A scheme as mathematics: randomizer, participation, release, relation, unit and trust.
+    """Mathematical description of a task: randomizer, participation, release, relation, unit and
+    trust.
 
     Attributes:
         randomizer: randomizer of one contribution.
@@ -313,7 +314,7 @@ SHUFFLES: Mapping[str, type[Shuffle | SubsampledShuffle | SelfSamplingShuffle]] 
 
 
 def shuffle_of(scheme: Scheme) -> Shuffle | SubsampledShuffle | SelfSamplingShuffle | None:
-    """Shuffle that a scheme is made of, without its randomizer; None for any other scheme."""
+    """Shuffle from which a scheme was made, without its randomizer; None for other schemes."""
     if scheme.trust is not TrustModel.SHUFFLED or scheme.population is None:
         return None
     from turnout.schemes.participation.every_step import EveryStep

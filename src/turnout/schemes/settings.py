@@ -36,7 +36,7 @@ Naming = Callable[[str], str]
 
 
 class _Missing:
-    """Stands for a value that was not given."""
+    """Marker of a value that was not given."""
 
     def __repr__(self) -> str:
         return "(missing)"
@@ -165,7 +165,7 @@ def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, A
 
 
 def expected_of(parameter: Parameter) -> str:
-    """Text of an error about a missing value: what it is, and the words to choose from."""
+    """Text of an error about a missing value: its description, and the allowed words."""
     if parameter.members is None:
         return f"a value ({parameter.words})"
     return f"{parameter.words}: {one_of(list(parameter.members))}"
@@ -243,7 +243,7 @@ def _randomizer_of_level(
 
 
 def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
-    """Scheme that given settings describe, defaults filled in.
+    """Scheme of the given settings, with defaults for the others.
 
     Args:
         given: values by key: ``scheme``, perhaps ``randomizer``, and settings of both.

@@ -185,7 +185,9 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 
 @_certified()
 def least(scheme: Scheme, steps: int, delta: float) -> float:
-    """Proved lower bound on ε after the first ``steps`` steps; raises as `recomputed`."""
+    """Proved lower bound on ε after the first ``steps`` steps; raises the errors of
+    `recomputed`.
+    """
     bounds = [
         epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
         for run in analysis(scheme, steps).lowers
@@ -196,7 +198,7 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
 
 @_certified()
 def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
-    """Lower bound on ε of the single bounding run, which no record may attain.
+    """Lower bound on ε of a single run of windows, which no record need attain.
 
     A ledger that charges less than this has not charged for the bounding run. Raises as
     `recomputed`; also where two runs bound ε.
@@ -223,7 +225,7 @@ def _most(found: Analysis, delta: float) -> float:
 
 
 def analysis(scheme: Scheme, steps: int) -> Analysis:
-    """Runs that bound ε after the first ``steps`` steps from both sides.
+    """Runs of windows that bound ε from above and below after the first ``steps`` steps.
 
     Raises:
         UnsupportedError: no independent analysis is written for this scheme.
@@ -266,12 +268,12 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Lower run of two opposite records, by the sum of each window's releases."""
+    """Run of two opposite records for a lower bound, by the sum of each window's releases."""
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
 def _runs(form: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
-    """Runs of presence against absence after ``steps`` steps: an upper and a lower one."""
+    """Runs of windows with presence against absence after ``steps`` steps, from above and below."""
     lower: list[Window] = []
     upper: list[Window] = []
     for draw, full, rest in form.released(steps) if steps else ():
@@ -329,7 +331,8 @@ def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Wind
 
 
 def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Above: a random partition into k blocks with one step in each, revealed. Below: plain sums.
+    """Runs for k-subsets: from above a revealed random partition into k blocks, from below plain
+    sums.
 
     A uniform partition of the window into k blocks whose sizes differ by at most one, with a
     uniform step in each, is a uniform subset of k steps; an adversary who knows the partition

@@ -46,7 +46,7 @@ class LedgerFault:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """ε that a ledger claims after some steps, and bounds on the true ε."""
+    """Claimed ε of a ledger after some steps, and bounds on the true ε."""
 
     steps: int
     claimed: float
@@ -162,7 +162,7 @@ class HeadLine:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Exported ledger whose lines were all parsed.
+    """Exported ledger with all lines parsed.
 
     Attributes:
         charter: the charter's bytes, as they stand in the first line.
@@ -181,7 +181,7 @@ class Document:
 
 
 def parsed(data: bytes) -> Document:
-    """Lines of a ledger file, parsed.
+    """Parsed lines of a ledger file.
 
     Raises:
         DamagedError: a line is not one, down to the last byte.
@@ -213,7 +213,7 @@ def canonical_fields(line: bytes) -> dict[str, Any]:
 
 
 def number_of(text: object) -> float:
-    """Finite float from the text that ``float.hex`` wrote."""
+    """Finite float from a text in the format of ``float.hex``."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not a number's hexadecimal form")
     try:
@@ -421,7 +421,9 @@ def _require_consistent(terms: DocumentTerms) -> None:
 
 
 def rebuilt(value: Any) -> Any:
-    """Object of `turnout.schemes` from ``{"is": class, field: …}``; other values unchanged."""
+    """Object of `turnout.schemes` from its JSON form ``{"is": class, field: …}``; other values
+    as given.
+    """
     if not isinstance(value, dict):
         return value
     content = dict(value)

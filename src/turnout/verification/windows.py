@@ -87,7 +87,9 @@ class RatioDistribution:
             raise NumericalError("a likelihood ratio is too large for float64")
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """Distribution of 1 − share + share·S/total, where S has this one, of mean ``total``."""
+        """Distribution of 1 − share + share·S/total, where S is distributed as ``self`` with
+        mean ``total``.
+        """
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(

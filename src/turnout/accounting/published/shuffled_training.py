@@ -376,9 +376,9 @@ def lemma_4_4_1(
     """(ε, δ) of one round of self-sampling clients that hold one record each.
 
     Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
-    numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones,
-    and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some constant c'
-    in (0, 1)"; no constant is enough, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
+    numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by
+    clones, and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some
+    constant c' in (0, 1)"; no constant is enough, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
