@@ -166,17 +166,21 @@ class Cascade:
     def _realised(self) -> tuple[tuple[Step, ...], tuple[Level, ...]]:
         steps: list[Step] = []
         levels: list[Level] = []
+        # From the largest ε to the smallest: each level adds noise to the level before.
         for epsilon in self.epsilons:
             before = levels[-1] if levels else Level(Fraction(1), Fraction(0))
+            # An infinite ε adds no noise.
             if math.isinf(epsilon):
                 steps.append(Step(1, 0, 1, self.order))
                 levels.append(before)
                 continue
+            # The exact weights of the step, rounded so that e^ε is not exceeded.
             fresh = before.light == 0
             growth = exponential_below(epsilon)
             step = self._first(growth) if fresh else self._next(before, growth)
             steps.append(step)
             levels.append(_after(before, step, fresh))
+            # Levels that differ too little have no such weights.
             if levels[-1].contrast <= 0 or (not fresh and step.light == 0):
                 raise UnsupportedError(
                     f"epsilon = {epsilon!r} cannot be told from its neighbour, or from 0, with "

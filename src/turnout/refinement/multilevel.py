@@ -195,6 +195,7 @@ def multi_level(
         design_epsilon: for these two; by default the largest finite level.
         source: for the public seed of "one-bit"; the operating system's by default.
     """
+    # Levels in falling order, at least one of them finite.
     for epsilon in epsilons:
         if epsilon != math.inf:
             checks.positive(epsilons=epsilon)
@@ -202,6 +203,7 @@ def multi_level(
     finite = [epsilon for epsilon in levels if not math.isinf(epsilon)]
     if not finite:
         raise ParameterError("epsilons", levels, "at least one finite level")
+    # The mechanism with the least error, or the one that is named.
     if mechanism is None:
         return _least_loss(size, levels, source)
     if mechanism == "one-bit":

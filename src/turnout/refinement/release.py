@@ -135,6 +135,7 @@ class LayeredRelease:
             StorageError: damaged, of another kind, or not what this version computes.
         """
         header, payload = unpack_release("release", data, name)
+        # The mechanism from the header, whose weights are computed again.
         try:
             levels = MultiLevel(
                 _design_from(header["design"]),
@@ -143,9 +144,11 @@ class LayeredRelease:
             )
             weights = [[step.heavy, step.light] for step in levels.cascade.steps]
             clients, labels = int(header["clients"]), tuple(map(str, header["labels"]))
+            # Weights that differ from the file's belong to another release.
             if weights != header["weights"]:
                 raise ParameterError("weights", header["weights"], "those of its levels")
             return cls(levels, _symbols(levels, payload, clients, name), labels)
+        # A wrong header is an error of the file.
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, TurnoutError) as error:
@@ -264,11 +267,14 @@ def refine(
     Returns:
         the release, and its keys, largest ε first.
     """
+    # The clients' values.
     held = checked_values(values, levels.size)
     if not held.size:
         raise ParameterError("values", 0, "at least one client")
+    # Public messages, and the noise that each key removes.
     messages, noise = levels.encode(held, source)
     release = LayeredRelease(levels, messages, tuple(labels))
+    # One key for each level but the public one, bound to the release by its digest.
     width = levels.message_bits
     keys = [
         Key(
@@ -296,6 +302,7 @@ def _symbols(
 
 
 def _design_header(design: OneBit | Direct) -> dict[str, Any]:
+    # All parameters that determine the design.
     if isinstance(design, OneBit):
         return {
             "family": "one-bit",

@@ -34,6 +34,7 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label = _SYMBOLS.get(swept, swept)
 
+    # Two panels: ε of each method, and its ratio to the first method's ε.
     def draw(axes: list[Axes], ink: str) -> None:
         for curve in comparison.curves:
             if not curve.empty:
@@ -47,6 +48,7 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
             axis.set_xlim(comparison.values[0], comparison.values[-1])
             _scale(axis)
 
+    # The text alternative quotes the smallest ε of the first method.
     known = ours[~np.isnan(ours)]
     fall = f"; the least of {first} is {rounded_up(float(known.min()))}" if known.size else ""
     text = (
@@ -143,15 +145,18 @@ def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
     """Draw the trade-off with its bracket, between chance level and no privacy."""
     curve, look = TradeOff.of(explanation.profile).symmetric(), LOOKS["scheme"]
     lower, upper = curve.lower(_RATES), curve.upper(_RATES)
+    # Between the chance level and the proved lower bound on the miss rate.
     axis.plot(_RATES, 1 - _RATES, color=ink, linestyle=DOTTED, label="chance level")
     axis.fill_between(_RATES, lower, upper, color=look.colour, alpha=0.35, linewidth=0)
     axis.plot(_RATES, lower, label=look.words, **look.line())
+    # The Gaussian fit below it, and no privacy as the other extreme.
     if explanation.fit is not None:
         mu = explanation.fit.mu.upper
         label = f"{LOOKS['Gaussian DP'].words} (μ = {rounded_up(mu, 3)})"
         fit = {**LOOKS["Gaussian DP"].line(DASHED), "markevery": 40}
         axis.plot(_RATES, gaussian_trade_off(mu, _RATES), label=label, **fit)
     axis.plot([0, 0, 1], [1, 0, 0], color=ink, alpha=0.5, linewidth=1, label="no privacy")
+    # Titles and limits of the axes.
     axis.set_title("Membership inference: the smallest miss rate at a false positive rate")
     axis.set_xlabel("false positive rate α")
     axis.set_ylabel("miss rate")
@@ -180,6 +185,7 @@ def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
     """Draw δ(ε) with its brackets and the requested point."""
     guarantee = explanation.guarantee
     floor = guarantee.delta / 10
+    # Each direction: the bracket of δ, and its upper bound as a line, down to the floor.
     for name, bounds in explanation.profile.directions.items():
         look, shown = LOOKS[name], bounds.upper > floor
         epsilons, high = bounds.epsilons[shown], bounds.upper[shown]
@@ -187,6 +193,7 @@ def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
         axis.fill_between(epsilons, low, high, color=look.colour, alpha=0.35, linewidth=0)
         every = max(1, epsilons.size // 8)
         axis.plot(epsilons, high, label=look.words, **look.line(), markevery=every)
+    # The quoted point, on a logarithmic scale of δ.
     axis.plot(guarantee.epsilon.upper, guarantee.delta, "s", color=ink, label="the quoted (ε, δ)")
     axis.set_yscale("log")
     axis.set_title("δ upper bound at each ε, by direction")
@@ -218,11 +225,13 @@ def level_picture(
     levels: Sequence[LevelEstimate], labels: Sequence[str], confidence: float, top: int
 ) -> Picture:
     """Picture of the most frequent items' shares at each privacy level, with their intervals."""
+    # The most frequent items of the first level, in the same places at each level.
     chosen = np.argsort(-levels[0].raw, kind="stable")[:top].tolist()
     names = [labels[int(item)] for item in chosen]
     said = f"{100 * confidence:g} % interval"
     shift = 0.6 / len(levels)
 
+    # One group of points and intervals for each level, moved sideways.
     def draw(axes: list[Axes], _: str) -> None:
         (axis,), places = axes, np.arange(len(chosen))
         for number, level in enumerate(levels):

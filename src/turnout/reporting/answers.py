@@ -148,9 +148,11 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
     T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
     one, which is priced exactly.
     """
+    # Repeated messages are counted as further rounds.
     randomizer, rounds = scheme.randomizer, scheme.participation.steps
     if isinstance(randomizer, RepeatedMessages):
         randomizer, rounds = randomizer.each, rounds * randomizer.messages
+    # Pure and approximate randomizers add up.
     if isinstance(randomizer, PureRandomizer):
         each = f"ε₀ = {randomizer.epsilon0:g}"
         return Unshuffled(_times(rounds, randomizer.epsilon0), 0.0, each, rounds)
@@ -160,6 +162,7 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
         if lost >= 1:
             return Unshuffled(None, 1.0, each, rounds)
         return Unshuffled(_times(rounds, randomizer.epsilon0), lost, each, rounds)
+    # Others: an upper bound on ε of all messages under central trust.
     from turnout.accounting import epsilon_upper
 
     central = replace(scheme, trust=TrustModel.CENTRAL, population=None)
@@ -284,6 +287,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 def answer_table(answer: Answer) -> Table:
     """Answer as a table."""
+    # The scheme, and a solved parameter if there is one.
     rows = {
         "scheme": _in_words(law_words(answer.scheme)),
         "randomizer": _in_words(_randomizer(answer)),
@@ -291,6 +295,7 @@ def answer_table(answer: Answer) -> Table:
     if (found := answer.calibration) is not None:
         name = found.unknown.name.replace("-", " ")
         rows[name] = _calibration_words(found, answer.target or 0.0)
+    # The guarantee, its footnotes, and its meaning if it was requested.
     table = guarantee_table(answer.guarantee, "", rows)
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)

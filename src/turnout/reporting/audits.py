@@ -25,6 +25,7 @@ _EVENTS = {True: "above", False: "not above"}
 
 def audit_record(found: Found) -> dict[str, Any]:
     """Audit as JSON-ready values."""
+    # What every audit has: the bounds by experiment and by proof.
     stated = found.stated
     record: dict[str, Any] = {
         "consistent": found.consistent,
@@ -38,6 +39,7 @@ def audit_record(found: Found) -> dict[str, Any]:
         "confidence": found.confidence,
         "seed": found.seed,
     }
+    # One run has its own counts; other audits have counts of each direction.
     if isinstance(found, OneRun):
         return record | _one_run_record(found)
     record["trials"] = found.trials
@@ -87,11 +89,13 @@ def verdict(found: Found) -> str:
     """Outcome of an audit in one sentence."""
     lower, upper = found.epsilon_lower, found.stated.epsilon.upper
     sure = f"{rounded_down(100 * found.confidence, 6)} % confidence"
+    # The lower bound lies within the proved upper bound.
     if found.consistent:
         return (
             f"consistent: the ε lower bound found, {rounded_down(lower)} ({sure}), is within the "
             f"ε upper bound {rounded_up(upper)}"
         )
+    # It does not: name the direction and the δ with the largest excess.
     where = ""
     if isinstance(found, Findings):
         at, name = found.violated[0]
@@ -115,6 +119,7 @@ def audit_table(found: Found) -> Table:
 
 def _rows(found: Found) -> dict[str, str]:
     stated = found.stated
+    # The game, and the bounds that are compared.
     rows = {
         "game": found.game,
         "verdict": verdict(found),
@@ -122,12 +127,14 @@ def _rows(found: Found) -> dict[str, str]:
         "ε upper bound": rounded_up(stated.epsilon.upper),
         "δ": f"{stated.delta:g}",
     }
+    # Counts, then what a Gaussian trade-off would prove in addition.
     rows |= _one_run_rows(found) if isinstance(found, OneRun) else _direction_rows(found)
     if (lower := gaussian_lower(found)) > 0:
         rows["if Gaussian"] = (
             f"ε lower bound {rounded_down(lower)}, by μ ≥ {rounded_down(found.gaussian_mu)}, "
             "if the trade-off is that of Gaussian DP"
         )
+    # The terms of the claim, and the confidence.
     rows |= {name.replace("_", " "): text for name, text in stated.terms.items()}
     sure = rounded_down(100 * found.confidence, 6)
     rows["confidence"] = f"{sure} % that no lower bound found is too large"
@@ -136,6 +143,7 @@ def _rows(found: Found) -> dict[str, str]:
 
 def _direction_rows(found: Findings) -> dict[str, str]:
     rows = {}
+    # The best event of each direction, with its counts in both worlds.
     for name, counted in found.found.items():
         upper = found.stated.directions[name].upper
         rows[f"direction {name}"] = (
@@ -144,6 +152,7 @@ def _direction_rows(found: Findings) -> dict[str, str]:
             f"{counted.event.threshold:.4g} in {counted.likely:,} trials of {counted.trials:,}, "
             f"and in {counted.rare:,} of the other world"
         )
+    # The bounds at further values of δ.
     for at in found.also:
         rows[f"at δ = {at.stated.delta:g}"] = "; ".join(
             f"{name} {rounded_down(counted.epsilon, 5)} found, upper bound "

@@ -64,10 +64,12 @@ class BanditSummary:
 
     def record(self) -> dict[str, Any]:
         """Contents of report.json; ε is null without privacy."""
+        # Without privacy the fields of the guarantee are null.
         final = self.regret[:, -1]
         priced: dict[str, Any] = {"epsilon": None, "epsilon_lower": None, "delta": None}
         if self.guarantee is not None:
             priced = guarantee_record(self.guarantee)
+        # Regret is not private, so the record says that ε does not cover it.
         return {
             **priced,
             "regret_covered_by_epsilon": False,
@@ -121,6 +123,7 @@ def bandit_picture(summary: BanditSummary) -> Picture:
     """Picture of the mean regret over the pulls, with the band that holds 90 % of runs."""
     from turnout.reporting.drawing import LOOKS, Picture
 
+    # The mean of all runs, and the band between two quantiles.
     def draw(axes: list[Any], ink: str) -> None:
         (axis,), look = axes, LOOKS["ours"]
         low, high = np.quantile(summary.regret, [1 - _HIGH, _HIGH], axis=0)
@@ -129,6 +132,7 @@ def bandit_picture(summary: BanditSummary) -> Picture:
         axis.set_xlabel("pulls")
         axis.set_ylabel("regret")
 
+    # The text alternative.
     final = summary.regret[:, -1]
     text = (
         f"Regret against pulls: mean of {len(final)} runs, {final.mean():,.0f} in the end, and the "
@@ -158,6 +162,7 @@ def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
     from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 
+    # Without a guarantee the page says so instead of showing ε.
     record, guarantee = summary.record(), summary.guarantee
     epsilon = ("ε upper bound", "none", "no privacy")
     rows, words = [("Privacy", "none: rewards are not protected")], [_PUBLIC]
@@ -165,8 +170,10 @@ def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
         kind = f"at δ = {guarantee.delta:g}, {guarantee.relation.value}"
         epsilon = ("ε upper bound", rounded_up(guarantee.epsilon.upper), kind)
         rows, words = guarantee_rows(guarantee), [_PUBLIC, _SIMULATED]
+    # Key figures with their notes.
     spread = f"95 % of {record['runs']} runs below {record['regret_95']:,.0f}"
     uniform = f"{record['regret_of_uniform_play']:,.0f}"
+    # Fill in the template.
     return template("report.html").render(
         title="A private bandit" if guarantee else "A bandit",
         subtitle=summary.title,

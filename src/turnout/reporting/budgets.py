@@ -25,6 +25,7 @@ _HOLDS = {
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
     """Print the charges of an account, their ε, and how many further windows fit."""
+    # JSON-ready values.
     kind = account.to_dict()["kind"]
     record = {
         "kind": kind,
@@ -36,6 +37,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
         "fits": fits,
         "charged": [{"label": label, "times": times} for label, times in account.entries],
     }
+    # Rows of the table.
     entries = [f"{times:,} × {label}" for label, times in account.entries]
     of = "" if account.epsilon is None else f" of {account.epsilon:g}"
     rows = {
@@ -51,6 +53,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
 
 def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
     """Print the state of a plan after some of its steps."""
+    # JSON-ready values.
     record = {
         "steps": found.steps,
         "epsilon": found.spent,
@@ -62,6 +65,7 @@ def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
         "further_windows": found.windows,
         "noise_multiplier": found.noise_multiplier,
     }
+    # Rows of the table.
     noise = found.noise_multiplier
     rows = {
         "ε upper bound": f"{rounded_up(found.spent, 5)} after {found.steps:,} steps; no lower "
@@ -96,15 +100,18 @@ def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_j
 
 def tuning_table(record: Mapping[str, Any]) -> RenderableType:
     """Chosen values and their cost, from the contents of tune.json."""
+    # The chosen values and their score.
     rows = {key: f"[bold]{_text(value)}[/bold]" for key, value in record["values"].items()}
     rows["score"] = (
         f"{_text(record['score'])} ({record['metric']}, {record['held_out_clients']:,} held-out "
         "clients)"
     )
     rows["data"] = record["data"]
+    # A search on public data is free: its candidates may be shown.
     if "candidates" in record:
         rows["ε upper bound of the search"] = record["price"]
         return Group(_candidates(record), _grid(rows))
+    # A search on private clients: its guarantee, and no other candidate.
     lower = record["epsilon_lower"]
     rows |= {
         "noise of the score": f"standard deviation {record['score_deviation']:.2g}",

@@ -147,6 +147,7 @@ def _below(quote: Quote | str) -> str:
 def _by_value(comparison: SweepComparison) -> Table:
     """Table of ε by value and method, without methods that have no number."""
     asked = comparison.sweep
+    # One column for each method that has a bound, the first one with its lower bound.
     table = _plain()
     table.title = _title(comparison)
     table.add_column(asked.against.partition("-")[0], justify="right", no_wrap=True)
@@ -159,6 +160,7 @@ def _by_value(comparison: SweepComparison) -> Table:
         if curve.method is comparison.curves[0].method:
             table.add_column("lower bound", justify="right")
             columns.append([_below(quote) or _BLANK for quote in curve.quotes])
+    # One row for each value.
     for value, *row in zip(comparison.values, *columns, strict=True):
         table.add_row(_said(comparison, value), *row)
     return table

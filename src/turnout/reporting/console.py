@@ -47,6 +47,7 @@ class Console:
         self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
     ) -> Iterator[Callable[[RunProgress], None]]:
         """Context with a progress bar of the headline metric, ε so far and check-ins."""
+        # Nothing is computed where no terminal shows it.
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -58,12 +59,14 @@ class Console:
         of_target = "" if target is None else f" of {target:g}"
         headline = ""
         hidden = not self._status.is_terminal
+        # The first ε takes a while, so a spinner shows it.
         if not hidden:
             with self.phase("pricing ε along the run"):
                 spent(0)
         with Progress(*columns, console=self._status, transient=True, disable=hidden) as bar:
             task = bar.add_task(what, total=steps, state="")
 
+            # Each step updates the metric, ε so far and the number of check-ins.
             def tell(progress: RunProgress) -> None:
                 nonlocal headline
                 if hidden:
@@ -113,6 +116,7 @@ def run_table(summary: Summary) -> Table:
     """Result of a run as a table: quality of the model, and the guarantee."""
     outcome = summary.outcome
     history, prepared, headline = outcome.history, outcome.prepared, outcome.headline
+    # The quality of the model and the noise.
     rows = {
         f"test {headline.words}": f"[bold]{headline.text(outcome.result)}[/bold]"
         f" (loss {outcome.loss:.4f})",
@@ -124,11 +128,13 @@ def run_table(summary: Summary) -> Table:
         },
         "training time": f"{outcome.seconds:.1f} s",
     }
+    # What absent devices cost, if the run had a trace.
     if summary.trace is not None:
         everyone = summary.trace.everyone.result
         lost = headline.lost(everyone, outcome.result)
         rows["with every phone present"] = f"{headline.text(everyone)}: absence costs {lost}"
     rows |= prepared.plan.data.provenance()
+    # The guarantee, and the exact counts, which are not private.
     title = f"{prepared.plan.model.title} on {prepared.plan.data.title}"
     table = guarantee_table(prepared.guarantee, title, rows)
     seen = [_counts(outcome), *filter(None, [updates_words(outcome)])]

@@ -306,12 +306,14 @@ class Picture:
 
 def _legend(figure: Figure) -> None:
     """Add one legend of all panels below them."""
+    # Every label once, with one handle.
     entries: dict[str, Any] = {}
     for axis in figure.axes:
         handles, labels = axis.get_legend_handles_labels()
         entries |= zip(labels, handles, strict=True)
     if not entries:
         return
+    # The figure grows by the rows of the legend.
     columns = 1 if max(map(len, entries)) > _LONG_WORDS else 2
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + _ROW_INCHES * -(-len(entries) // columns))

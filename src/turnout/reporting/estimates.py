@@ -19,10 +19,12 @@ _ERRORS = ("± noise", "± noise and\nsampling")
 
 def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Group:
     """Table of the most frequent items and of their privacy cost."""
+    # Intervals for these clients and for the population, unless the two are equal.
     said = f"{100 * found.confidence:g} % interval"
     both = np.array_equal(found.low, found.population_low)
     intervals = (said,) if both else (f"{said},\nthese clients", f"{said},\npopulation")
     table = _table("value", "estimate", *intervals, *_ERRORS)
+    # One row for each of the most frequent values.
     for item in order(found)[:top]:
         limits = [f"{found.low[item]:.4f} to {found.high[item]:.4f}"]
         if not both:
@@ -137,12 +139,14 @@ def _with_cost(
 
 def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     """Meaning of each error bar, in words."""
+    # Heavy hitters have a threshold instead of intervals.
     if isinstance(found, HeavyHitters):
         return {
             "± noise": "standard error at most, about the share of these clients",
             "named": f"but for a chance of {found.error:g} every one of them has a share above "
             f"{found.threshold:g}; the last test looked at {found.candidates:,} values",
         }
+    # Frequencies and means have errors of the noise, with and without sampling.
     what = "mean of clipped rows" if isinstance(found, Mean) else "share"
     rows = {
         "± noise": f"standard error about the {what} of these clients: privacy noise alone",
@@ -159,6 +163,7 @@ def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     """Privacy cost of an estimate, in words."""
     cost = found.cost
+    # The guarantee: ε, δ, and ε₀ of a message where both exist.
     sign = "ε₀" if cost.trust == "local" else "ε"
     rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}
     if cost.delta:
@@ -166,14 +171,17 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
     if cost.local_epsilon is not None and cost.trust == "shuffled":
         what = "ε₀ of a message" if cost.messages == 1 else "ε₀, all messages"
         rows[what] = f"{rounded_up(cost.local_epsilon)} (pure, local)"
+    # The terms of the guarantee.
     rows["relation"] = f"{cost.relation}: {RELATIONS[Relation(cost.relation)]}"
     rows["unit"] = f"{cost.unit}: {cost.held}"
     rows["trust model"] = f"{cost.trust}: {_trust(cost)}"
+    # The size of a message, and the mechanism with the reason for its choice.
     if cost.message_bits is not None:
         many = "" if cost.messages == 1 else f"{cost.messages:,} messages, together "
         rows["message"] = f"{many}{cost.message_bits:,} bits a client, as serialised"
         rows["public randomness"] = cost.public_randomness
     rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
+    # Error bounds of a mean.
     if isinstance(found, Mean):
         rows["squared error"] = f"{found.mse_bound:.4g} expected at most, of {found.rows}"
         if cost.trust == "central":
@@ -191,6 +199,7 @@ def _trust(cost: EstimateCost) -> str:
 
 
 def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
+    # The guarantee with its terms, the mechanism, and the sizes of messages and data.
     cost = found.cost
     return {
         "epsilon": cost.epsilon,

@@ -19,6 +19,7 @@ _NO_GAIN = 1e-5  # a gain that rounding a percentage would drown
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
     """Explanation as JSON-ready values."""
+    # Advantage, accuracy at each prior, true positive rates, and the Gaussian fit.
     fit = explanation.fit
     return {
         **_named("advantage", explanation.advantage),
@@ -52,6 +53,7 @@ def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
 def explanation_rows(explanation: Explanation) -> dict[str, str]:
     """Explanation in words, row by row."""
     relation = explanation.guarantee.relation
+    # Accuracy at even odds, with the two worlds that the attacker tells apart.
     rows = {
         "membership inference": f"accuracy {_percent(explanation.success(EVEN))}; chance "
         f"level 50 %. {WATCHERS[explanation.guarantee.trust]} guesses, at even odds, which of two "
@@ -59,10 +61,12 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
         "advantage": f"{_percent(explanation.advantage)}: true minus false positives, at the best "
         "threshold",
     }
+    # Accuracy at further priors.
     rows |= {
         f"prior {100 * prior:g} %": _prior_in_words(explanation, prior)
         for prior in explanation.priors
     }
+    # The larger true positive rate of both directions.
     worst = Bounds(0.0, 0.0)
     for name in explanation.trade_offs:
         worst = worst | explanation.true_positive_rate(name, SHOWN_RATE)

@@ -103,6 +103,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     """Key figures of a run."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
+    # Quality, privacy, and participation.
     return named_cards(
         (
             headline.title,
@@ -125,6 +126,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
     """Key figures of exact counts, beside their expectations."""
     outcome, counts = summary.outcome, summary.counts()
+    # Exact counts with their expectations: figures for the simulator only.
     return named_cards(
         (
             "Check-ins",
@@ -165,6 +167,7 @@ def named_cards(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
 def _guarantee_text(summary: Summary) -> list[str]:
     """Guarantee in words."""
     guarantee = summary.outcome.prepared.guarantee
+    # What the guarantee covers and what it does not.
     words = _certainty(summary.outcome.prepared)
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
     simulated = (
@@ -177,8 +180,10 @@ def _guarantee_text(summary: Summary) -> list[str]:
             else "In a deployment all who see the messages see how many there are."
         )
     )
+    # Metrics of personal models are not private.
     if PERSONAL in summary.outcome.history.metrics:
         simulated += f" Not covered either: {PERSONAL_METRICS}."
+    # Without own windows all clients have the same ε.
     if guarantee.clients is None:
         return [words, trust, simulated]
     each = (
@@ -227,10 +232,12 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
     """Effects of the trace, row by row."""
     statistics, everyone = trace.statistics, trace.everyone
+    # The run without absences, with its own noise.
     headline = everyone.headline
     lost = headline.lost(everyone.result, summary.outcome.result)
     protection = protection_words(everyone.prepared, everyone.parameters.size)
     protected = ", ".join(f"{name[:1].lower()}{name[1:]} {text}" for name, text in protection)
+    # Availability of the devices, and what absences cost.
     return [
         ("Phones in the trace", f"{statistics.clients:,}"),
         ("Never available", f"{statistics.never_available:,} phones"),

@@ -60,6 +60,7 @@ def _progress(outcome: Outcome) -> Picture:
     headline = outcome.headline
     values = history.metrics[headline.name]
 
+    # Left: the main metric over the steps, with an interval for another test set at the end.
     def draw(axes: list[Axes], ink: str) -> None:
         axes[0].plot(history.step, headline.drawn(values), color=LOOKS["accuracy"].colour)
         axes[0].set(title=headline.title, ylabel=headline.axis)
@@ -69,6 +70,7 @@ def _progress(outcome: Outcome) -> Picture:
             axes[0].vlines(
                 history.step[-1:], *headline.drawn(ends)[:, None], color=ink, linewidth=3, zorder=4
             )
+        # Right: ε over the steps, and the target if there is one.
         axes[1].set(title="ε spent so far", ylabel="ε upper bound")
         colour = LOOKS["ε"].colour
         axes[1].step(outcome.spent.steps, outcome.spent.epsilon(), where="pre", color=colour)
@@ -80,6 +82,7 @@ def _progress(outcome: Outcome) -> Picture:
         for axis in axes:
             axis.set(xlim=(0, history.check_ins.size), xlabel="step")
 
+    # The text alternative.
     epsilon = rounded_up(outcome.prepared.guarantee.epsilon.upper)
     text = (
         f"{headline.title} goes from {headline.text(values[0], 1)} to "
@@ -108,6 +111,7 @@ def _updates(outcome: Outcome) -> Picture:
     clipped, ratio = 100 * clipped_share(outcome.history), signal_to_noise(outcome)
     steps = np.arange(1, clipped.size + 1)
 
+    # Two panels: the share of clipped updates, and the ratio of signal to noise.
     def draw(axes: list[Axes], ink: str) -> None:
         axes[0].plot(steps, clipped, color=LOOKS["clipped"].colour, linewidth=0.8)
         axes[0].set(title="Updates that were clipped", ylabel="share, %", ylim=(0, 100))
@@ -117,6 +121,7 @@ def _updates(outcome: Outcome) -> Picture:
         for axis in axes:
             axis.set(xlabel="step", xlim=(0, clipped.size))
 
+    # The text alternative.
     text = (
         f"{np.nanmean(clipped):.0f} % of the updates were longer than the clip norm. The sum of a "
         f"step's updates has {np.nanmedian(ratio):.2g} times the norm of its noise."
@@ -129,6 +134,7 @@ def _baseline(outcome: Outcome, baseline: History) -> Picture:
     headline, history = outcome.headline, outcome.history
     private, free = history.metrics[headline.name], baseline.metrics[headline.name]
 
+    # Both runs in one panel.
     def draw(axes: list[Axes], ink: str) -> None:
         axis = axes[0]
         axis.plot(history.step, headline.drawn(private), label="as planned", **_line("accuracy"))
@@ -138,6 +144,7 @@ def _baseline(outcome: Outcome, baseline: History) -> Picture:
         axis.set(title=headline.title, ylabel=headline.axis, xlabel="step")
         axis.set_xlim(0, history.check_ins.size)
 
+    # The text alternative.
     text = (
         f"{headline.title} ends at {headline.text(private[-1])}, and at "
         f"{headline.text(free[-1])} without noise and clipping."
@@ -158,6 +165,7 @@ def check_in_picture(
 
     def draw(axes: list[Axes], ink: str) -> None:
         axis, look = axes[0], LOOKS["came"]
+        # Bars for few steps, points for many.
         if counts.size <= MOST_BARS:
             axis.bar(steps, counts, width=1.0, color=look.colour, alpha=0.55, label=look.words)
         else:
@@ -167,6 +175,7 @@ def check_in_picture(
         axis.set_xlim(0.5, counts.size + 0.5)
         axis.set(title="Check-ins a step", xlabel="step", ylabel="clients")
 
+    # The text alternative.
     text = (
         f"{counts.sum():,} check-ins in {counts.size} steps, {counts.mean():.1f} a step; "
         f"{expected.mean():.1f} a step were expected. Nobody came at "
@@ -180,6 +189,7 @@ def _clients(outcome: Outcome) -> Picture:
     """Picture of the distribution of ε over clients."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
+    # Each client's bound, the largest first, against the share of clients.
     epsilons = np.sort(clients.epsilon_upper)[::-1]
     share = 100 * np.arange(1, epsilons.size + 1) / epsilons.size
 
@@ -191,6 +201,7 @@ def _clients(outcome: Outcome) -> Picture:
         axes[0].set(xlim=(0, 100), ylabel="ε upper bound")
         axes[0].set_ylim(bottom=0)
 
+    # The text alternative, with the clients that never take part.
     never = int(np.count_nonzero(epsilons == 0))
     text = (
         f"The worst client has ε = {rounded_up(epsilons[0])}, half of the {epsilons.size:,} "
@@ -248,6 +259,7 @@ def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
     """Picture of accuracy with and without absent devices."""
     everyone, headline = trace.everyone, outcome.headline
 
+    # The run as planned, and the run in which all devices are always available.
     def draw(axes: list[Axes], ink: str) -> None:
         for run, name, label, kind in (
             (everyone, "accuracy, all", LOOKS["accuracy, all"].words, DASHED),
@@ -257,6 +269,7 @@ def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
             axes[0].plot(run.history.step, headline.drawn(values), kind, color=colour, label=label)
         axes[0].set(title=headline.title, xlabel="step", ylabel=headline.axis)
 
+    # The text alternative.
     text = (
         f"With phones as they really were the model reaches {headline.text(outcome.result, 1)}; "
         f"with every phone always available {headline.text(everyone.result, 1)}."

@@ -36,6 +36,7 @@ def spinner(what: str) -> Iterator[None]:
     """Context with a spinner and the running time, shown after a delay."""
     began, stop = time.monotonic(), ExitStack()
 
+    # The spinner appears late and counts from the beginning.
     def show() -> None:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -49,6 +50,7 @@ def spinner(what: str) -> Iterator[None]:
         status.start()
         stop.callback(status.stop)
 
+    # The body runs while the spinner is scheduled.
     with _late(show, stop.close):
         yield
 

@@ -137,6 +137,7 @@ class Summary:
             tells the two worlds apart. `counts` has them.
         """
         outcome, prepared = self.outcome, self.outcome.prepared
+        # What every run has: metrics, guarantee, noise and seed.
         record = {
             **outcome.metrics,
             **_test_record(outcome),
@@ -145,12 +146,14 @@ class Summary:
             "seed": prepared.plan.run.seed,
             "randomness": f"simulation only (seed {prepared.plan.run.seed})",
         }
+        # What only some runs have: own windows, a trace, personal models.
         if prepared.guarantee.clients is not None:
             record["clients_epsilon"] = _distribution(prepared.guarantee.clients.epsilon_upper)
         if self.trace is not None:
             record["trace"] = _trace_record(self.trace, outcome)
         if PERSONAL in outcome.history.metrics:
             record["not_covered"] = [*outcome.history.metrics]
+        # The versions and the whole plan.
         return {
             **record,
             "versions": versions(),
@@ -314,6 +317,7 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
     """Model, optimizer and clip norm, row by row."""
     prepared = outcome.prepared
     plan = prepared.plan
+    # The optimizer and the parameters that it returns.
     optimizer = plan.optimizer
     rule = optimizer_rule(optimizer.name).title
     momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
@@ -325,8 +329,10 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
         "result",
     }[optimizer.averaging]
     ball = "" if optimizer.radius is None else f", iterates of norm {optimizer.radius:g} at most"
+    # The inputs of the model.
     features = plan.model.features
     seen = "inputs as they are" if features == "pixels" else features
+    # One row for each subject.
     return [
         ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
         (
@@ -352,8 +358,10 @@ def clip_words(prepared: PreparedPlan) -> str:
 def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
     """Noise of the coordinator, or the clients' messages that replace it, row by row."""
     messages, section = prepared.messages(dimension), prepared.plan.messages
+    # A trusted coordinator adds noise.
     if messages is None or section is None:
         return [("Noise multiplier", f"{prepared.noise.noise_multiplier:.5g}")]
+    # Clients randomize messages: their size, and how many a client sends.
     step_bits = messages.histogram_bits(section.messages)
     shorter = 32 * dimension / step_bits
     several = "" if section.messages == 1 else f"{section.messages} a client and step in one "
@@ -408,6 +416,7 @@ _OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": 
 
 def model_card(facts: Mapping[str, Any]) -> str:
     """Model card as Markdown, from the facts in the model's file."""
+    # The guarantee, the training and the data, row by row.
     guarantee, optimizer = facts["guarantee"], facts["optimizer"]
     lower, unit = guarantee["epsilon_lower"], guarantee["unit"]
     known = f"{lower:.5g}" if lower > 0 else "none is known"
@@ -435,6 +444,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         **({"test records": facts["test"]} if "test" in facts else {}),
         "plan (SHA-256)": f"`{facts['plan_sha256']}`",
     }
+    # The table, and what ε does not cover.
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     not_covered = [*_NOT_COVERED]
     if unit == PrivacyUnit.EXAMPLE.value:

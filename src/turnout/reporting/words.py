@@ -154,6 +154,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
     """Guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
+    # Bounds on ε, δ and the terms of the guarantee.
     record = {
         **bounds_record(guarantee.epsilon),
         "delta": guarantee.delta,
@@ -165,6 +166,7 @@ def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
         },
         "method": guarantee.method,
     }
+    # The reason for a wide bracket.
     if not guarantee.meets_tolerance:
         record["bracket"] = {
             "relative_width": guarantee.epsilon.relative_width,
@@ -205,11 +207,13 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     """Table of a guarantee, below some given rows."""
     from rich.table import Table
 
+    # The given rows come first.
     table = Table(title=title, show_header=False, title_justify="left", box=None, padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
+    # Both bounds on ε, δ, and each direction.
     epsilon = guarantee.epsilon
     table.add_row("ε upper bound", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
     table.add_row("ε lower bound", at_least(epsilon, 5))
@@ -219,6 +223,7 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     for name, bounds in guarantee.directions.items():
         ends = f"{rounded_up(bounds.upper, 5)} (lower bound {at_least(bounds, 5)})"
         table.add_row(f"direction {name}", f"{ends}: {of_unit(DIRECTIONS[name], guarantee.unit)}")
+    # The terms of the guarantee, and its analysis.
     for name, value in kind_rows(guarantee.relation, guarantee.unit, guarantee.trust):
         table.add_row(name, value)
     table.add_row("method", guarantee.method)
@@ -229,11 +234,13 @@ def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
     """Rows of a guarantee for a page."""
     epsilon = guarantee.epsilon
     kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
+    # Both bounds on ε, and δ.
     rows = [
         ("ε", f"at most {rounded_up(epsilon.upper, 5)}, at least {at_least(epsilon, 5)}"),
         *((name.capitalize(), value) for name, value in bracket_rows(guarantee).items()),
         ("δ", f"{guarantee.delta:g}"),
     ]
+    # Each direction, then the terms of the guarantee.
     rows += [
         (
             f"Direction “{name}”",

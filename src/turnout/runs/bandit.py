@@ -241,9 +241,11 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
     """
     privacy = plan.privacy
     try:
+        # A policy that adds its own noise brings its mechanism.
         if plan.policy.registered.adds_noise:
             policy: Any = policy_of(plan)
             return policy.mechanism(plan.environment.numbers)
+        # Otherwise the trust model decides.
         match privacy.trust:
             case "central":
                 return CentralSums(privacy.epsilon or 0.0)
@@ -253,6 +255,7 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
                 return ShuffledBits(privacy.epsilon or 0.0, privacy.delta or 0.0)
             case "none":
                 return BareSums()
+    # Errors name the key of the plan.
     except ParameterError as error:
         raise ParameterError(f"privacy.{error.name}", error.value, error.expected) from None
 
@@ -425,12 +428,15 @@ def _one_run(
 
 def _guarantee(mechanism: BatchMechanism, results: Results) -> Guarantee | None:
     """Guarantee of the costliest run; None without privacy."""
+    # Without privacy there is no guarantee.
     if mechanism.trust is None:
         return None
+    # The bounds of the run that costs most.
     lower, upper = results.epsilon.max(axis=0)
     method = "one batch a client: the costliest batch, by the exact distribution of its sums"
     if isinstance(mechanism, StatisticsOfPolicy):
         method = "action, context and reward of a client: all noisy statistics that hold them"
+    # Rewards are compared under replace-one, which has one direction.
     bounds = Bounds(float(lower), float(upper))
     return Guarantee(
         bounds,

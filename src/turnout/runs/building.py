@@ -39,17 +39,21 @@ def build_algorithm(
 ) -> Algorithm:
     """Algorithm of a plan on the clients' data, with its optimizer; raises as `build_task`."""
     plan = workload.plan
+    # An engine computes sums of clipped updates only.
     if workload.engine is not None and (plan.messages is not None or plan.client.rule != "fedsgd"):
         raise UnsupportedError(
             "an engine computes sums of clipped updates; messages of clients "
             "(privacy.trust) and personal models (client.rule) are computed in this process"
         )
+    # The server's optimizer, and the task of the clients.
     moves = workload.participation.steps // plan.protocol.minibatch
     optimizer = build_optimizer_of(plan.optimizer, moves)
     task, clip_norm = build_task(workload, module, phase), plan.privacy.clip_norm
+    # Federated SGD, by records if each message is one record's.
     if plan.client.rule in ("fedsgd", "fedavg"):
         of_records = plan.messages is not None and plan.messages.each == "record"
         return (RecordSGD if of_records else FedSGD)(task, optimizer, clip_norm)
+    # Personal models, with the settings of their rule.
     from turnout.learning.personal import AdaPeD, Ridge
 
     rule = {"adaped": AdaPeD, "ridge": Ridge}[plan.client.rule]
@@ -57,6 +61,7 @@ def build_algorithm(
     local = LocalTraining(plan.client.steps, plan.client.learning_rate)
     try:
         return rule(task, optimizer, clip_norm, local, **plan.client.settings)
+    # Errors name the key of the plan.
     except ParameterError as error:
         name = "privacy" if error.name == "clip_norm" else "client"
         raise ParameterError(f"{name}.{error.name}", error.value, error.expected) from None
@@ -79,24 +84,29 @@ def build_task(
         StorageError: features that cannot be kept.
     """
     plan, data = workload.plan, workload.data
+    # The objective, and the features of training and test examples.
     section, target = plan.model, data.target.value
     objective = build_objective(target, section.loss, section.metrics, workload.folder)
     features = build_features(section.features, workload.folder)
     seen = phase or UnseenPhase()
     train, test = (_examples(features, split, target, seen) for split in (data.train, data.test))
+    # The model: the user's module, or one by name.
     if section.name is None or module is not None:
         model = _module(workload, module)
     else:
         model = _model(section.name, train.input_shape, data.outputs)
+    # The clients' holdings, and how they train.
     holdings = holdings_of(workload)
     settings: dict[str, Any] = {
         "local": LocalTraining(plan.client.steps, plan.client.learning_rate),
         "objective": objective,
         "compute": compute_on(plan.run.device, plan.run.precision),
     }
+    # One model for all clients.
     if plan.client.rule == "fedsgd":
         task = SupervisedTask(model, train, test, holdings=holdings, **settings)
         return task.computed_by(workload.engine)
+    # A model for each client, tested on the classes that the client holds.
     _require_personal(workload)
     streams = SimulationStreams(plan.run.seed)
     tested = judged_on_own_classes(

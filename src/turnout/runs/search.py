@@ -134,11 +134,13 @@ def search_price(
     """
     from turnout.accounting import calibrate_selection, price, selected
 
+    # The number of candidates is random, and its distribution is public.
     privacy, law = plan.privacy, held.workload.participation
     if law.steps > MOST_STEPS:
         raise ParameterError("participation.steps", law.steps, f"at most {MOST_STEPS:,} in all")
     stopping = stopping_law(section)
 
+    # A candidate is a run of the plan; its score is one noisy release.
     def run(noise: float) -> Scheme:
         release, unit = plan.protocol.release, privacy.unit
         return Scheme(GaussianNoise(noise), law, privacy.relation, release, unit)
@@ -146,16 +148,19 @@ def search_price(
     def score(noise: float) -> Scheme:
         return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation, unit=privacy.unit)
 
+    # The noise of a run: calibrated for the whole search, or given by the plan.
     noise = privacy.noise_multiplier
     if noise is None:
         assert privacy.epsilon is not None
         noise, guarantee = calibrate_selection(run, stopping, privacy.epsilon, privacy.delta)
     else:
         guarantee = selected(run(noise), stopping, privacy.delta)
+    # A given noise must keep the search within the budget.
     target = privacy.epsilon or guarantee.epsilon.upper
     if guarantee.epsilon.upper > target:
         expected = f"at least {guarantee.epsilon.upper:.4g}, which the search costs with this noise"
         raise ParameterError("privacy.epsilon", target, expected)
+    # The noise of the scores; the search costs the larger of the two.
     score_noise, of_score = calibrate_selection(score, stopping, target, privacy.delta)
     total = _larger(guarantee, of_score)
     found = SearchPrice(
@@ -303,11 +308,13 @@ class Search:
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
         """Result after all candidates; with a folder, finished candidates are read from it."""
+        # Candidates that an earlier part of the search finished are read again.
         count = self._count()
         path = None if folder is None else folder / SIMULATOR / STATE
         done = _read(path)
         kept: tuple[Candidate, Outcome] | None = None
         with watcher.phase("searching") as phase:
+            # Each candidate is a run; the best one so far is kept with its result.
             for number in range(len(done), count):
                 values = drawn_values(self.plan, self.ranges, number)
                 score, outcome = self._run(number, values)
@@ -318,6 +325,7 @@ class Search:
                     write(path, json.dumps([_record(each) for each in done]))
                 if self.price is None:
                     phase.rows("candidates", number + 1)
+        # The best candidate of all, which may be one that was read; then it runs again.
         best = done[0]
         for each in done[1:]:
             best = each if _above(each, best) else best
@@ -349,10 +357,12 @@ class Search:
 
     def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
         """Score and outcome of a candidate's run, with randomness of its own."""
+        # The seed of the candidate's run depends on the plan's seed and the candidate's number.
         streams = SimulationStreams(self.plan.run.seed)
         seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))
         from turnout.learning.algorithm import FedSGD
 
+        # The plan with the candidate's values, evaluated once, at the end.
         steps = self.prepared.scheme.participation.steps
         plan = with_values(self.held.workload.plan, values)
         run = plan.run.model_copy(update={"seed": seed, "evaluate_every": steps})
@@ -360,6 +370,7 @@ class Search:
         prepared = replace(self.prepared, plan=plan)
         ready = ReadyRun.of(self.views.workload(plan), prepared, UnseenPhase())
         outcome = ready.carried_out(None, "a candidate", None, Unwatched())
+        # A public search compares results; a private one compares noisy scores.
         algorithm = ready.simulation.algorithm
         assert isinstance(algorithm, FedSGD)
         if self.price is None:

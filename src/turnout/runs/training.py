@@ -76,14 +76,17 @@ def train(
         ParameterError: the plan is invalid, or the folder is not empty.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
+    # The plan and its text, from an object or a file.
     if isinstance(source, Plan):
         plan, text, place = source, source.to_toml(), Path()
     else:
         text, place = read_plan(source), source.parent
         plan = Plan.from_toml(text, str(source))
+    # Data are gathered and the guarantee is computed before the folder is written.
     require_new(folder)
     given = beside or Beside()
     job = _job(lambda phase: given.gathered(plan, place, phase, place), watcher, baseline)
+    # The folder keeps all that a resumed run needs.
     if folder is not None:
         if baseline:
             write(folder / SIMULATOR / WITH_BASELINE, "")
@@ -252,6 +255,7 @@ def write_model(
 
 def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
     """Public facts of a trained model as JSON-ready values, without counts of participants."""
+    # The digest of the plan, and all facts that the model file states.
     prepared = outcome.prepared
     plan = prepared.plan
     canonical = json.dumps(plan.model_dump(mode="json"), sort_keys=True)
@@ -295,11 +299,13 @@ def read_model(folder: Path) -> SavedModel:
     Raises:
         StorageError: there is none, or it is damaged or from another program.
     """
+    # A folder without a model: say how to get one.
     path = folder / MODEL
     if not path.is_file():
         run = (folder / PLAN).is_file()
         cause = f"no {MODEL}; write it with: turnout train --resume {folder}" if run else "no run"
         raise StorageError(f"{folder}: {cause}")
+    # The format and the fields of the metadata.
     tensors, metadata = _contents(path)
     try:
         facts = json.loads(metadata[_FACTS])
@@ -310,6 +316,7 @@ def read_model(folder: Path) -> SavedModel:
         raise StorageError(f"{path}: of the format {facts['format']!r}; read is {FORMAT!r}")
     if not set(facts) >= _NEEDED:
         raise StorageError(f"{path}: damaged: a field of the model file is missing")
+    # The parameters must have the digest that the metadata states.
     if facts["sha256"] != _digest(tensors) or facts["handed_out"] not in tensors:
         raise StorageError(f"{path}: damaged: its parameters do not match their digest")
     return SavedModel(tensors, facts)

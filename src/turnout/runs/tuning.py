@@ -112,6 +112,7 @@ def searched_record(found: Searched) -> dict[str, Any]:
     Guarantees:
         of a private search the best run alone, and nothing from which the number of runs follows.
     """
+    # What every search has.
     record: dict[str, Any] = {
         "values": dict(found.best.values),
         "metric": found.metric,
@@ -120,6 +121,7 @@ def searched_record(found: Searched) -> dict[str, Any]:
         "data": found.data,
         "randomness": f"simulation only (seed {found.plan.run.seed})",
     }
+    # A public search may show all candidates.
     if found.price is None:
         candidates = [
             {"number": one.number, "values": dict(one.values), "score": _number(one.score)}
@@ -127,6 +129,7 @@ def searched_record(found: Searched) -> dict[str, Any]:
         ]
         cost = OWN_PUBLIC if found.own_public else FREE
         return record | {"price": cost, "candidates": candidates}
+    # A private search shows the best candidate only, with the guarantee of the whole search.
     price = found.price
     return record | {
         **guarantee_record(price.guarantee),

@@ -151,6 +151,7 @@ def _data(
     section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
 ) -> ClientData:
     """Data set by its name, by its path, or as given with the plan."""
+    # Data in memory replace the plan's data section.
     if beside is not None:
         for key in ("name", "path", *section.model_fields_set):
             if getattr(section, key) is not None and key not in ("clients", "dealing"):
@@ -164,12 +165,14 @@ def _data(
                 "data.clients", section.clients, "no value: the data already name their clients"
             )
         return beside
+    # A file or folder of the user; errors name the key of the plan.
     if section.path is not None:
         try:
             return own_data(section, folder, phase.rows, phase.note)
         except ParameterError as error:
             name = "path" if error.name == "data" else error.name
             raise ParameterError(f"data.{name}", error.value, error.expected) from None
+    # A data set by name.
     if section.name is None:
         expected = (
             "the path of a file, or a name; or data beside the plan: turnout.train(plan, data=…)"
@@ -204,6 +207,7 @@ def _of_records(plan: Plan, data: ClientData) -> ClientData:
 
 def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
     """Trace, cut to the steps that the plan uses."""
+    # The built-in trace, or the user's file.
     try:
         if section.trace == BUILT_IN_TRACE:
             trace = datasets.flash_phones()
@@ -213,6 +217,7 @@ def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
         raise ParameterError(
             "participation.trace", section.trace, f"a trace at hand, but {error}"
         ) from None
+    # The run, its windows and its first slot must lie within the trace.
     steps = section.steps or trace.shape[1]
     for key, value, limit, what in (
         ("steps", steps, trace.shape[1], "the steps of the trace"),
@@ -249,9 +254,11 @@ def features_of(
     """
     if features is None:
         return inputs
+    # Small features are computed anew.
     first = first_features(features, inputs)
     if first.nbytes // len(first) * len(inputs) < KEPT_BYTES:
         return apply_features(features, inputs)
+    # Large ones are kept on disk, if a sample of them agrees with what is kept.
     shelf = Shelf.of(_ROOM, [*_versions(features), _digest(inputs)])
     found = shelf.kept()
     if found is not None and not np.array_equal(found.arrays[_NAME][: len(first)], first):
@@ -260,6 +267,7 @@ def features_of(
     def make(allocate: Allocate) -> ShelfContents:
         return ShelfContents({_NAME: apply_features(features, inputs, allocate)}, {})
 
+    # The user is told where data derived from private data are kept.
     kept, made = shelf.keep(make)
     if made:
         size = shelf.size_bytes() / _MIB
