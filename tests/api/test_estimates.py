@@ -216,7 +216,7 @@ def test_missing_numbers_count_as_a_public_one():
         (np.array([0.5, 1.0]), 2, "'float64': expected whole numbers"),
         (["Bonn", "Trier"], TOWNS, "expected the 4 names of all values"),
         ([0, 4], 4, "expected values from 0 to 3"),
-        ([[0, 1], [1, 0]], 2, "shape (2, 2)': expected one value a client"),
+        ([[0, 1], [1, 0]], 2, "shape (2, 2)': expected one value for each client"),
         ([[0], [1, 0]], 2, "expected arrays of one shape"),
         ([], 2, "at least one"),
         (np.float64(3), 2, "one entry a row"),

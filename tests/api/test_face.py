@@ -94,7 +94,9 @@ def test_an_explanation_keeps_its_price():
     assert explained != price
     assert explained.sentences == price.sentences
     assert price.sentences["membership inference"].startswith("accuracy at most 53.")
-    with pytest.raises(tn.ParameterError, match="delta = 1e-05: expected no value with a price"):
+    with pytest.raises(
+        tn.ParameterError, match="delta = 1e-05: expected no value, since the price has"
+    ):
         tn.explain(price, delta=1e-5)
     with pytest.raises(tn.ParameterError, match="delta = None"):
         tn.explain(SCHEME)
@@ -113,7 +115,10 @@ def test_a_calibration_has_the_price_of_its_scheme():
     [
         ({"solve_for": "rate"}, "solve_for = 'rate': expected one of 'noise-multiplier', 'window'"),
         ({"solve_for": None}, "solve_for = None: expected one of 'noise-multiplier', 'window'"),
-        ({"relation": "zero-out"}, "relation = 'zero-out': expected none beside a scheme"),
+        (
+            {"relation": "zero-out"},
+            "relation = 'zero-out': expected no value, since the scheme has a relation",
+        ),
         ({"delta": None}, "delta = None: expected a number strictly between 0 and 1"),
         ({"solve_for": "delta"}, "delta = 1e-06: expected no δ to solve for δ"),
         ({"epsilon": -1.0}, "epsilon = -1.0: expected"),
@@ -146,7 +151,11 @@ def test_noise_of_another_randomizer_has_its_own_name():
         (SCHEME, {"against": "window", "values": [9, "x"]}, "values = (9, 'x'): expected fin"),
         (SCHEME, {"against": "rate", "values": [1, 2]}, "against = 'rate': expected"),
         (SCHEME, {"against": "window", "values": [2.5, 5]}, "window = 2.5: expected a whole"),
-        (SHUFFLED, {"values": [1.0, 2.0]}, "values = (1.0, 2.0): expected none without against"),
+        (
+            SHUFFLED,
+            {"values": [1.0, 2.0]},
+            "values = (1.0, 2.0): expected no values if against is not given",
+        ),
         (SHUFFLED, {"against": "delta", "values": [1e-6, 1e-5]}, "delta = 1e-06: expected no δ"),
         (SHUFFLED, {"delta": None}, "delta = None: expected a number strictly between"),
         (SHUFFLED, {"delta": 0.0}, "delta = 0.0: expected a number strictly between"),

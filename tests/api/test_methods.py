@@ -59,7 +59,7 @@ def test_a_number_is_the_comparisons():
     [
         (tn.shuffled(ANY, clients=100), "blanket", "one randomizer that all clients use"),
         (tn.shuffled(ANY, clients=100), "RDP 5.3.1", "one randomizer that all clients use"),
-        (tn.shuffled(ANY, clients=100, order="known"), "clones", "needs an order"),
+        (tn.shuffled(ANY, clients=100, order="known"), "clones", "needs a hidden order"),
         (tn.shuffled(ANY, clients=100, rate=0.5), "clones", "rounds of all clients"),
         (tn.shuffled(tn.GaussianNoise(3.0), clients=100), "clones", "ε₀-DP randomizers"),
         (tn.Scheme(ANY, tn.EveryStep(1), relation="replace-one"), "clones", "shuffled messages"),

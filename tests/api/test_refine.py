@@ -136,7 +136,9 @@ def test_invalid_refinements_are_refused(given, kind, match):
 
 def test_a_level_without_its_key_is_refused(tmp_path):
     found = refined()
-    with pytest.raises(tn.ParameterError, match="epsilon = 4: expected a level whose key"):
+    with pytest.raises(
+        tn.ParameterError, match="epsilon = 4: expected a level with an available key"
+    ):
         tn.Refinement(found.release).at(4)
     with pytest.raises(tn.ParameterError, match="a level of this release"):
         found.at(3)

@@ -98,7 +98,11 @@ def test_a_run_without_a_folder_cannot_be_resumed(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({}, ParameterError, "plan = 'none of them': expected one of plan, example and resume"),
+        (
+            {},
+            ParameterError,
+            "plan = 'none of them': expected exactly one of plan, example and resume",
+        ),
         ({"plan": TABLES, "example": "digits"}, ParameterError, "plan = 'plan, example'"),
         (
             {"example": "mnits"},
@@ -108,7 +112,11 @@ def test_a_run_without_a_folder_cannot_be_resumed(monkeypatch):
         ({"plan": "none.toml"}, ParameterError, "a TOML file that exists"),
         ({"plan": {**TABLES, "model": {}}}, ParameterError, "model.name"),
         ({"resume": "none"}, ParameterError, "a folder that holds a run"),
-        ({"resume": "none", "out": "x"}, ParameterError, "out = 'x': expected none beside resume"),
+        (
+            {"resume": "none", "out": "x"},
+            ParameterError,
+            "out = 'x': expected no value with resume",
+        ),
         ({"plan": "."}, StorageError, "cannot be read"),
     ],
 )
@@ -199,10 +207,10 @@ def test_ctrl_c_ends_a_simulation_with_an_error(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "clients = None: expected how many there are, or an algorithm"),
+        ({}, "clients = None: expected the number of clients, or an algorithm"),
         ({"clients": 0}, "population"),
         ({"clients": 9, "algorithm": True}, "clients = 9"),
-        ({"algorithm": True}, "a Scheme, with what protects a contribution"),
+        ({"algorithm": True}, "a Scheme, which includes the randomizer"),
     ],
 )
 def test_invalid_simulations_are_refused(given, said):

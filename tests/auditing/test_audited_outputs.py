@@ -168,7 +168,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove")
         (RESPONSE, {"delta": -1.0}, "delta"),
         (RESPONSE, {"delta": math.nan}, "delta"),
         (RESPONSE, {"delta": 1.0}, "delta"),
-        (RESPONSE, {"epsilon": 0.01}, "states its own"),
+        (RESPONSE, {"epsilon": 0.01}, "has its own"),
         (RESPONSE, {"worlds": (1, 1)}, "differ"),
         (RESPONSE, {"worlds": (1, 2, 3)}, "two inputs"),
         (float, {"worlds": (0, 1), "epsilon": math.nan, "delta": 0.0}, "epsilon"),

@@ -219,7 +219,7 @@ def test_a_folder_with_files_is_not_overwritten(turnout, plan, tmp_path):
         (["--resume", "none"], "resume = 'none': expected a folder that holds a run (plan.toml)"),
         (["plan.toml"], "give PLAN and --out DIR, or --example NAME, or --resume DIR"),
         (["plan.toml", "--resume", "x"], "give PLAN and --out DIR, or --example NAME, or"),
-        (["--resume", "x", "--out", "y"], "out = 'y': expected none beside resume"),
+        (["--resume", "x", "--out", "y"], "out = 'y': expected no value with resume"),
         (
             ["--example", "x"],
             "example = 'x': expected one of digits, fashion, mnist, mnist-sampled, ",

@@ -94,7 +94,7 @@ def test_a_fleet_refuses_a_step_that_is_reopened_after_a_later_step():
     fleet = Fleet(schedule_of(slots))
     for step in (FIRST, FIRST + 1):
         fleet.on_step(StepOpened(step))
-    with pytest.raises(RemoteProtocolError, match=f"step {FIRST}: 'earlier step"):
+    with pytest.raises(RemoteProtocolError, match=f"step {FIRST}: event 'earlier step"):
         fleet.on_step(StepOpened(FIRST))
 
 
@@ -114,7 +114,7 @@ def test_a_fleet_that_starts_late_misses_the_earlier_steps():
 def test_a_refused_request_changes_no_client_state():
     fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
     fleet.on_step(StepOpened(FIRST))
-    with pytest.raises(RemoteProtocolError, match="client 4 is addressed but did not come"):
+    with pytest.raises(RemoteProtocolError, match="client 4 is named but did not check in"):
         fleet.on_request(request_of(FIRST, 0, 4))
     with pytest.raises(ParameterError, match="each client once"):
         fleet.on_request(request_of(FIRST, 0, 0))

@@ -151,7 +151,7 @@ def test_a_key_decodes_only_its_own_release():
         fields = {name: getattr(keys[0], name) for name in Key.__dataclass_fields__}
         with pytest.raises(KeyMismatchError, match="none of its levels"):
             release.at(Key(**fields | change))
-    with pytest.raises(StorageError, match="does not hold 50 clients"):
+    with pytest.raises(StorageError, match="not that of 50 clients"):
         release.at(Key(**fields | {"noise": keys[0].noise[:-1]}))
     with pytest.raises(ParameterError, match="epsilon = inf"):
         release.recovered(keys[0])

@@ -254,7 +254,7 @@ def test_folders_are_checked(tmp_path):
         tune(TABLES, tmp_path)
     with pytest.raises(ParameterError, match="a folder that holds a search"):
         tune(resume=tmp_path)
-    with pytest.raises(ParameterError, match="resume alone"):
+    with pytest.raises(ParameterError, match="resume without a plan"):
         tune(TABLES, resume=tmp_path)
 
 

@@ -181,7 +181,7 @@ def test_a_sum_with_an_update_that_is_no_message_is_refused():
     mechanism.require(total)
     with pytest.raises(RemoteProtocolError, match="not randomized by its client"):
         mechanism.require(total + type(total)(np.zeros(DIMENSION), 1))
-    with pytest.raises(RemoteProtocolError, match="not one of messages"):
+    with pytest.raises(RemoteProtocolError, match="not a sum of randomized messages"):
         mechanism.require(type(total)(np.zeros(DIMENSION + 1), 1, 1))
 
 
@@ -221,10 +221,10 @@ def test_messages_that_are_not_the_scheme_s_are_refused_in_one_line(changes, lin
 
 
 def test_directions_tied_to_a_client_s_number_are_not_shuffled():
-    with pytest.raises(UnsupportedError, match="goes by the client's number"):
+    with pytest.raises(UnsupportedError, match="depends on the client's number"):
         simulation(SphericalCode(DIMENSION, 2.0, 0.2))
     public = LInfRandomizer(DIMENSION, 2.0, 0.2, public_seed=3)
-    with pytest.raises(UnsupportedError, match="goes by the client's number"):
+    with pytest.raises(UnsupportedError, match="depends on the client's number"):
         simulation(public)
 
 

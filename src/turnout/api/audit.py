@@ -179,6 +179,7 @@ def audit(
     ...       trials=20_000).consistent
     True
     """
+    # Arguments within their domains; those that do not apply are refused.
     _require_used(one_run, served, deployed, trials, canaries)
     trials = (SERVED_TRIALS if served else TRIALS) if trials is None else trials
     canaries = CANARIES if canaries is None else canaries
@@ -189,30 +190,34 @@ def audit(
     if delta is not None:
         checks.probability(delta=delta)
         if delta == 1:
-            raise ParameterError("delta", delta, "below 1, where everything is private")
+            raise ParameterError("delta", delta, "a number of at least 0 and below 1")
     if worlds is not None:
         _require_two(worlds)
+    # Settings of many trials, and of one run with canaries.
     settings = {"trials": trials, "confidence": confidence, "seed": seed, "tell": tell}
     once = {"confidence": confidence, "seed": seed, "tell": tell, "canaries": canaries}
     if served and not (example is not None or _names_plan(of)):
-        raise ParameterError("served", served, "False: it is of a plan")
+        raise ParameterError("served", served, "False, since a served audit needs a plan")
     of_run = isinstance(of, Scheme) or example is not None or _names_plan(of)
     if of_run:
         unused("of a scheme or a plan", worlds=worlds, epsilon=epsilon)
+    # A scheme needs a δ.
     if isinstance(of, Scheme):
-        unused("beside a scheme", example=example)
+        unused("of a scheme", example=example)
         asked = given("delta", delta)
         return Audit(*of_scheme(of, asked, once if one_run else settings, one_run, deployed))
+    # A plan has its own δ.
     if of_run:
         if delta is not None:
-            raise ParameterError("delta", delta, "none with a plan, which has its own")
+            raise ParameterError("delta", delta, "no value, since the plan has its own δ")
         plan = _plan(of, example)
         if served:
             return Audit(*of_served_task(plan, settings))
         return Audit(*of_plan(plan, once if one_run else settings, one_run, deployed))
+    # A randomizer, a mechanism or a function.
     if one_run or deployed:
         name = "one_run" if one_run else "deployed"
-        raise ParameterError(name, True, "False: it is of a scheme or a plan")
+        raise ParameterError(name, True, "False, since it needs a scheme or a plan")
     return Audit(*of_outputs(of, worlds, epsilon, delta, settings))
 
 
@@ -255,7 +260,7 @@ def _plan(of: Any, example: str | None) -> Plan | Path:
     from turnout.plans import Plan, example_plan
 
     if (of is None) == (example is None):
-        raise ParameterError("of", of, "a plan or an example, one of them")
+        raise ParameterError("of", of, "exactly one of a plan and an example")
     if example is not None:
         return example_plan(example)
     return of if isinstance(of, Plan) else Plan.from_mapping(of) if _is_mapping(of) else Path(of)
@@ -296,7 +301,7 @@ def unused(why: str, **arguments: object) -> None:
     """
     for name, value in arguments.items():
         if value is not None:
-            raise ParameterError(name, value, f"none {why}")
+            raise ParameterError(name, value, f"no value for an audit {why}")
 
 
 def stated_by(guarantee: Guarantee) -> Statement:
@@ -316,10 +321,12 @@ def of_scheme(
     from turnout.auditing import play, play_one_run
     from turnout.protocol.mechanisms import mechanism_for
 
+    # One run with many canaries.
     if one_run:
         words = "one simulated run of the scheme"
         return play_one_run(scheme, words, _statements(scheme, delta), **settings), scheme
 
+    # Many trials of the games, in which one canary takes part or not.
     bound = bound_of(scheme, 1.0, 1 if deployed else None)
 
     def mechanism(dimension: int) -> Mechanism:
@@ -412,6 +419,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
     from turnout.runs.workload import gather
 
+    # The plan as it would run: its data, its noise and its guarantee.
     place = Path() if isinstance(plan, Plan) else plan.parent
     if not isinstance(plan, Plan):
         plan = Plan.from_toml(read_plan(plan), str(plan))
@@ -421,9 +429,11 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     _require_central(scheme)
     stated = stated_by(prepared.guarantee)
     divisor = public_divisor(scheme, workload.population, plan.protocol.expected_check_ins)
+    # One training with many canaries.
     if one_run:
         return _one_run_of(workload, scheme, plan.privacy.delta, divisor, settings)
 
+    # Many trials of the games, with the plan's mechanism.
     coordinates = _model_of(workload).dimension if deployed else None
     bound = bound_of(scheme, plan.privacy.clip_norm, coordinates)
 
@@ -460,6 +470,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
     text, place = (
         (plan.to_toml(), Path()) if isinstance(plan, Plan) else (read_plan(plan), plan.parent)
     )
+    # Progress over the trials of both worlds.
     tell, of, done = settings.pop("tell"), 2 * settings["trials"], 0
 
     def count(played: int) -> None:
@@ -467,6 +478,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
         done += played
         tell(done, of)
 
+    # The task that a coordinator would serve, played with restarts.
     charter = new_task(text, place, Timing()).charter
     _require_central(charter.scheme)
     game, stated = ServedGame(charter, tell=count), stated_by(price(charter.scheme, charter.delta))
@@ -538,14 +550,15 @@ def of_outputs(
     )
     from turnout.bandits.mechanisms import BatchMechanism as BanditMechanism
 
+    # The outputs in both worlds, and the claim about them.
     projected = None
     if isinstance(of, BanditMechanism):
         if worlds is not None:
-            raise ParameterError("worlds", worlds, "none: a reward is +1 or −1")
-        unused("of a mechanism, which states its own", epsilon=epsilon, delta=delta)
+            raise ParameterError("worlds", worlds, "no value, since a reward is +1 or −1")
+        unused("of a mechanism, which has its own", epsilon=epsilon, delta=delta)
         outputs, words, stated = _of_rewards(of)
     elif hasattr(of, "encode"):
-        unused("of a randomizer, which states its own", epsilon=epsilon)
+        unused("of a randomizer, which has its own", epsilon=epsilon)
         outputs, words = messages_of(of, worlds), f"messages of {type(of).__name__}"
         stated, projected = _of_message(of, delta), projection_of(of, worlds)
     elif callable(of) and worlds is not None:
@@ -553,11 +566,13 @@ def of_outputs(
         level = given("epsilon", epsilon)
         checks.non_negative(epsilon=level)
         stated = Statement({"replace": Bounds(0.0, level)}, given("delta", delta), {})
+    # Anything else is refused.
     else:
         expected = (
             "a scheme, a plan, a randomizer, a bandit's mechanism, or a function and two worlds"
         )
         raise ParameterError("of", of, expected)
+    # A part of the trials learns which outputs tell the worlds apart.
     game = OutputGame(outputs, max(int(_LEARNING * settings["trials"]), 2), projected)
     return play([game], words, stated, **settings), None
 
@@ -571,7 +586,9 @@ def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
     policy = Elimination(first=24, growth=2.0, commit=0.5, variances=False)
     asked = getattr(mechanism, "epsilon_asked", None)
     if asked is None or mechanism.trust is None:
-        raise UnsupportedError(f"{type(mechanism).__name__} states no ε")
+        raise UnsupportedError(
+            f"{type(mechanism).__name__} has no proved ε that an audit could test"
+        )
     terms = statement_terms(Relation.REPLACE_ONE.value, "client", mechanism.trust.value)
     stated = Statement({"replace": Bounds(0.0, asked)}, mechanism.delta, terms)
     return RewardGame(mechanism, policy).outputs, "runs of a bandit of 48 pulls", stated

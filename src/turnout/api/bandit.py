@@ -164,7 +164,7 @@ def bandit(
     from turnout.runs import bandit as runs
 
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
-        raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
+        raise ParameterError("plan", plan, "a plan (with or without out), or resume without a plan")
     arrays = runs.BanditArrays(contexts, candidates, client_contexts, rewards)
     silent = nullcontext(lambda done, of, named="": None)
     with progress_bar("runs") if progress else silent as tell:

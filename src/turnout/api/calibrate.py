@@ -172,7 +172,9 @@ class CalibratedPrice(Price):
         """
         randomizer = self.scheme.randomizer
         if not isinstance(randomizer, GaussianNoise):
-            raise ParameterError("randomizer", randomizer, "GaussianNoise; else see value")
+            raise ParameterError(
+                "randomizer", randomizer, "GaussianNoise; for other randomizers read value"
+            )
         return randomizer.noise_multiplier
 
     @property
@@ -223,16 +225,19 @@ def calibrate(
     from turnout.accounting import price
 
     started = time.perf_counter()
+    # The parameter to solve for, and the scheme as a function of its value.
     base, name, made = _asked(scheme, relation, solve_for)
     if (delta is None) != (name == DELTA):
         expected = "a number strictly between 0 and 1" if delta is None else "no δ to solve for δ"
         raise ParameterError("delta", delta, expected)
+    # Solve for δ, or for a parameter of the scheme.
     if delta is None:
         found = _least_delta(base, epsilon, tolerance)
         solved, delta = base, found.value
     else:
         found = _found(base, name, made, CalibrationTarget(epsilon, delta, tolerance))
         solved = made(int(found.value) if found.unknown.whole else found.value)
+    # The guarantee of the solved scheme.
     guarantee = found.guarantee or price(solved, delta, tolerance)
     seconds = time.perf_counter() - started
     return CalibratedPrice(solved, guarantee, seconds, calibration=found, target=float(epsilon))
@@ -248,7 +253,7 @@ def _asked(
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):
         if relation is not None:
-            raise ParameterError("relation", relation, "none beside a scheme, which has one")
+            raise ParameterError("relation", relation, "no value, since the scheme has a relation")
         base = scheme
     else:
         if relation is None:

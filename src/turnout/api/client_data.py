@@ -89,6 +89,7 @@ def client_data(
     from turnout.data.layout import lay_out
     from turnout.data.own import texts_cut
 
+    # The keys of a plan's data section.
     keys: dict[str, Any] = {
         "inputs": inputs,
         "label": label,
@@ -100,17 +101,21 @@ def client_data(
         "vocabulary": vocabulary,
         "length": length,
     }
+    # A file or folder is read as a plan reads it.
     if isinstance(source, str | os.PathLike):
         return _of_file(source, {**keys, "client": client, "test": test}, progress)
+    # Data in memory become a table; columns without names get fixed names.
     table, ids = _table(source, client)
     if ids is not None:
         names = _UNNAMED if ids else {key: _UNNAMED[key] for key in ("inputs", "label")}
         keys |= {key: name for key, name in names.items() if keys.get(key) is None}
     else:
         keys["client"] = client
+    # A test set is a share of the clients, or data of its own.
     share = isinstance(test, str) or np.isscalar(test) or test is None
     other = None if share else _table(test, None)[0]
     section = _section(keys | {"test": test if share else None})
+    # Texts are cut, and the records are laid out by client.
     tables = [None if one is None else texts_cut(one, section) for one in (table, other)]
     assert tables[0] is not None
     return lay_out(tables[0], section, tables[1]).client_data(section)
@@ -162,12 +167,14 @@ def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
     """Table of a source that is not a file."""
     from turnout.data.tables import ArrayTable
 
+    # Data frames and mappings of columns are tables already.
     if hasattr(source, "__arrow_c_stream__"):
         from turnout.data.arrow_tables import frame_table
 
         return frame_table(source), None
     if isinstance(source, Mapping) and not _are_clients(source.values()):
         return ArrayTable(source), None
+    # Arrays, a dataset, or a sequence of clients.
     if isinstance(source, tuple) and len(source) in (2, 3):
         names = ("inputs", "labels", "clients")
         arrays: dict[str, Any] = dict(zip(names, source, strict=False))
@@ -177,9 +184,12 @@ def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
         arrays = _of_clients(source.items() if isinstance(source, Mapping) else source)
     else:
         raise ParameterError("source", type(source).__name__, _KINDS)
+    # Ids that are given separately.
     if client is not None:
         if isinstance(client, str) or "clients" in arrays:
-            raise ParameterError("client", client, "one id a record, where the source has none")
+            raise ParameterError(
+                "client", client, "one id for each record, if the source has no ids"
+            )
         arrays["clients"] = client
     return ArrayTable(arrays), "clients" in arrays
 
@@ -215,6 +225,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     from turnout.data.tables import plain_array
 
     inputs, labels, names, counts = [], [], [], []
+    # Each client has at least one record, and all records have one shape.
     for entry in clients:
         name, held = _pair(entry)
         x, y = map(plain_array, held)
@@ -232,6 +243,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
         counts.append(len(x))
     if not names:
         raise ParameterError("source", "no clients", _KINDS)
+    # Records of all clients in a row, each with its client.
     return {
         "inputs": _joined(inputs),
         "labels": _joined(labels),

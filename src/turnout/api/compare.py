@@ -113,17 +113,20 @@ def compare(
         ParameterError: a value outside its domain, or no values of what is swept.
         UnsupportedError: neither check-ins with Gaussian noise nor shuffled messages.
     """
+    # The values, each once.
     listed = tuple(dict.fromkeys(values))
     if not all(isinstance(value, Real) and math.isfinite(value) for value in listed):
         raise ParameterError("values", listed, "finite numbers")
+    # The methods that apply to the scheme, and its parameters.
     family, setting = _setting(scheme)
     if clients is not None and family is CheckInSweep:
         setting["clients"] = clients
     key = None if against is None else against.replace("-", "_")
     given = {**setting, "delta": delta, "tolerance": tolerance}
+    # One point, or a sweep over at least two values.
     if key is None:
         if listed:
-            raise ParameterError("values", listed, "none without against")
+            raise ParameterError("values", listed, "no values if against is not given")
     else:
         if len(listed) < 2:
             raise ParameterError("values", listed, "at least two different values")
@@ -170,7 +173,7 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
     sampled = getattr(asked, "sampled", None)
     least = min(values, default=0) if asked.against == "clients" else asked.clients
     if sampled is not None and least is not None and sampled > least:
-        raise ParameterError("clients", least, f"at least {sampled}, who are sampled")
+        raise ParameterError("clients", least, f"at least sampled = {sampled}")
     return asked.model_copy(update={"listed": values})
 
 

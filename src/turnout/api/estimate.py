@@ -134,7 +134,7 @@ def _joined(
 def _entries(name: str, column: Column) -> NDArray[Any]:
     """Entries of a one-dimensional column."""
     if column.values.ndim != 1:
-        raise ParameterError(name, f"shape {column.values.shape}", "one value a client")
+        raise ParameterError(name, f"shape {column.values.shape}", "one value for each client")
     found = column.values
     if column.texts is not None:
         found = np.array(column.texts, dtype=object)[found]
@@ -260,8 +260,8 @@ def estimate_frequencies(
     answer, and each costs its ε again.
 
     Args:
-        values: one value a client: an array, a list, a series or a frame (of numpy, pandas, polars
-            or pyarrow), or the path of a .npy, .csv or .parquet file.
+        values: one value for each client: an array, a list, a series or a frame (of numpy,
+            pandas, polars or pyarrow), or the path of a .npy, .csv or .parquet file.
         categories: which values there can be: k for 0 to k − 1, or all of them by name. Public, not
             taken from the data.
         epsilon: ε; in the local model ε₀ of each message.
@@ -293,8 +293,10 @@ def estimate_frequencies(
     ...     source=SimulationStreams(1).source("doctest"))
     EstimatedFrequencies(3 values, 2,000 clients (public); local, ε₀ = 2, replace-one, client)
     """
+    # The privacy of the answer, and the possible values.
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     size, names = categories_of(categories)
+    # The estimate from private messages, drawn from the operating system's randomness.
     found = estimates.frequencies(
         rows_of(values),
         size,
@@ -307,6 +309,7 @@ def estimate_frequencies(
         confidence=confidence,
         missing=missing,
     )
+    # Categories by name, or by number where they have no names.
     return EstimatedFrequencies(
         **vars(found), categories=names or tuple(map(str, range(found.values.size)))
     )

@@ -32,7 +32,7 @@ def explain(
 
     if isinstance(scheme, Price):
         if delta is not None:
-            raise ParameterError("delta", delta, "no value with a price, which has one")
+            raise ParameterError("delta", delta, "no value, since the price has a δ")
         found = scheme
     else:
         if delta is None:

@@ -132,6 +132,7 @@ def _upper_only(
 
 def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
     """Smallest of the published bounds in this package, and its name."""
+    # The bound on whole runs, then each bound that covers the scheme.
     found: dict[str, float] = {}
     composed = published_epsilon(scheme, delta)
     if composed is not None:
@@ -143,11 +144,13 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
                 found[about] = upper
         except (UnsupportedError, NumericalError):
             continue
+    # No bound applies.
     if not found:
         raise UnsupportedError(
             "turnout has no published bound of both directions for this scheme but the tightest "
             "analysis; turnout.compare has bounds of one direction"
         )
+    # The smallest bound counts.
     about = min(found, key=found.__getitem__)
     return found[about], about
 
@@ -167,7 +170,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
     except (ParameterError, UnsupportedError) as error:
         raise UnsupportedError(f"{name} does not cover this scheme: {error}") from None
     if not math.isfinite(epsilon):
-        raise UnsupportedError(f"{name}: no finite ε follows from it")
+        raise UnsupportedError(f"{name}gives no finite ε for this scheme")
     return epsilon, f"{name}: {method.about}"
 
 
@@ -178,17 +181,21 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
         UnsupportedError: the bound is about other schemes.
     """
     randomizer, law = scheme.randomizer, scheme.participation
+    # The bounds are for shuffled pure randomizers under replace-one.
     if scheme.trust is not TrustModel.SHUFFLED or not isinstance(randomizer, PureRandomizer):
-        raise UnsupportedError(f"{name} is about shuffled messages of ε₀-DP randomizers")
+        raise UnsupportedError(f"{name} covers shuffled messages of ε₀-DP randomizers only")
     if not isinstance(law, EveryStep | FixedSize) or scheme.population is None:
-        raise UnsupportedError(f"{name} is about rounds of all clients or of a sample of one size")
+        raise UnsupportedError(
+            f"{name} covers rounds of all clients, or of samples of one size, only"
+        )
     if scheme.relation is not Relation.REPLACE_ONE:
-        raise UnsupportedError(f"{name} is about replace-one")
+        raise UnsupportedError(f"{name} covers replace-one only")
+    # Adaptive randomizers need a bound for adaptive ones, and a hidden order.
     if is_adaptive(randomizer):
         if name in _OF_ONE:
-            raise UnsupportedError(f"{name} is about one randomizer that all clients use")
+            raise UnsupportedError(f"{name} covers one randomizer that all clients use only")
         if scheme.order is not SpeakingOrder.HIDDEN:
-            raise UnsupportedError(f"{name} needs an order of speaking that is hidden")
+            raise UnsupportedError(f"{name} needs a hidden order of the messages")
     return {
         "epsilon0": randomizer.epsilon0,
         "clients": scheme.population,

@@ -111,11 +111,13 @@ class RefinedFrequencies(Result):
         from rich.console import Group
         from rich.table import Table
 
+        # Columns of the table.
         clients = f"{self.estimate.clients:,} clients"
         table = Table("value", title=clients, box=None, title_justify="left")
         interval = f"{100 * self.confidence:g} % interval"
         for column in ("frequency", interval, "± noise and sampling"):
             table.add_column(column, justify="right")
+        # The most frequent values.
         rows = self.rows()
         for row in rows[:top]:
             table.add_row(
@@ -124,6 +126,7 @@ class RefinedFrequencies(Result):
                 f"{row['low']:.4f} to {row['high']:.4f}",
                 f"{row['population_standard_error']:.4f}",
             )
+        # The number of further values, and the guarantee.
         lines = self._lines()
         if len(rows) > top:
             lines = [f"and {len(rows) - top:,} values more (--top, --out)", *lines]
@@ -207,7 +210,7 @@ class Refinement(Result):
         for key in self.keys:
             if key.epsilon == epsilon:
                 return key
-        raise ParameterError("epsilon", epsilon, "a level whose key is at hand")
+        raise ParameterError("epsilon", epsilon, "a level with an available key")
 
     def at(self, epsilon: float | None = None, *, confidence: float = 0.95) -> RefinedFrequencies:
         """Estimated shares of the clients at one level.
@@ -254,6 +257,7 @@ class Refinement(Result):
     def to_dict(self) -> dict[str, Any]:
         """Mechanism, levels and available keys as JSON-ready values, without any secret."""
         levels, held = self.release.levels, {key.epsilon for key in self.keys}
+        # One row for each level, without secrets.
         rows = [
             {
                 "epsilon": None if math.isinf(epsilon) else epsilon,
@@ -262,6 +266,7 @@ class Refinement(Result):
             }
             for epsilon in self.epsilons
         ]
+        # The release and its guarantee.
         return {
             "release": self.release.digest,
             "clients": len(self.release.messages),
@@ -280,16 +285,19 @@ class Refinement(Result):
         from rich.console import Group
 
         levels, clients = self.release.levels, len(self.release.messages)
+        # The mechanism.
         lines = [
             f"{clients:,} clients, {levels.size:,} values, {levels.design.family}, "
             f"{levels.message_bits} bits a client"
         ]
+        # What each file shows, and to whom.
         names = ["public", *(key_name(key.epsilon) for key in self.keys)]
         shown = [("everybody", self.epsilons[-1])]
         shown += [("its holder", key.epsilon) for key in self.keys]
         for path, (who, epsilon) in zip(self.paths or names, shown, strict=True):
             seen = "sees every value" if math.isinf(epsilon) else f"sees epsilon = {epsilon:g}"
             lines.append(f"  {path}: {who} {seen}")
+        # The minimal mechanism has keys near the least possible size.
         if self.mechanism == "minimal":
             least = least_key_bits(levels.size, self.epsilons[-1])
             lines.append(

@@ -53,6 +53,7 @@ class SimulatedRun(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values of the run, without the model and running times."""
+        # Exact counts with their expectations.
         record = {
             "law": repr(self.participation),
             "clients": self.clients,
@@ -65,6 +66,7 @@ class SimulatedRun(Result):
             "check_ins": self.check_ins.tolist(),
             "expected_check_ins": self.expected_check_ins.tolist(),
         }
+        # Metrics of the model, if there is one.
         if self.history is not None:
             metrics = {name: column.tolist() for name, column in self.history.metrics.items()}
             record["evaluations"] = {"step": self.history.step.tolist(), **metrics}
@@ -74,6 +76,7 @@ class SimulatedRun(Result):
         """Table of the counts and their expectations, for rich."""
         from rich.table import Table
 
+        # Exact counts with their expectations.
         rows = {
             "who takes part when": f"{self.participation}, {self.clients:,} clients",
             "check-ins": f"{self.check_ins.sum():,} in {self.check_ins.size:,} steps; "
@@ -84,6 +87,7 @@ class SimulatedRun(Result):
             f"{self.expected_empty_steps:,.1f} expected",
             "randomness": f"simulation only (seed {self.seed}); exact counts, not covered by ε",
         }
+        # Metrics of the model, if there is one.
         if self.history is not None:
             rows |= {name: f"{value[-1]:.4g}" for name, value in self.history.metrics.items()}
         table = Table.grid(padding=(0, 2))
@@ -161,16 +165,22 @@ def simulate(
     from turnout.runs.workload import EVALUATIONS
 
     law = scheme.participation if isinstance(scheme, Scheme) else scheme
+    # The number of clients: given, or that of the algorithm.
     population = clients if algorithm is None else algorithm.population
     if population is None or (algorithm is not None and clients is not None):
-        raise ParameterError("clients", clients, "how many there are, or an algorithm")
+        raise ParameterError(
+            "clients", clients, "the number of clients, or an algorithm (exactly one)"
+        )
+    # Expectations follow from the participation alone.
     means = expected(law, population), expected_empty_steps(law, population)
+    # Without an algorithm: participation only.
     if algorithm is None:
         drawn = draw_run(law, population, SimulationStreams(seed))
         counts = np.concatenate([schedule.counts() for schedule in drawn])
         return SimulatedRun(law, population, seed, counts, *means)
+    # With an algorithm: training under the scheme.
     if not isinstance(scheme, Scheme):
-        raise ParameterError("scheme", scheme, "a Scheme, with what protects a contribution")
+        raise ParameterError("scheme", scheme, "a Scheme, which includes the randomizer")
     result = _learned(
         scheme,
         algorithm,

@@ -188,16 +188,19 @@ def train(
     from turnout.runs import Unwatched, training
     from turnout.runs.workload import Beside
 
+    # Exactly one source of the run.
     given = {"plan": plan, "example": example, "resume": resume}
     if sum(one is not None for one in given.values()) != 1:
         named = ", ".join(name for name, one in given.items() if one is not None) or "none of them"
-        raise ParameterError("plan", named, "one of plan, example and resume")
+        raise ParameterError("plan", named, "exactly one of plan, example and resume")
     watcher, beside = Console() if progress else Unwatched(), Beside(data, module, engine)
+    # Go on with an interrupted run.
     if resume is not None:
         if out is not None:
-            raise ParameterError("out", str(out), "none beside resume")
+            raise ParameterError("out", str(out), "no value with resume")
         finished = training.resume(Path(resume), watcher, beside, baseline)
     else:
+        # Start a new run: of tables, an example, a plan or a file.
         if isinstance(plan, Mapping):
             source = Plan.from_mapping(dict(plan))
         elif example is not None:
@@ -289,10 +292,12 @@ class TrainedModel:
         from turnout.learning.models import build_model
 
         facts = self.saved.facts
+        # A model of turnout, by name.
         if facts["module"] is None:
             return build_model(facts["model"], shape, facts["outputs"])
         from turnout.learning.modules import Adapters, build_module
 
+        # The user's module: its code runs, with the adapters of the training.
         known = dict(facts["module"])
         lora, given = known.pop("lora"), known.pop("module")
         adapters = lora and Adapters(lora["rank"], lora["alpha"], tuple(lora["layers"]))
@@ -308,19 +313,24 @@ class TrainedModel:
     def _checked(self, inputs: object) -> NDArray[Any]:
         """Inputs, checked to have the shape and type of the training inputs."""
         shape = tuple(self.saved.facts["input_shape"])
+        # An array of the shape of the training inputs.
         try:
             array = np.asarray(inputs)
         except ValueError:
-            raise ParameterError("inputs", "rows of unequal length", "one array") from None
+            raise ParameterError(
+                "inputs", "rows of unequal length", "rows of equal length"
+            ) from None
         if array.shape[1:] != shape or array.ndim != 1 + len(shape) or len(array) == 0:
             raise ParameterError(
                 "inputs", array.shape, f"a shape (n, {', '.join(map(str, shape))})"
             )
+        # Finite numbers.
         if array.dtype.kind not in "buif":
             raise ParameterError("inputs", str(array.dtype), "an array of numbers")
         if not np.isfinite(array).all():
             row = int(np.argwhere(~np.isfinite(array))[0, 0])
             raise ParameterError("inputs", f"row {row}", "finite numbers")
+        # Tokens are whole numbers; other inputs are scaled as in training.
         if self.saved.facts["input_dtype"] == "int64":
             if array.dtype.kind == "f":
                 raise ParameterError("inputs", str(array.dtype), "whole numbers, which are tokens")
@@ -340,7 +350,9 @@ def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[
     """Bytes, or floats on the scale of the training inputs; another scale is refused."""
     if not learned_from_bytes:
         if rounded(array).any():
-            raise ParameterError("inputs", "something else", "whole numbers that float32 holds")
+            raise ParameterError(
+                "inputs", "something else", "whole numbers that float32 can represent"
+            )
         return array.astype(np.float32)
     whole = array.dtype.kind in "bui"
     limit = 255 if whole else 1
@@ -368,5 +380,7 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
 
     saved = read_model(Path(folder))
     if module is not None and saved.facts["module"] is None:
-        raise ParameterError("module", module, f"none: the run's model is {saved.facts['model']}")
+        raise ParameterError(
+            "module", module, f"no value, since the run's model is {saved.facts['model']}"
+        )
     return TrainedModel(saved, module, RunFolder(Path(folder)).place)

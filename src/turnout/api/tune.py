@@ -138,7 +138,7 @@ def tune(
     from turnout.runs.workload import Beside
 
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
-        raise ParameterError("plan", plan, "a plan, with out or without, or resume alone")
+        raise ParameterError("plan", plan, "a plan (with or without out), or resume without a plan")
     watcher, beside = Console() if progress else Unwatched(), Beside(data, module)
     if resume is not None:
         folder = Path(resume)
@@ -154,6 +154,7 @@ def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
     from turnout.plans import Plan, read_plan
     from turnout.plans.plan import TuneSection
 
+    # A mapping or a file becomes a plan where settings replace its own.
     if isinstance(plan, Mapping):
         plan = Plan.from_mapping(dict(plan))
     if not isinstance(plan, Plan):
@@ -162,6 +163,7 @@ def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
         plan = Plan.from_toml(read_plan(Path(plan)), str(plan))
     if not settings:
         return plan
+    # The settings are checked as a part of the whole plan.
     known = {} if plan.tune is None else plan.tune.model_dump(exclude_none=True)
     tables = plan.model_dump(mode="json", exclude_none=True)
     checked = Plan.from_mapping(tables | {"tune": known | settings}).tune

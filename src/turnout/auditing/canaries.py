@@ -466,6 +466,7 @@ def require_independent(scheme: Scheme) -> None:
             depend on the number of participants, or clients whose draws differ or depend on each
             other.
     """
+    # The bound on many canaries is for sums with Gaussian noise.
     if not isinstance(scheme.randomizer, GaussianNoise):
         raise UnsupportedError(
             "an audit with many canaries in one run needs Gaussian noise of the coordinator"
@@ -475,6 +476,7 @@ def require_independent(scheme: Scheme) -> None:
             "an audit with many canaries in one run needs aggregated releases, "
             f"not {scheme.release.value}"
         )
+    # The canaries must take part independently of each other.
     for span in normal_form(scheme.participation).spans:
         if not isinstance(span.draw, _INDEPENDENT):
             kind = type(span.draw).__name__

@@ -419,7 +419,9 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
     seen: dict[str, int] = {}
     for line, client in enumerate(clients, start=2):
         if not client:
-            raise ParameterError("log", f"no client in line {line} of {path}", "one in every row")
+            raise ParameterError(
+                "log", f"no client in line {line} of {path}", "a client in every row"
+            )
         if client in seen:
             said = f"client {client!r} in lines {seen[client]} and {line} of {path}"
             raise ParameterError("log", said, "each client once: epsilon is that of one reward")

@@ -63,7 +63,7 @@ class EnvironmentSection(Section):
             if getattr(self, name) is not None:
                 raise ParameterError(name, getattr(self, name), "no value with features")
         if (self.parameter is None) == (self.log is None):
-            raise ParameterError("parameter", self.parameter, "either θ or a log")
+            raise ParameterError("parameter", self.parameter, "exactly one of parameter and log")
         self._check_features(self.features)
         return self
 

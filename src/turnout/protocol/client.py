@@ -213,7 +213,9 @@ class Fleet:
             places = self._places(span, clients, step)
         after = _NEXT[self._states[places], EVENTS.index(event)]
         if (after == _FAULT).any():
-            raise RemoteProtocolError(f"step {step}: '{event}' came to a client out of turn")
+            raise RemoteProtocolError(
+                f"step {step}: event '{event}' is not possible in the client's state"
+            )
         self._states[places] = after
         self._touched = max(self._touched, span.stop)
 
@@ -228,7 +230,7 @@ class Fleet:
         known[known] = here[order[ranks[known]]] == clients[known]
         if not known.all():
             raise RemoteProtocolError(
-                f"step {step}: client {int(clients[~known][0])} is addressed but did not come"
+                f"step {step}: client {int(clients[~known][0])} is named but did not check in"
             )
         if ranks.size and np.bincount(ranks).max() > 1:
             raise ParameterError("clients", clients.size, "each client once")

@@ -329,6 +329,6 @@ def next_state(
     if cell is Fault.LOCAL:
         raise LocalProtocolError(f"{what}: '{event}' is not possible while {state}")
     if cell is Fault.REMOTE:
-        raise RemoteProtocolError(f"{what}: '{event}' came while {state}; refused")
+        raise RemoteProtocolError(f"{what}: event '{event}' is refused while {state}")
     assert not isinstance(cell, Fault)
     return cell

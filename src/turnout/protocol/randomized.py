@@ -99,7 +99,7 @@ class Randomized:
     def require(self, total: UpdateSum) -> None:
         """Refuse an aggregate that is no sum of messages."""
         if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
-            raise RemoteProtocolError("a sum is not one of messages")
+            raise RemoteProtocolError("the sum is not a sum of randomized messages")
         if total.noised != total.count:
             raise RemoteProtocolError("an update was not randomized by its client")
 
@@ -140,7 +140,7 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
     if randomizer.public_randomness != "none" and not fixed:
         raise UnsupportedError(
             f"{type(randomizer).__name__}'s public randomness ({randomizer.public_randomness}) "
-            "goes by the client's number, which no message carries and a shuffler hides"
+            "depends on the client's number, which messages do not contain and a shuffler hides"
         )
 
 
@@ -205,7 +205,9 @@ class MessageEncoding:
     def __post_init__(self) -> None:
         shared = self.randomizer.public_randomness
         if shared != "none":
-            raise ParameterError("public randomness", shared, "none that clients have numbers for")
+            raise ParameterError(
+                "public randomness", shared, "none that depends on the client's number"
+            )
 
     @property
     def dimension(self) -> int:
@@ -244,7 +246,7 @@ class MessageEncoding:
         try:
             return self.randomizer.unpack(data, 1)[0]
         except ParameterError as error:
-            raise RemoteProtocolError(f"no message of this task: {error.expected}") from None
+            raise RemoteProtocolError(f"not a message of this task: {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
         """Messages in one client's body: the body itself."""
@@ -318,7 +320,7 @@ class HistogramEncoding(MessageEncoding):
         try:
             return self.randomizer.unpack_histogram(data, self.messages)
         except ParameterError as error:
-            raise RemoteProtocolError(f"no messages of this task: {error.expected}") from None
+            raise RemoteProtocolError(f"not messages of this task: {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
         """Each message of a body, packed as `MessageEncoding` packs it."""

@@ -208,8 +208,10 @@ class _Uniform:
 
     def _walk(self, s: float, above: int, below: int) -> int | None:
         """m(V), searched from a guess, which affects only the running time."""
+        # The guess of the inverse normal distribution.
         guess = -NormalDist().inv_cdf((self._value + 0.5) / 2.0 ** (self._bits + 1))
         k = max(int(s * guess + 0.5), 0)
+        # Walk to the value whose exact bounds enclose V; stop where more bits are needed.
         while True:
             exceeded = self._is_below((2 * k + 1) * below, 2 * above)
             if exceeded is None:

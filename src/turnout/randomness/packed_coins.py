@@ -94,6 +94,7 @@ class ByteDistribution:
 @lru_cache(maxsize=16)
 def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
     """Distribution of a byte whose bits are 1 with probability ``threshold`` / 2^``bits``."""
+    # The exact cumulative probabilities of all bytes.
     unit_bits = max(8 * bits, _FINE)
     scale = 1 << (unit_bits - 8 * bits)
     limits, total = [], 0
@@ -101,9 +102,11 @@ def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
         ones = byte.bit_count()
         total += scale * threshold**ones * ((1 << bits) - threshold) ** (8 - ones)
         limits.append(total)
+    # Their roundings to the bits of U, in both directions.
     shift = unit_bits - _FINE
     floors = np.array([limit >> shift for limit in limits])
     ceilings = np.array([-(-limit >> shift) for limit in limits])
+    # The byte for each beginning of U, where the beginning decides it.
     starts = np.arange(1 << _FIRST, dtype=np.int64) << (_FINE - _FIRST)
     ends = starts + ((1 << (_FINE - _FIRST)) - 1)
     low = np.searchsorted(ceilings, starts, side="right")

@@ -149,7 +149,9 @@ class Cascade:
         if not self.epsilons:
             raise ParameterError("epsilons", self.epsilons, "at least one privacy level")
         if math.isinf(self.epsilons[-1]):
-            raise ParameterError("epsilons", self.epsilons, "a finite level that everybody sees")
+            raise ParameterError(
+                "epsilons", self.epsilons, "a finite smallest level, which is public"
+            )
         for more, less in zip(self.epsilons, self.epsilons[1:], strict=False):
             if not more > less:
                 raise ParameterError(
@@ -183,7 +185,7 @@ class Cascade:
             # Levels that differ too little have no such weights.
             if levels[-1].contrast <= 0 or (not fresh and step.light == 0):
                 raise UnsupportedError(
-                    f"epsilon = {epsilon!r} cannot be told from its neighbour, or from 0, with "
+                    f"epsilon = {epsilon!r} cannot be told from the next level, or from 0, with "
                     f"{self.bits}-bit weights in a group of {self.order} elements"
                 )
         return tuple(steps), tuple(levels)

@@ -58,7 +58,7 @@ class AbelianGroup:
 
     @property
     def order(self) -> int:
-        """Number of elements."""
+        """Number of elements of the group."""
         return self.blocks << self.place_bits
 
     def add(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -152,7 +152,7 @@ class LayeredRelease:
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, TurnoutError) as error:
-            raise StorageError(f"{name}: its header makes no sense ({error})") from None
+            raise StorageError(f"{name}: its header is invalid ({error})") from None
 
     def at(self, key: Key | None = None) -> LevelEstimate:
         """Frequencies at the level of ``key``, or at the public level without a key.
@@ -192,7 +192,7 @@ class LayeredRelease:
             and key.clients == len(self.messages)
         )
         if not fits:
-            raise KeyMismatchError("the key names this release but none of its levels")
+            raise KeyMismatchError("the key belongs to this release but to none of its levels")
         return _symbols(self.levels, key.noise, key.clients, "key")
 
 
@@ -246,7 +246,7 @@ class Key:
                 payload,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{name}: its header makes no sense ({error})") from None
+            raise StorageError(f"{name}: its header is invalid ({error})") from None
 
 
 def refine(
@@ -297,7 +297,9 @@ def _symbols(
     try:
         codes = unpack_codes(data, clients, levels.message_bits, levels.design.group.order)
     except ParameterError as error:
-        raise StorageError(f"{name}: it does not hold {clients} clients ({error})") from None
+        raise StorageError(
+            f"{name}: its content is not that of {clients} clients ({error})"
+        ) from None
     return codes.astype(levels.symbol_type)
 
 

@@ -189,7 +189,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive blocks of one draw, made afresh in each; ``steps`` counts all their steps."""
+    """Consecutive blocks of one kind of draw, repeated independently in each block."""
 
     draw: Draw
     steps: int

@@ -324,14 +324,17 @@ def _group(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[An
 
 def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     """Checkpoint from its named arrays."""
+    # Other formats are refused.
     written = int(arrays["format"])
     if written != FORMAT:
         raise ValueError(
             f"format {written}: expected {FORMAT}; resume the run with the version of turnout that "
             "wrote it, or start it anew"
         )
+    # The clients' states, one row for each client.
     clients = _group(arrays, _CLIENTS)
     numbers = clients.pop("").tolist()
+    # Everything else by its name or prefix.
     return Checkpoint(
         run=RunIdentity(
             str(arrays["fingerprint"]),

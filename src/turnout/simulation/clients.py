@@ -170,7 +170,7 @@ class Clients:
             norm = float(np.sqrt(np.square(alone.total).sum()))
             if not norm <= self.bound.clip_norm * (1 + CLIPPING_SLACK):
                 raise LocalProtocolError(
-                    f"the algorithm says that it clips to norm {self.bound.clip_norm:g}, but "
+                    f"the algorithm has clip norm {self.bound.clip_norm:g}, but "
                     f"client {client}'s update has norm {norm:g}"
                 )
 
@@ -230,7 +230,7 @@ class MessagingClients:
                 expected = f"{ours}, as of the algorithm's updates"
                 raise ParameterError(f"messages.{name}", getattr(randomizer, name), expected)
         if algorithm.init_client(0) is not None:
-            raise UnsupportedError("messages of clients with states have no analysis here")
+            raise UnsupportedError("no analysis is known for messages of clients with states")
         if not isinstance(algorithm, Separate):
             expected = "one with the method updates, which gives each client's"
             raise ParameterError("algorithm", type(algorithm).__name__, expected)

@@ -256,11 +256,13 @@ class Simulation:
             UnsupportedError: there are checkpoints, and the algorithm does not say what it
                 computes.
         """
+        # The run, from its start or from a checkpoint.
         checks.count(checkpoint_every=checkpoint_every)
         save = self._saving(checkpoints, from_checkpoint)
         store = {} if client_store is None else client_store
         run = Stepper(self._setup, from_checkpoint, store)
 
+        # The progress after each step.
         def tell(evaluation: Mapping[str, float] | None) -> None:
             if on_progress is not None:
                 on_progress(
@@ -274,6 +276,7 @@ class Simulation:
                     )
                 )
 
+        # Run, save, and return what was reached.
         drive(run, lambda: save(run), Every(units=checkpoint_every), tell)
         return SimulationResult(
             finished=run.done == run.total,
@@ -488,13 +491,16 @@ class Stepper:
 
     def _advance(self, coordinator: Coordinator, fleet: Fleet) -> Mapping[str, float] | None:
         """Run one step, from check-ins to the new model."""
+        # The release of the step, from the clients' updates.
         setup, state = self._setup, self._state
         self._store.update(state.changed)
         release, changed = self._exchange(coordinator, fleet)
+        # The server applies it to the model.
         server = state.server
         if release.direction is not None:
             move = release.step // setup.minibatch
             server = setup.algorithm.server_update(server, release.direction, move)
+        # The new state, which replaces the old one as a whole.
         self._recorder.note_release(release)
         done = release.step + 1
         after = _State(
@@ -510,12 +516,14 @@ class Stepper:
 
     def _exchange(self, coordinator: Coordinator, fleet: Fleet) -> tuple[Release, ClientStates]:
         """Messages of one step, and the clients' states that the step changed."""
+        # Check-ins, and the selection among them.
         setup, step = self._setup, self._state.step
         receipt = coordinator.check_in(fleet.on_step(coordinator.open_step()))
         fleet.on_refusal(step, receipt.refused)
         request = coordinator.close_check_ins(setup.streams.source("selection", step))
         clients = fleet.on_request(request)
         changed: ClientStates = {}
+        # The sum of the selected clients' updates; the first sum is checked client by client.
         if clients.size:
             ids = clients.astype(np.int64, copy=False)
             sent = setup.algorithm.sent(self._state.server)
@@ -525,6 +533,7 @@ class Stepper:
                 self._clipping_due = False
             self._recorder.note_sum(step, total)
             coordinator.receive(Updates(step, clients, total))
+        # The release, with noise of the step.
         fleet.on_close(step)
         return coordinator.close_step(setup.noise(step)), changed
 

@@ -41,17 +41,20 @@ def assert_frequencies(
         AssertionError: naming the worst cells, what was seen and what was expected.
         ParameterError: shapes differ or ``probabilities`` are none.
     """
+    # Counts and probabilities of the same cells.
     observed, expected = np.asarray(counts), np.asarray(probabilities, dtype=np.float64)
     checks.open_unit(false_alarm=false_alarm)
     if observed.shape != expected.shape or observed.ndim != 1:
         raise ParameterError("counts", observed.shape, f"the shape {expected.shape}")
     if not (np.all(expected >= 0) and abs(expected.sum() - 1) < 1e-9):
         raise ParameterError("probabilities", expected.sum(), "numbers >= 0 that sum to 1")
+    # Exact p-values of all aligned groups of cells.
     runs = _runs(len(observed))
     total = int(observed.sum())
     seen = np.concatenate([np.add.reduceat(observed, starts) for starts, _ in runs])
     chance = np.concatenate([np.add.reduceat(expected, starts) for starts, _ in runs])
     p_values = _two_sided(seen, total, np.minimum(chance, 1))
+    # The smallest p-value, compared with the share of one test in the false alarms.
     worst = int(np.argmin(p_values))
     if p_values[worst] < false_alarm / len(p_values):
         first, last = np.concatenate([np.stack(run, axis=1) for run in runs])[worst]
@@ -125,7 +128,7 @@ def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> boo
 
 
 def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Starts and ends of the aligned runs of 1, 2, 4, … cells, as long as there are two runs."""
+    """Starts and ends of groups of 1, 2, 4, … adjacent cells, up to half of all cells."""
     runs = []
     width = 1
     while width == 1 or width < cells:

@@ -137,6 +137,7 @@ def _assert_written(participation: Participation) -> None:
 
 def _assert_priced(participation: Participation, clients: Sequence[ClientDistribution]) -> None:
     """Require a price or a refusal for each rule and relation, and one that is exact."""
+    # Each combination has a finite bound or is refused.
     for relation, release in product(Relation, ReleaseRule):
         try:
             upper = epsilon_upper(
@@ -145,6 +146,7 @@ def _assert_priced(participation: Participation, clients: Sequence[ClientDistrib
         except UnsupportedError:
             continue
         assert 0.0 <= upper < math.inf, f"{upper} under {relation.value}, {release.value}"
+    # A table's price is compared with the exact δ of the sampler.
     table = TableRandomizer(_PRESENT, _ABSENT)
     try:
         found = price(Scheme(table, participation, Relation.ADD_REMOVE), _DELTA, _TOLERANCE).epsilon

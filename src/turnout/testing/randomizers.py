@@ -38,7 +38,7 @@ _ROUNDING = 1e-9
 
 
 def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> None:
-    """Fail unless a randomizer agrees with its statements and with the price of its `priced_as`.
+    """Fail unless a randomizer agrees with its stated properties and with ε of its `priced_as`.
 
     Guarantees: the sampler has the distribution of `probabilities`, where the randomizer states
     them; no message's probability under one value exceeds e^{ε₀} times that under another, with the
@@ -65,10 +65,12 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
 
 def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
     """Exact distribution of the sampler, or the stated one where it cannot be enumerated."""
+    # The stated distribution, if the randomizer states one.
     stated: MessageDistribution | None = None
     if hasattr(randomizer, "probabilities"):
         chances = enumerate(map(Fraction, randomizer.probabilities(value)))
         stated = {number: chance for number, chance in chances if chance}
+    # The exact distribution of the sampler, where it can be enumerated.
     try:
         sampled = enumerate_outputs(
             lambda source: _numbers(randomizer, [value], source)[0], _MOST_PATHS
@@ -82,6 +84,7 @@ def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
         raise UnsupportedError(
             f"{len(distribution)} messages are too many to compare with each other"
         )
+    # Both must agree.
     for number in distribution.keys() | (stated or {}).keys() if stated is not None else ():
         found, said = distribution.get(number, Fraction(0)), (stated or {}).get(number, Fraction(0))
         same = math.isclose(found, said, rel_tol=_ROUNDING, abs_tol=1e-14)

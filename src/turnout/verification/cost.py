@@ -72,6 +72,7 @@ def seen_runs(
         UnsupportedError: no independent analysis is written for this scheme.
     """
     randomizer = scheme.randomizer
+    # Randomizers and releases that have an independent analysis.
     if not isinstance(randomizer, PureRandomizer) or isinstance(randomizer, RepeatedMessages):
         raise UnsupportedError(f"{type(randomizer).__name__} has no independent analysis")
     if scheme.relation is Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
@@ -81,6 +82,7 @@ def seen_runs(
         )
     if steps:
         _CHANCES.require(scheme.participation)
+    # Runs of observed messages, from below and above, draw by draw.
     apart, attained = _total_variation(randomizer)
     lower: Chances = []
     upper: Chances = []
@@ -88,6 +90,7 @@ def seen_runs(
         below, above = _CHANCES[draw](draw, full, rest)
         lower += below
         upper += above
+    # A lower bound needs two records that attain the distance.
     known = attained and scheme.relation is Relation.REPLACE_ONE
     most = _messages(randomizer.epsilon0, apart, upper)
     return _messages(randomizer.epsilon0, apart, lower) if known else None, most

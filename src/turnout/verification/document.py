@@ -228,12 +228,12 @@ def number_of(text: object) -> float:
 
 
 def digest_of(text: object) -> bytes:
-    """Digest of 32 bytes from 64 lower-case hexadecimal digits."""
+    """Digest of 32 bytes from 64 lower-case hexadecimal digits; other values raise ValueError."""
     return _bytes_of(text, 32)
 
 
 def count_of(value: object) -> int:
-    """Whole number of at least 0."""
+    """Whole number of at least 0 from a JSON value; other values raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is not a whole number of at least 0")
     return value
@@ -254,6 +254,7 @@ def _refused(text: str) -> NoReturn:
 
 def _record(line: bytes, number: int) -> RecordLine:
     names = {"task", "step", "sum", "model", "epsilon", "delta", "previous"}
+    # Exactly these fields, each in its canonical form.
     try:
         fields = canonical_fields(line)
         if set(fields) != names:
@@ -268,6 +269,7 @@ def _record(line: bytes, number: int) -> RecordLine:
             digest_of(fields["previous"]),
             hashlib.sha256(line).digest(),
         )
+    # Any error names the line.
     except ValueError as error:
         raise DamagedError(f"line {number + 2} is not a record: {error}", number) from None
 
@@ -363,15 +365,18 @@ def decode_terms(charter: bytes) -> DocumentTerms:
     Raises:
         DamagedError: it is not canonical, lacks a term, or contradicts itself.
     """
+    # The fields of a charter in their format.
     try:
         fields = canonical_fields(charter)
         if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
             raise ValueError(f"not of the format {_FORMAT}")
+        # The scheme, which must be one of this package and fit the formats of updates.
         dimension, first = _artefacts(fields)
         scheme = rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
             raise ValueError("the scheme is not one of turnout")
         _require_trust(fields, scheme)
+        # The terms, which must agree with each other.
         terms = DocumentTerms(
             scheme,
             number_of(fields["delta"]),

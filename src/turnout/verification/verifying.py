@@ -167,6 +167,7 @@ def verify(
     The ledger must continue ``known``; ``models`` is a folder with the released models, to be
     compared with it. Cost is recomputed only where nothing else is at fault.
     """
+    # A damaged file has no other faults.
     task = ""
     try:
         document = parsed(data)
@@ -174,11 +175,13 @@ def verify(
         terms = decode_terms(document.charter)
     except DamagedError as error:
         return VerificationVerdict(task=task, faults=(error.fault,))
+    # Faults of the chain, of a head that was seen before, and of the models.
     faults = list(chain_faults(document, terms))
     if known is not None:
         faults += _known_faults(document, known)
     if models is not None:
         faults += model_faults(models, document, terms)
+    # The verdict without a recomputed ε; faults make a recomputation useless.
     last = document.records[-1] if document.records else None
     scheme = terms.scheme
     found = VerificationVerdict(
@@ -216,12 +219,14 @@ def _priced(
     found: VerificationVerdict, document: Document, terms: DocumentTerms
 ) -> VerificationVerdict:
     """Verdict with ε recomputed where an independent analysis exists."""
+    # Without an independent analysis ε stays as the ledger claims it.
     if not document.records:
         return replace(found, method="nothing is released")
     try:
         costs, method = _costs(document, terms)
     except (UnsupportedError, NumericalError) as error:
         return replace(found, not_recomputed=str(error))
+    # A claim below the lower bound is a fault, one above the upper bound is a remark.
     faults = tuple(
         LedgerFault(
             f"claims too little: epsilon = {cost.claimed:.6g} after it, "
