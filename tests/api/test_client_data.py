@@ -136,7 +136,7 @@ def test_tokens_stay_whole_numbers_beside_any_label():
     data = tn.client_data(table, inputs="two", label="after", **keys)
     assert data.train.labels.tolist() == table["after"]
     with pytest.raises(
-        tn.ParameterError, match=r"label = \(2,\): expected a token for each of the i"
+        tn.ParameterError, match=r"label = \(2,\): expected one token for each input"
     ):
         tn.client_data(table, inputs="t", label="two", **keys)
 

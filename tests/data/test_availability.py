@@ -46,9 +46,9 @@ def test_a_custom_trace_is_accepted(tmp_path):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("device,start,end,on\n0,0,1,1\n", "its first line is not device,slot_start"),
+        ("device,start,end,on\n0,0,1,1\n", "expected the first line device,slot_start"),
         (HEADER, "no intervals"),
-        (HEADER + "0,0,1\n", "no intervals of four columns"),
+        (HEADER + "0,0,1\n", "has 3 columns: expected four"),
         (HEADER + "0,0,1,nan\n", "not a table of whole numbers"),
         (HEADER + "0,0,1,0.5\n", "not a table of whole numbers"),
         (HEADER + "0,0,1,2\n", "other than 0 and 1"),

@@ -67,7 +67,7 @@ def test_unknown_name_is_refused():
 
 
 def test_a_missing_file_error_names_the_download(empty_machine):
-    advice = "put it below a folder named by TURNOUT_DATA"
+    advice = "put the file below a folder named by TURNOUT_DATA"
     with pytest.raises(datasets.MissingFileError, match=advice) as error:
         datasets.mnist()
     assert "\n" not in str(error.value)

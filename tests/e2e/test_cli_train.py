@@ -179,7 +179,7 @@ def test_a_finished_run_is_reported_again(turnout, own_run):
         ("windows = 3", "windows = 3\nprobability = 1.2", "participation.probability = 1.2: "
          "expected a number from 0 to 1"),
         ('"digits"', '"mnist"', "data.name = 'mnist': expected data at hand, but data file "
-         "mnist/train-images-idx3-ubyte.gz not found: put it below a folder named by TURNOUT_DATA"),
+         "mnist/train-images-idx3-ubyte.gz not found (TURNOUT_OFFLINE forbids downloads): put "),
         ("delta = 1e-4", "delta = 1e-4\nepsilon = 0.1", "privacy.epsilon = 0.1: expected at least"),
         ('"digits"', '"digits"\nclients = 1438', "data.clients = 1438: expected at most 1437"),
         ('"logistic"', '"tanh-cnn-26k"', "model.name = 'tanh-cnn-26k': expected a model for "

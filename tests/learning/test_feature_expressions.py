@@ -116,15 +116,15 @@ def test_functions_of_the_users_own(folder):
 @pytest.mark.parametrize(
     ("name", "line"),
     [
-        ("mixed", "features of an input that do not change with the others of its batch"),
-        ("outshone", "features of an input that do not change with the others of its batch"),
-        ("lone", "features of an input that do not change with the others of its batch"),
-        ("drawn", "a function that draws nothing"),
+        ("mixed", "features of an input that do not depend on other inputs of the batch"),
+        ("outshone", "features of an input that do not depend on other inputs of the batch"),
+        ("lone", "features of an input that do not depend on other inputs of the batch"),
+        ("drawn", "a function without random draws"),
         ("failing", "but RuntimeError: no such layer"),
         ("scalar", r"features of shape \\(32, …\\) for 32 inputs, not \\(\\)"),
         ("huge", "features within ±65504"),
         ("number", "a function of inputs"),
-        ("missing", "a name in own_features, which has no missing"),
+        ("missing", "a name that exists: own_features has no missing"),
     ],
 )
 def test_functions_that_are_refused(name, line, folder):

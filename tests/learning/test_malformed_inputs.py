@@ -74,7 +74,7 @@ def test_labels_beyond_the_models_classes_are_refused():
             SupervisedTask(model, train, test)
     other = Examples(np.ones((2, 5)), [0, 1])
     tokens = Examples(np.ones((2, 4), np.int64), [0, 1])
-    with pytest.raises(ParameterError, match="tokens need a module of one's own"):
+    with pytest.raises(ParameterError, match="tokens need a custom module"):
         SupervisedTask(model, tokens, tokens)
     with pytest.raises(ParameterError, match="inputs"):
         SupervisedTask(model, other, other)

@@ -61,11 +61,11 @@ def _time_first(net, inputs):
     return net.linear(net.memory(inputs.unsqueeze(-1))[0][:, -1])
 
 
-ONE_WAY = "do not change with the others"
+ONE_WAY = "do not depend on other examples"
 OF_ONE_KIND = {
     "takes the batch for time": (
         lambda: _Vectors(_time_first, memory=nn.LSTM(1, 5)),
-        r"others of its batch \(batch_first=True in layer 'memory' \(LSTM\)",
+        r"other examples of the batch \(batch_first=True in layer 'memory' \(LSTM\)",
     ),
     "sees those before": (lambda: _Vectors(lambda net, x: net.linear(x.cumsum(0))), ONE_WAY),
     "sees the row before": (lambda: _Vectors(_lagged(1)), ONE_WAY),
@@ -96,40 +96,40 @@ OF_ONE_KIND = {
     ),
     "mixes gradients": (
         lambda: _Vectors(lambda net, x: _Mixed.apply(net.linear(x))),
-        "the weighted sum of its examples' own",
+        "the weighted sum of the updates of its examples",
     ),
     "mixes while it learns": (
         lambda: _Vectors(lambda net, x: net.linear(x - x.mean(0) * torch.is_grad_enabled())),
-        "the weighted sum of its examples' own",
+        "the weighted sum of the updates of its examples",
     ),
     "a gradient by frequency": (
         lambda: _Vectors(
             lambda net, x: net.linear(net.words((x > 0).long()).mean(1)),
             words=nn.Embedding(2, 5, scale_grad_by_freq=True),
         ),
-        "the weighted sum of its examples' own",
+        "the weighted sum of the updates of its examples",
     ),
     "uses what it kept": (
         lambda: _Vectors(_keeping(lambda kept: kept.mean())),
-        "the same whenever they are computed",
+        "the same in every call",
     ),
     "changes its inputs": (
         lambda: _Vectors(lambda net, x: net.linear(x.mul_(2))),
-        "it changes its inputs",
+        "this module changes its inputs",
     ),
     "changes its parameters": (
         lambda: _Vectors(
             lambda net, x: net.linear(net.words((x > 0).long()).mean(1)),
             words=nn.Embedding(2, 5, max_norm=0.1),
         ),
-        "it changes its parameters",
+        "this module changes its parameters",
     ),
     "power iteration": (
         lambda: _Vectors(
             lambda net, x: net.linear(net.normed(x)),
             normed=nn.utils.parametrizations.spectral_norm(nn.Linear(5, 5)),
         ),
-        "it changes 'normed.parametrizations.weight.0._u'",
+        "this module changes 'normed.parametrizations.weight.0._u'",
     ),
     "roots of scores": (
         lambda: _Vectors(lambda net, x: net.linear(x).sqrt()),
@@ -141,11 +141,11 @@ OF_ONE_KIND = {
     ),
     "no finite gradient": (
         lambda: _Vectors(lambda net, x: net.linear(x) + (0 * net.linear(x)).sqrt()),
-        "a gradient that is finite",
+        "a finite gradient",
     ),
     "no gradient": (
         lambda: _Vectors(lambda net, x: net.linear(x).detach()),
-        "outputs that have a gradient",
+        "outputs with a gradient",
     ),
     "a sparse gradient": (
         lambda: _Vectors(

@@ -163,11 +163,11 @@ def build(target="class", loss=None, metric=None):
         ({"target": "pixels"}, "target = 'pixels'"),
         ({"loss": "squared"}, "model.loss = 'squared': expected 'cross-entropy' for target"),
         ({"loss": "no.such:loss"}, "model.loss.*ModuleNotFoundError"),
-        ({"loss": lambda a, b: (a[:, 0]).sum()}, "a loss an example, shape"),
-        ({"loss": lambda a, b: a @ a}, "a number an example.*RuntimeError"),
+        ({"loss": lambda a, b: (a[:, 0]).sum()}, "one loss for each example, shape"),
+        ({"loss": lambda a, b: a @ a}, "one number for each example.*RuntimeError"),
         ({"metric": ("rmse",)}, "model.metrics = 'rmse': expected accuracy"),
         ({"metric": ("top-0",)}, "model.metrics = 'top-0'"),
-        ({"metric": ("accuracy", "accuracy")}, "names that differ"),
+        ({"metric": ("accuracy", "accuracy")}, "different names"),
         ({"metric": ("auc",)}, "two classes, not 3"),
         ({"target": "numbers", "metric": ("accuracy",)}, "rmse, mae for target"),
     ],
@@ -187,21 +187,21 @@ def test_objectives_that_are_refused(options, line):
     ],
 )
 def test_a_metric_that_gives_no_number_is_refused_in_a_line(metric, reason):
-    with pytest.raises(ParameterError, match=f"gives a number .{reason}") as refusal:
+    with pytest.raises(ParameterError, match=f"returns a number .{reason}") as refusal:
         evaluated("numbers", (metric,), torch.ones(2, 2), np.zeros((2, 2)))
     assert "\n" not in str(refusal.value)
 
 
 def test_a_curve_needs_both_kinds_of_label():
     data = Examples(np.ones((3, 1, 8, 8), np.float32), np.ones((3, 2)), "tags")
-    with pytest.raises(ParameterError, match="labels of both kinds"):
+    with pytest.raises(ParameterError, match="positive and negative labels"):
         SupervisedTask(build_module(lambda: Convolutional(2)), data, data)
 
 
 @pytest.mark.parametrize(
     ("labels", "target", "line"),
     [
-        ([0, 1], "tags", "a row of numbers"),
+        ([0, 1], "tags", "one row of numbers"),
         ([[0, 2], [1, 1]], "tags", "0 or 1"),
         ([[0.0, np.nan], [1.0, 1.0]], "numbers", "row 0"),
         ([[0, -2], [1, 1]], "tokens", "numbered from -1"),

@@ -123,7 +123,7 @@ def test_a_pretrained_base_is_read_and_its_head_may_be_new(tmp_path):
     options = {"seed": 9, "folder": tmp_path, "pretrained": "body.safetensors"}
     model = build_module(Convolutional, trainable=("head.*",), **options)
     assert torch.equal(model.fixed["body.0.weight"], module.body[0].weight)
-    with pytest.raises(ParameterError, match=r"'head\.weight' too, or a pattern"):
+    with pytest.raises(ParameterError, match=r"also contains 'head\.weight', or a pattern"):
         build_module(Convolutional, **options)
 
 
@@ -138,9 +138,9 @@ def test_pretrained_files_that_are_refused(tmp_path):
 
     refused("a .safetensors file that exists")
     saved(module, file, tail=np.zeros(2))
-    refused("which has no 'tail'")
+    refused("the module has no 'tail'")
     saved(module, file, **{"head.bias": np.zeros(4)})
     refused(r"'head.bias' of shape \(3,\), not \(4,\)")
     saved(module, file)
     file.write_bytes(file.read_bytes()[:-8])
-    refused("no whole .safetensors file", StorageError)
+    refused("not a complete .safetensors file", StorageError)

@@ -137,7 +137,9 @@ def test_a_gpu_that_is_not_there_is_refused_and_bfloat16_is_reported(folder, cap
     plan.write_text(f'{PLAN}[run]\ndevice = "cuda"\n')
     code, _, told = ran(capsys, "train", plan, "--out", folder / "run")
     assert code == 2
-    assert "turnout: run.device = 'cuda': expected a machine where PyTorch finds a GPU" in told
+    assert (
+        "turnout: run.device = 'cuda': expected a machine with a GPU that PyTorch can use" in told
+    )
     assert not (folder / "run").exists()
     plan.write_text(f'{PLAN}[run]\ndevice = "auto"\nprecision = "bfloat16"\n')
     assert ran(capsys, "train", plan, "--out", folder / "run")[0] == 0

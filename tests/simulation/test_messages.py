@@ -341,5 +341,5 @@ def test_a_resumed_run_of_several_messages_has_the_same_bits(tmp_path):
 def test_records_that_a_client_does_not_hold_are_refused():
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     scheme = shuffled(RepeatedMessages.of(randomizer.priced_as, 5), CLIENTS // 4, 1)
-    with pytest.raises(ParameterError, match="at most 4, the records of the client"):
+    with pytest.raises(ParameterError, match="at most 4, the smallest number of records"):
         simulation(randomizer, scheme=scheme, algorithm=of_records(0.2))

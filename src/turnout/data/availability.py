@@ -69,19 +69,19 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     """
     header, _, body = text.partition("\n")
     if header.strip() != _HEADER:
-        raise StorageError(f"{name} is not a table of intervals: its first line is not {_HEADER}")
+        raise StorageError(f"{name} is not a table of intervals: expected the first line {_HEADER}")
     if not body.strip():
-        raise StorageError(f"{name} holds no intervals")
+        raise StorageError(f"{name} has no intervals below its header: add a line for each")
     try:
         rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
     except ValueError as error:
         raise StorageError(f"{name} is not a table of whole numbers: {error}") from error
     if rows.shape[1] != 4:
-        raise StorageError(f"{name} holds no intervals of four columns")
+        raise StorageError(f"{name} has {rows.shape[1]} columns: expected four, {_HEADER}")
     device, start, end, value = rows.T
     if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
         raise StorageError(
-            f"{name} holds an interval that is negative or empty, or a value other than 0 and 1"
+            f"{name} has a negative or empty interval, or an availability other than 0 and 1"
         )
     return _matrix(device, start, end, value, name)
 

@@ -191,7 +191,9 @@ def _numbered(
     if held == 0 or (given and out == 0):
         side = "training" if held == 0 else "test"
         raise ParameterError(
-            "test", given, f"a split with records on both sides; it has no {side} record"
+            "test",
+            given,
+            f"a split with training and test records; this split has no {side} record",
         )
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: _key(names[i]))
     number_of = np.full(len(names), -1, dtype=np.int64)
@@ -279,7 +281,7 @@ class Encoder:
             return self._next_tokens(batch)
         inputs, labels = self._seen(batch), self._predicted(batch)
         if self.target is PredictionTarget.TOKENS and labels.shape != inputs.shape:
-            expected = f"a token for each of the inputs', of shape {inputs.shape[1:]}"
+            expected = f"one token for each input token, shape {inputs.shape[1:]}"
             raise ParameterError("label", labels.shape[1:], expected)
         return inputs, labels
 
@@ -312,7 +314,8 @@ class Encoder:
         if column.texts is not None:
             expected = (
                 f"numbers, or a public list of its texts: categories = {{ {name} = [...] }} "
-                "(turnout estimate buys one; a list read off private data is not covered by ε)"
+                "(a list computed from private data is not covered by ε; turnout estimate finds a "
+                "private one)"
             )
             raise ParameterError("inputs", name, expected)
         return self._scaled("inputs", name, column.values, batch.rows)
@@ -358,7 +361,7 @@ class Encoder:
         assert classes is not None
         found = _whole("label", name, column, rows, range(classes))
         if found.ndim > 1:
-            raise ParameterError("label", name, "one class a row, or target = 'tokens'")
+            raise ParameterError("label", name, "one class for each row, or target = 'tokens'")
         return found
 
     def _tags(self, name: str, column: Column, rows: NDArray[np.int64]) -> NDArray:
@@ -431,7 +434,7 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
 def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
     """Raise an error that names the rows of whole numbers that float32 would round."""
     expected = (
-        f"whole numbers that float32 holds, as all up to {FLOAT32_WHOLE:,}, or their public range "
+        f"whole numbers that float32 represents (all up to {FLOAT32_WHOLE:,}), or a public range "
         f"(scaling = {{ {name} = [low, high] }})"
     )
     refuse_rows(key, name, expected, any_of_row(rounded(values)), rows)
@@ -457,10 +460,14 @@ def _coded(
 ) -> NDArray[np.int64]:
     """Index of each entry of a column in a public list of texts."""
     if column.texts is None:
-        raise ParameterError(key, name, "a column of text, as its list of texts says")
+        raise ParameterError(
+            key, name, "a column of text, since a list of texts is set for this column"
+        )
     place: Mapping[str, int] = {word: number for number, word in enumerate(words)}
     codes = np.array([place.get(text, -1) for text in column.texts], dtype=np.int64)[column.values]
-    refuse_rows(key, name, f"one of the {len(words)} texts of its list", codes < 0, rows)
+    refuse_rows(
+        key, name, f"one of the {len(words)} texts in the list of this column", codes < 0, rows
+    )
     return codes
 
 

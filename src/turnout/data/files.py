@@ -77,7 +77,7 @@ def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> byt
 
 def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
     """Decompressed contents from the first mirror that answers, also stored in the cache."""
-    reason = "it is not offered for download"
+    reason = "the file is not offered for download"
     mirrors = file.mirrors
     if mirrors and os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
         mirrors, reason = (), f"{OFFLINE_VARIABLE} forbids downloads"
@@ -91,8 +91,8 @@ def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
         _keep(packed, cache_folder() / file.path)
         return data
     raise MissingFileError(
-        f"data file {file.path} not found: put it below a folder named by {DATA_VARIABLE} or "
-        f"below {cache_folder()}; {reason}"
+        f"data file {file.path} not found ({reason}): put the file below a folder named by "
+        f"{DATA_VARIABLE} or below {cache_folder()}"
     )
 
 

@@ -117,7 +117,9 @@ class Shelf:
                 sync_folder(self.folder.parent)
         found = self.kept()
         if found is None:
-            raise StorageError(f"{self.folder} was deleted after it was written")
+            raise StorageError(
+                f"cache folder {self.folder} was deleted by another process: run the command again"
+            )
         return found, True
 
     def clear(self) -> None:
@@ -186,8 +188,8 @@ def make_room(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"{error.strerror or error} (XDG_CACHE_HOME names another place)"
-        raise StorageError(f"{folder} cannot be made: {reason}") from error
+        reason = f"{error.strerror or error} (set XDG_CACHE_HOME to use another folder)"
+        raise StorageError(f"{folder} cannot be created: {reason}") from error
 
 
 SECTION_BYTES = 2**28
@@ -356,7 +358,9 @@ class _Writer:
                 self._arrays[name][now] = part[~out]
                 self._arrays[f"test-{name}"][self._written : end] = part[out]
         except (IndexError, ValueError):
-            raise StorageError("the data changed while they were read") from None
+            raise StorageError(
+                "the data changed during the reading: run the command again"
+            ) from None
         self._written = end
         tell("laying out rows", int(batch.rows[-1]) + 1)
 
@@ -382,7 +386,7 @@ class _Writer:
         """
         census = self._census
         if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
-            raise StorageError("the data changed while they were read")
+            raise StorageError("the data changed during the reading: run the command again")
         for start in range(0, census.train_rows, self._section_rows):
             section = slice(start, start + self._section_rows)
             order = self._order[section]
@@ -459,7 +463,7 @@ def content_digest(path: Path, tell: Tell) -> str:
         digest = _digest_of(path, files, tell)
         newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
-            raise InputFileError(f"{path} changed while it was read")
+            raise InputFileError(f"{path} changed during the reading: run the command again")
         if newest < time.time() - _SETTLED_SECONDS:
             make_room(layouts_folder())
             known.write_text(digest, "ascii")

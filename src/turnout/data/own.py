@@ -139,7 +139,9 @@ def _folder_table(folder: Path) -> Table:
     if (folder / _STATE).is_file():
         files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
         if not files or any(Path(name).name != name for name in files):
-            raise InputFileError(f"{folder / _STATE} does not name files of this folder")
+            raise InputFileError(
+                f"{folder / _STATE} names files outside this folder: expected file names only"
+            )
         return _arrow_folder(folder, files)
     for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
         if files := sorted(path.name for path in folder.glob(f"*{suffix}")):

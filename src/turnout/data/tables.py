@@ -271,7 +271,7 @@ def _array(name: str, values: Any) -> NDArray[Any]:
         )
         raise ParameterError("data", name, expected) from None
     if array.ndim == 0:
-        raise ParameterError("data", name, "a column with one entry a row")
+        raise ParameterError("data", name, "a column with one entry for each row")
     return array
 
 
@@ -342,7 +342,9 @@ class CharacterTable:
         """Tokens of all texts of a batch in sequence, and the number of tokens of each text."""
         column = batch.columns[self._text]
         if column.texts is None:
-            raise ParameterError("inputs", self._text, "a column of text, as its vocabulary says")
+            raise ParameterError(
+                "inputs", self._text, "a column of text, since a vocabulary of characters is set"
+            )
         refuse_rows("inputs", self._text, "a text in every row", column.missing, batch.rows)
         coded = [
             np.array([self._place.get(one, -1) for one in text], dtype=np.int64)

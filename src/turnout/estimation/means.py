@@ -65,7 +65,11 @@ class MeanTally:
             ParameterError: tallies of different randomizers.
         """
         if self.randomizer != other.randomizer:
-            raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
+            raise ParameterError(
+                "randomizer",
+                other.randomizer,
+                f"{self.randomizer}, the randomizer of the other tally",
+            )
         return MeanTally(
             self.randomizer,
             self.total + other.total,

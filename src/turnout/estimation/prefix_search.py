@@ -133,7 +133,11 @@ class PrefixSearch:
         checks.probability(threshold=threshold)
         check_error(error)
         if len(messages) != len(self.lengths) or not all(len(part) for part in messages):
-            raise ParameterError("messages", len(messages), f"some of {len(self.lengths)} levels")
+            raise ParameterError(
+                "messages",
+                len(messages),
+                f"at least one message at each of {len(self.lengths)} levels",
+            )
         # Follow the most frequent prefixes from level to level.
         kept = np.zeros(1, dtype=np.int64)
         growths = np.diff((0, *self.lengths)).tolist()

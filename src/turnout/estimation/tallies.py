@@ -118,7 +118,11 @@ class FrequencyTally:
             ParameterError: tallies of different randomizers.
         """
         if self.randomizer != other.randomizer:
-            raise ParameterError("randomizer", other.randomizer, f"{self.randomizer}, as before")
+            raise ParameterError(
+                "randomizer",
+                other.randomizer,
+                f"{self.randomizer}, the randomizer of the other tally",
+            )
         return FrequencyTally(
             self.randomizer, self.counts + other.counts, self.clients + other.clients
         )
@@ -162,13 +166,13 @@ def _size(randomizer: FrequencyRandomizer) -> int:
     if isinstance(randomizer, IndexedRandomizer):
         if randomizer.message_count > LARGEST_HISTOGRAM:
             raise UnsupportedError(
-                f"{randomizer.message_count:,} different messages are too many to count: see "
+                f"{randomizer.message_count:,} different messages are too many to count: use "
                 "turnout.estimation.prefix_search"
             )
         return randomizer.message_count
     if isinstance(randomizer, BitmapRandomizer):
         return randomizer.items
-    raise UnsupportedError(f"no tally is known for {type(randomizer).__name__}")
+    raise UnsupportedError(f"no tally is implemented for {type(randomizer).__name__}")
 
 
 @dataclass(frozen=True, eq=False)

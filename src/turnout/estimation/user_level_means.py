@@ -122,7 +122,7 @@ class UserLevelMean:
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon, bound=self.bound)
         if self.clients < self.dimension:
-            raise ParameterError("clients", self.clients, "at least one for each coordinate")
+            raise ParameterError("clients", self.clients, "at least one client for each coordinate")
         self.radius  # noqa: B018 checks the other parameters
 
     @cached_property

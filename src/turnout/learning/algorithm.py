@@ -319,7 +319,9 @@ class FedSGD:
         """Results of the callback ``use``, applied to groups of the clients' unclipped updates."""
         if not isinstance(self.task, SeparateTask):
             kind = type(self.task).__name__
-            raise UnsupportedError(f"{kind} gives sums alone, and a message is of one update")
+            raise UnsupportedError(
+                f"{kind} returns only sums of updates: use a task with a method updates"
+            )
         return self.task.updates(sent, clients, use)
 
     def server_update(
@@ -366,7 +368,7 @@ class RecordSGD(FedSGD):
         """
         fewest = int(self.task.holdings.sizes.min())
         if fewest < count:
-            expected = f"at most {fewest}, the records of the client that holds fewest"
+            expected = f"at most {fewest}, the smallest number of records of a client"
             raise ParameterError("randomizer.messages", count, expected)
 
     def record_updates(

@@ -89,7 +89,7 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
     if target in ("class", "tokens"):
         if not whole or not fits:
             each = "one whole number" if target == "class" else "a row of whole numbers"
-            expected = f"{each} an example, shape ({count},{'' if axes == 1 else ' L'})"
+            expected = f"{each} for each example, shape ({count},{'' if axes == 1 else ' L'})"
             raise ParameterError("labels", given, expected)
         least = 0 if target == "class" else -1
         if labels.min() < least:
@@ -97,7 +97,9 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
         return np.ascontiguousarray(labels).astype(np.int64, copy=False)
     number = whole or labels.dtype == np.bool_ or np.issubdtype(labels.dtype, np.floating)
     if not number or not fits:
-        raise ParameterError("labels", given, f"a row of numbers an example, shape ({count}, K)")
+        raise ParameterError(
+            "labels", given, f"one row of numbers for each example, shape ({count}, K)"
+        )
     if target == "tags":
         if not np.isin(labels, (0, 1)).all():
             raise ParameterError("labels", "other numbers", "0 or 1 for each tag")

@@ -551,7 +551,7 @@ def _own(found: Any, name: str) -> FeatureFunction:
     """Feature function of a user, wrapped in checks of its errors and results."""
     key = "model.features"
     if not callable(found) or isinstance(found, type):
-        expected = "a function of inputs (n, …) that gives features (n, …), or a torch.nn.Module"
+        expected = "a function of inputs (n, …) that returns features (n, …), or a torch.nn.Module"
         raise ParameterError(key, name, expected)
     if isinstance(found, nn.Module):
         found = found.eval()
@@ -576,9 +576,9 @@ def _check_rows_alone(features: FeatureMap, inputs: Tensor) -> None:
     """Raise an error if a trial shows that features are random or mix examples."""
     with torch.no_grad():
         if not torch.equal(features(inputs), features(inputs)):
-            raise ParameterError("model.features", features.text, "a function that draws nothing")
+            raise ParameterError("model.features", features.text, "a function without random draws")
         if not stands_alone(features, inputs, lambda _: features):
-            expected = "features of an input that do not change with the others of its batch"
+            expected = "features of an input that do not depend on other inputs of the batch"
             raise ParameterError("model.features", features.text, expected)
 
 

@@ -249,7 +249,7 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
-        expected = "a machine where PyTorch finds a GPU (or 'auto', which takes one if it is there)"
+        expected = "a machine with a GPU that PyTorch can use, or device = 'auto'"
         raise ParameterError("run.device", device, expected)
     chosen = ("cuda" if available else "cpu") if device == "auto" else device
     return Compute(chosen, Precision(precision))

@@ -31,7 +31,7 @@ class Holdings:
         if self.offsets.size < 2 or self.offsets[0] != 0 or (steps < 0).any():
             raise ParameterError("offsets", self.offsets[:3], "offsets from 0, not decreasing")
         if self.records.shape != (self.offsets[-1],):
-            expected = f"shape ({int(self.offsets[-1])},), as the offsets say"
+            expected = f"shape ({int(self.offsets[-1])},), the last offset"
             raise ParameterError("records", self.records.shape, expected)
 
     @classmethod
@@ -82,7 +82,9 @@ class Holdings:
         """
         sizes = self.counts(clients)
         if clients.size and sizes.min() < count:
-            raise ParameterError("count", count, f"at most {sizes.min()}, what a client holds")
+            raise ParameterError(
+                "count", count, f"at most {sizes.min()}, the fewest examples of a client"
+            )
         places = np.empty((clients.size, count), np.int64)
         for j in range(count):  # the j-th of those left, counted past the ones that are taken
             place = generator.integers(0, sizes - j)

@@ -73,7 +73,7 @@ def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ParameterError(key, text, f"a name in {where}, which has no {part}")
+            raise ParameterError(key, text, f"a name that exists: {where} has no {part}")
         found = getattr(found, part)
     return found, Reference(text, _digest(module))
 
@@ -247,7 +247,7 @@ def own_loss(function: Function, reference: Reference | None, name: str = "own")
     def each(outputs: Tensor, labels: Tensor) -> Tensor:
         found = function(outputs, labels)
         if found.shape != outputs.shape[:1]:
-            expected = f"a loss an example, shape {tuple(outputs.shape[:1])}"
+            expected = f"one loss for each example, shape {tuple(outputs.shape[:1])}"
             raise ParameterError("model.loss", tuple(found.shape), expected)
         return found
 

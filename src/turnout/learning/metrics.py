@@ -163,7 +163,7 @@ def own_metric(
             return float(function(outputs, labels))
         except Exception as error:  # whatever the user's function raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            expected = f"a function that gives a number ({reason})"
+            expected = f"a function that returns a number ({reason})"
             raise ParameterError("model.metrics", name, expected) from None
 
     higher = bool(getattr(function, "higher_is_better", True))
@@ -254,7 +254,9 @@ def build_objective(
     found = tuple(_metric(one, target, folder) for one in chosen)
     names = [one.name for one in found]
     if len({*names, LOSS}) != len(names) + 1:
-        raise ParameterError("model.metrics", names, f"names that differ, and not {LOSS!r}")
+        raise ParameterError(
+            "model.metrics", names, f"different names, without {LOSS!r}, which is always reported"
+        )
     return Objective(target, _loss(loss, target, folder), found)
 
 
@@ -286,7 +288,7 @@ def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metri
     found = metric_named(given)
     if found is None or target not in found.targets:
         suited = [name for name, one in METRICS.items() if target in one.targets]
-        more = ", top-5 and the like" if target in ("class", "tokens") else ""
+        more = ", top-k such as top-5" if target in ("class", "tokens") else ""
         expected = f"{', '.join(suited)}{more} for target = {target!r}, or module:name"
         raise ParameterError(key, given, expected)
     return found

@@ -106,8 +106,8 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
         again = model.logits(start - disturbance, rows)
         if not _same(again, elsewhere, _limit(elsewhere, elsewhere)):
             expected = (
-                "outputs that are the same whenever they are computed: not drawn at random "
-                "(dropout 0, or .eval()), and nothing kept from one call for the next"
+                "outputs that are the same in every call, without random draws (dropout 0, or "
+                ".eval()) and without state that is kept between calls"
             )
             raise _refusal(model, expected)
 
@@ -116,8 +116,8 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
 
         if not stands_alone(partial(model.logits, at), rows, moved):
             expected = (
-                "outputs of an example that do not change with the others of its batch "
-                f"({_batch_first(model)}GroupNorm or LayerNorm in place of what mixes them)"
+                "outputs of an example that do not depend on other examples of the batch "
+                f"({_batch_first(model)}GroupNorm or LayerNorm in place of layers that mix them)"
             )
             raise _refusal(model, expected)
 
@@ -130,8 +130,8 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
     for name, value in tensors.items():
         if not torch.equal(value.nan_to_num(), before[name].nan_to_num()):
             what = name if name.startswith("its ") else repr(name)
-            expected = "a module that leaves parameters, buffers and inputs as they are"
-            raise _refusal(model, f"{expected}; it changes {what}")
+            expected = "a module that does not change its parameters, buffers and inputs"
+            raise _refusal(model, f"{expected}; this module changes {what}")
     return outputs
 
 
@@ -148,7 +148,7 @@ def _stop_at_nan(layer: nn.Module, given: tuple[Any, ...], made: object) -> None
     """Raise an error in a layer whose inputs are finite and whose output is not."""
     known = all(bool(each.isfinite().all()) for each in given if isinstance(each, Tensor))
     if known and isinstance(made, Tensor) and not made.isfinite().all():
-        raise FloatingPointError("NaN or infinity")
+        raise FloatingPointError("NaN or infinity in the output for finite inputs")
 
 
 def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Outputs]) -> bool:
@@ -213,13 +213,13 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
         with _Coarsest() as coarsest:
             outputs = model.logits(start.clone().requires_grad_(), batch.inputs[0])
         if not outputs.requires_grad:
-            raise _refusal(model, "outputs that have a gradient by the trained parameters")
+            raise _refusal(model, "outputs with a gradient with respect to the trained parameters")
         at = start + _DISTURBANCE * _normal(start, random)
         alone = _alone(updates, at, batch)
         if not _mostly_finite(alone):
             at, alone = start, _alone(updates, start, batch)
         if not _mostly_finite(alone):
-            raise _refusal(model, "a gradient that is finite; it is NaN or infinite at the start")
+            raise _refusal(model, "a finite gradient; the initial parameters give NaN or infinity")
         kept, move = alone.isfinite().all(1), coarsest.move
         batch, alone = _only(batch, kept), alone[kept]
         moved = ClientBatch(_moved(batch.inputs, move, random), batch.labels, batch.weights)
@@ -228,8 +228,8 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
         gap = updates.rows(at, batch)[0].double() - total
         if not gap.norm() <= change.norm() + _ROUNDING * total.norm():
             expected = (
-                "a gradient and a loss that do not mix a client's examples: its update is the "
-                "weighted sum of its examples' own"
+                "a gradient and a loss that do not mix a client's examples, so that the client's "
+                "update is the weighted sum of the updates of its examples"
             )
             raise _refusal(model, expected)
 

@@ -63,7 +63,7 @@ def check_layers(module: nn.Module, title: str) -> None:
 def _instead(layer: nn.Module) -> str:
     """Name of a replacement for an unsupported layer; empty for a supported layer."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():  # pyright: ignore
-        return "a layer whose sizes are given"
+        return "a layer with fixed sizes"
     if not layer.training:
         return ""
     if isinstance(layer, _BatchNorm):
@@ -71,7 +71,11 @@ def _instead(layer: nn.Module) -> str:
     if isinstance(layer, _InstanceNorm) and layer.track_running_stats:
         return "GroupNorm, or InstanceNorm with track_running_stats=False,"
     draws = layer.p if isinstance(layer, _DropoutNd) else _fraction(layer)
-    return "dropout 0, or .eval() on that layer, as the noise regularises already," if draws else ""
+    return (
+        "dropout 0, or .eval() on that layer, since the privacy noise already regularises,"
+        if draws
+        else ""
+    )
 
 
 def _fraction(layer: nn.Module) -> float:
@@ -235,7 +239,9 @@ def copied(module: nn.Module, title: str) -> nn.Module:
         return copied._apply(_plain)  # pyright: ignore[reportPrivateUsage] - as .to() does
     except Exception as error:  # whatever the user's layers raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ParameterError("model.module", title, f"a module to copy, but {reason}") from None
+        raise ParameterError(
+            "model.module", title, f"a module that can be copied, but {reason}"
+        ) from None
 
 
 def _plain(tensor: Tensor) -> Tensor:
@@ -256,7 +262,9 @@ def _trained(module: nn.Module, patterns: tuple[str, ...], title: str) -> tuple[
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
             some = ", ".join(list(known)[:6])
-            raise ParameterError("model.trainable", pattern, f"a pattern of parameters: {some} …")
+            raise ParameterError(
+                "model.trainable", pattern, f"a pattern that matches parameters: {some} …"
+            )
     return tuple(name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns))
 
 
@@ -312,7 +320,7 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
     for pattern in adapters.layers:
         if not any(fnmatchcase(name, pattern) for name in linear):
             known = ", ".join(list(linear)[:6]) or "there is none"
-            expected = f"a pattern of linear layers inside of the module: {known}"
+            expected = f"a pattern of linear layers inside the module: {known}"
             raise ParameterError("model.lora.layers", pattern, expected)
     module.requires_grad_(False)
     for name, layer in linear.items():
@@ -367,7 +375,9 @@ def build_module(
     for pattern in trainable:
         chosen = [p for name, p in module.named_parameters() if fnmatchcase(name, pattern)]
         if not chosen:
-            raise ParameterError("model.trainable", pattern, "a pattern of the parameters' names")
+            raise ParameterError(
+                "model.trainable", pattern, "a pattern that matches names of parameters"
+            )
         for parameter in chosen:
             parameter.requires_grad_(True)
     return ModuleModel(module, reference=reference)
@@ -384,7 +394,9 @@ def _made(
         found, reference = given, reference_of(given)
     if isinstance(found, nn.Module):
         if arguments:
-            raise ParameterError("model.arguments", arguments, "none beside a module that is made")
+            raise ParameterError(
+                "model.arguments", arguments, "none, since the module is already built"
+            )
         # Adapters and pretrained parameters change what they are given: this is a copy.
         return copied(found, reference.name), reference
     try:
@@ -394,11 +406,13 @@ def _made(
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         what = f"from arguments {arguments}" if arguments else "without arguments"
         raise ParameterError(
-            key, title, f"a class or function that makes a module {what}, but {reason}"
+            key, title, f"a class or function that builds a module {what}, but {reason}"
         ) from None
     if not isinstance(made, nn.Module):
         raise ParameterError(
-            key, title, f"a torch.nn.Module, or what makes one, not {type(made).__name__}"
+            key,
+            title,
+            f"a torch.nn.Module, or a class or function that builds one, not {type(made).__name__}",
         )
     return made, reference
 
@@ -418,14 +432,16 @@ def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
     key, shown = "model.pretrained", file.name
     for name, tensor in found.items():
         if name not in own:
-            raise ParameterError(key, shown, f"parameters of the module, which has no {name!r}")
+            raise ParameterError(
+                key, shown, f"parameters of the module; the module has no {name!r}"
+            )
         if tensor.shape != own[name].shape:
             shapes = f"{tuple(own[name].shape)}, not {tuple(tensor.shape)}"
             raise ParameterError(key, shown, f"{name!r} of shape {shapes}")
     for name in own:
         trained = any(fnmatchcase(name, pattern) for pattern in trainable)
         if name not in found and not trained:
-            expected = f"a file with {name!r} too, or a pattern in trainable that names it"
+            expected = f"a file that also contains {name!r}, or a pattern for it in trainable"
             raise ParameterError(key, shown, expected)
     module.load_state_dict(found, strict=False)
 
@@ -443,4 +459,4 @@ def _tensors(file: Path) -> dict[str, Tensor]:
         return load_file(file)
     except (SafetensorError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise StorageError(f"{file} is no whole .safetensors file: {reason}") from None
+        raise StorageError(f"{file} is not a complete .safetensors file: {reason}") from None

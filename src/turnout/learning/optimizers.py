@@ -197,7 +197,7 @@ class SGD(_Plain):
         if self.momentum:
             checks.open_unit(momentum=self.momentum)
         elif self.nesterov:
-            raise ParameterError("momentum", self.momentum, "above 0 with Nesterov's look-ahead")
+            raise ParameterError("momentum", self.momentum, "above 0 with Nesterov momentum")
 
     def init(self, parameters: Vector) -> State:
         """Initial state: zero velocity; an empty state without momentum."""
@@ -378,7 +378,9 @@ def _nesterov(rate: Schedule | float, momentum: float, weight_decay: float) -> O
 def _adam(rate: Schedule | float, momentum: float, weight_decay: float) -> Optimizer:
     """Adam, from the settings of a run; two decay rates replace the momentum."""
     if momentum:
-        raise ParameterError("optimizer.momentum", momentum, "0 with adam, which has its own")
+        raise ParameterError(
+            "optimizer.momentum", momentum, "0 with adam, which has decay rates instead"
+        )
     return Adam(rate, weight_decay=weight_decay)
 
 

@@ -95,11 +95,15 @@ class PersonalTask(SupervisedTask):
             expected = f"{holdings.population} clients, as in the holdings"
             raise ParameterError("tested", tested.population, expected)
         if tested.records.size and not within(tested.records, len(held_out)):
-            raise ParameterError("tested", tested.records, f"examples below {len(held_out)}")
+            raise ParameterError(
+                "tested", tested.records, f"indices of examples below {len(held_out)}"
+            )
         for name, held in (("holdings", holdings), ("tested", tested)):
             idle = np.flatnonzero(np.diff(held.offsets) == 0)
             if idle.size:
-                raise ParameterError(name, f"client {idle[0]}", "one example or more a client")
+                raise ParameterError(
+                    name, f"client {idle[0]}", "at least one example for each client"
+                )
         self._tested = tested
 
     def resume_parts(self) -> Mapping[str, object]:

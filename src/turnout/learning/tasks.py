@@ -85,7 +85,9 @@ class SupervisedTask:
         """
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
-            raise ParameterError("holdings", holdings.records, f"examples below {len(examples)}")
+            raise ParameterError(
+                "holdings", holdings.records, f"indices of examples below {len(examples)}"
+            )
         objective = objective or build_objective(examples.target)
         check_fit(model, examples, objective)
         check_fit(model, held_out, objective)
@@ -109,7 +111,7 @@ class SupervisedTask:
             UnsupportedError: an engine, for a task on a GPU.
         """
         if engine is not None and not self._compute.on_cpu:
-            raise UnsupportedError("other machines compute on processors: run.device = 'cpu'")
+            raise UnsupportedError("worker machines compute on CPUs only: set run.device = 'cpu'")
         other = copy.copy(self)
         other._engine = engine
         return other
@@ -184,7 +186,9 @@ class SupervisedTask:
         at = self._checked(parameters)
         clients = np.asarray(clients, dtype=np.int64).reshape(-1)
         if clients.size and not within(clients, self.population):
-            raise ParameterError("clients", clients, f"below the population, {self.population}")
+            raise ParameterError(
+                "clients", clients, f"client numbers below the population, {self.population}"
+            )
 
         groups = list(self._groups(clients))
         size = -(-len(groups) // BLOCKS)
@@ -358,7 +362,9 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
             label that the objective is not for.
     """
     if examples.target != objective.target:
-        raise ParameterError("labels", examples.target, f"target = {objective.target!r}")
+        raise ParameterError(
+            "labels", examples.target, f"examples with target = {objective.target!r}"
+        )
     index = _telling(examples)
     outputs = _outputs(model, examples, index)
     _check_outputs(examples, outputs)
@@ -380,7 +386,7 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
     """Outputs on some examples, with initial module parameters or zero parameters."""
     inputs = as_floats(rows(examples.inputs, index))
     if isinstance(model, Layered) and not inputs.is_floating_point():
-        expected = "numbers; tokens need a module of one's own with an embedding"
+        expected = "numbers; tokens need a custom module with an embedding"
         raise ParameterError("inputs", "int64 tokens", expected)
     shape = examples.input_shape
     if isinstance(model, ModuleModel):
@@ -394,12 +400,12 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
         except ParameterError:
             raise
         except Exception:  # of PyTorch, about shapes
-            raise ParameterError("inputs", shape, "a shape that the model takes") from None
+            raise ParameterError("inputs", shape, "an input shape that the model accepts") from None
     plain = isinstance(outputs, Tensor) and outputs.is_floating_point()
     if not plain or outputs.shape[:1] != inputs.shape[:1]:
         found = tuple(outputs.shape) if plain else getattr(outputs, "dtype", type(outputs).__name__)
-        rows_here = f"with a row an example, {len(index)} rows here"
-        expected = f"a module that gives one tensor of floats {rows_here}"
+        rows_here = f"with one row for each example, here {len(index)} rows"
+        expected = f"a module that returns one tensor of floats {rows_here}"
         raise ParameterError("model.module", found, expected)
     return outputs
 
@@ -409,17 +415,17 @@ def _check_outputs(examples: Examples, outputs: Tensor) -> None:
     shape, needed = tuple(outputs.shape[1:]), examples.classes
     if examples.target in ("tags", "numbers"):
         if shape != (needed,):
-            expected = f"({needed},) outputs an example, one for each column of labels"
+            expected = f"({needed},) outputs for each example, one for each column of labels"
             raise ParameterError("model.module", shape, expected)
         return
     length = examples.labels.shape[1:]
     if len(shape) != len(length) + 1 or shape[:-1] != length:
         wanted = (*length, "classes")
-        expected = f"outputs of shape ({', '.join(map(str, wanted))}) an example"
+        expected = f"outputs of shape ({', '.join(map(str, wanted))}) for each example"
         raise ParameterError("model.module", shape, expected)
     if needed > shape[-1]:
         raise ParameterError(
-            "labels", needed - 1, f"classes from 0 to {shape[-1] - 1}, the model's"
+            "labels", needed - 1, f"classes from 0 to {shape[-1] - 1}, the outputs of the model"
         )
 
 
@@ -431,7 +437,7 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
         raise
     except Exception as error:  # whatever the user's loss raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        expected = f"a loss of outputs and labels, a number an example ({reason})"
+        expected = f"a loss of outputs and labels with one number for each example ({reason})"
         raise ParameterError("model.loss", objective.loss.name, expected) from None
 
 
@@ -443,4 +449,4 @@ def check_curve(held_out: Examples, objective: Objective) -> None:
     """
     labels = held_out.labels
     if "auc" in objective.names and bool((labels == labels[:1]).all()):
-        raise ParameterError("model.metrics", "auc", "a test set with labels of both kinds")
+        raise ParameterError("model.metrics", "auc", "a test set with positive and negative labels")

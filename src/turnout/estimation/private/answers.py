@@ -64,7 +64,9 @@ class PrivacyRequest:
         if self.delta is not None:
             checks.open_unit(delta=self.delta)
         if self.trust == "local" and self.delta is not None:
-            raise ParameterError("delta", self.delta, "none: the local model's ε is pure")
+            raise ParameterError(
+                "delta", self.delta, "no δ, since the guarantee of the local model is pure ε"
+            )
         if self.trust == "shuffled" and self.delta is None:
             raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
         allowed = (
@@ -74,7 +76,9 @@ class PrivacyRequest:
             expected = " or ".join(name for name in allowed if name)
             raise ParameterError("relation", self.relation, f"{expected} (model {self.trust})")
         if self.trust == "central" and self.bits is not None:
-            raise ParameterError("bits", self.bits, "none: in the central model no message is sent")
+            raise ParameterError(
+                "bits", self.bits, "no budget of bits, since the central model has no messages"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +267,9 @@ def frequency_randomizer(
     ]
     fitting = [each for each in built if bits is None or each[1].message_bits <= bits]
     if not built:
-        raise UnsupportedError(f"{mechanism}: {items:,} items are too many at this epsilon")
+        raise UnsupportedError(
+            f"{mechanism}: {items:,} items are too many at this epsilon; use a larger epsilon"
+        )
     if not fitting:
         least = min(each.message_bits for _, each in built)
         raise ParameterError("bits", bits, f"at least {least}")

@@ -105,7 +105,7 @@ def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
     fineness = max(1, _FINENESS // sensitivity)
     t = math.ceil(Fraction(sensitivity * fineness) / Fraction(epsilon))
     if t > _LARGEST_SCALE:
-        raise ParameterError("epsilon", epsilon, "a larger one, for noise that fits 64 bits")
+        raise ParameterError("epsilon", epsilon, "a larger epsilon, so that the noise fits 64 bits")
     exact = Fraction(sensitivity * fineness, t)
     level = float(exact)
     level = math.nextafter(level, math.inf) if Fraction(level) < exact else level
@@ -135,7 +135,9 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
     while gaussian_epsilon(high, delta) > epsilon:
         high *= 2
         if high > 2**30:
-            raise UnsupportedError(f"no Gaussian noise reaches epsilon = {epsilon:g} here")
+            raise UnsupportedError(
+                f"no Gaussian noise reaches epsilon = {epsilon:g} and this delta: increase either"
+            )
     low = high / 2
     while low > 2**-10 and gaussian_epsilon(low, delta) <= epsilon:
         low, high = low / 2, low
@@ -397,7 +399,9 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
         "linf": lambda: sizes.max(axis=1) <= UNITS,
     }[norm]()
     if not np.all(within):
-        raise ParameterError("values", "rows beyond the ball", "rows that can be clipped")
+        raise ParameterError(
+            "values", "rows outside the ball", "rows that clipping moves into the ball"
+        )
     return units
 
 

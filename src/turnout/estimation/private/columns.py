@@ -58,7 +58,7 @@ def _floats(held: Any) -> NDArray[np.float64]:
     held = _without_decimals(held.dictionary_decode() if types.is_dictionary(held.type) else held)
     plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null)
     if not any(is_it(held.type) for is_it in plain):
-        raise ParameterError("values", "something else", "a number in each cell")
+        raise ParameterError("values", "other values", "a number in each cell")
     if types.is_integer(held.type):
         refuse_inexact("values", held.drop_null().to_numpy(zero_copy_only=False))
     elif types.is_boolean(held.type):
@@ -123,7 +123,7 @@ def item_blocks(
         try:
             _codes([str(missing)], size, places)
         except ParameterError:
-            expected = "one of the possible values"
+            expected = "one of the possible items"
             raise ParameterError("missing", missing, expected) from None
     for entries in entry_blocks(data, column, missing):
         yield _codes(entries, size, places)
@@ -185,7 +185,7 @@ def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> ND
         _refuse_missing(np.asarray(lacking.any(axis=1)), start)
     filled = block if missing is None else np.where(lacking, missing, block)
     if not np.isfinite(filled).all():
-        raise ParameterError("values", "something else", "finite numbers in every row")
+        raise ParameterError("values", "other values", "finite numbers in every row")
     return filled
 
 
@@ -202,7 +202,7 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
             f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
         )
     if path.is_dir() and not _parquet_files(path):
-        raise InputFileError(f"{path} is a directory without .parquet files")
+        raise InputFileError(f"{path}: expected .parquet files in this folder")
     empty = True
     try:
         for block in blocks():
@@ -216,7 +216,7 @@ def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
             reason = "no array of numbers or text in the .npy format"
         raise InputFileError(f"{path}: {reason}") from None
     if empty:
-        raise InputFileError(f"{path}: it holds no values")
+        raise InputFileError(f"{path}: the file holds no values")
 
 
 def file_error(error: Exception) -> str:
@@ -253,10 +253,10 @@ def _codes(
             return np.array([places[canonical(str(entry))] for entry in entries], dtype=np.int64)
         except KeyError:
             expected = f"the {len(places)} names of all values (--labels, categories) only"
-            raise ParameterError("values", "something else", expected) from None
+            raise ParameterError("values", "other values", expected) from None
     # Whole numbers, in an array or as text. The error names the type of a float array only.
     array = entries if isinstance(entries, np.ndarray) else np.array(entries, dtype=object)
-    given = str(array.dtype) if array.dtype.kind == "f" else "something else"
+    given = str(array.dtype) if array.dtype.kind == "f" else "other values"
     expected = "whole numbers (or the names of all values: --labels, categories)"
     if array.dtype.kind not in "biuf":
         try:
@@ -265,7 +265,7 @@ def _codes(
         except (ValueError, OverflowError):
             raise ParameterError("values", given, expected) from None
     if array.size and (array.min() < 0 or array.max() >= size):
-        raise ParameterError("values", "something else", f"values from 0 to {size - 1}")
+        raise ParameterError("values", "other values", f"values from 0 to {size - 1}")
     if array.dtype.kind == "f" and np.any(array != np.floor(array)):
         raise ParameterError("values", given, expected)
     return array.astype(np.int64)
@@ -319,7 +319,7 @@ def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | lis
         no_columns(path, () if column is None else (column,))
         array = _array(path)
         if array.ndim != 1 or array.dtype.names:
-            raise InputFileError(f"{path}: expected one dimension, one value a client")
+            raise InputFileError(f"{path}: expected one dimension, with one value for each client")
         yield from array_entries(array)
         return
     chosen = () if column is None else (column,)
@@ -362,10 +362,10 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
             rows = [[cell or "nan" for cell in row] for row in rows]
         found = np.array(rows, dtype=np.float64)
     except ValueError:
-        raise ParameterError("values", "something else", "a number in each cell") from None
+        raise ParameterError("values", "other values", "a number in each cell") from None
     for row, place in np.argwhere(np.abs(found) >= EXACT_WHOLE):
         if rows[row][place].strip().lstrip("+-").isdigit():
-            raise ParameterError("values", "something else", WHOLE)
+            raise ParameterError("values", "other values", WHOLE)
     return found
 
 
@@ -420,7 +420,7 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
         reader = csv.reader(file)
         header = list(map(canonical, next(reader, [])))
         if not header:
-            raise InputFileError(f"{path}: its first line names no columns")
+            raise InputFileError(f"{path}: the first line names no columns")
         yield header
         # Blank lines count as rows only once another row follows.
         blank = 0
@@ -449,7 +449,9 @@ def no_columns(path: Path, columns: Sequence[str]) -> None:
         ParameterError: a column was named.
     """
     if columns:
-        raise ParameterError("column", columns[0], f"none: the columns of {path} have no names")
+        raise ParameterError(
+            "column", columns[0], f"no column name, since the columns of {path} have no names"
+        )
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], *, single: bool = False) -> Iterator[Any]:
@@ -500,5 +502,5 @@ def chosen_columns(
         if list(header).count(name) != 1:
             raise ParameterError("column", name, f"a column that occurs once, of {known}")
         if list(columns).count(name) != 1:
-            raise ParameterError("column", name, "each column named once")
+            raise ParameterError("column", name, "different names of columns")
     return tuple(columns)

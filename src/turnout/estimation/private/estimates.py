@@ -118,7 +118,7 @@ def frequencies(
 def _require_counted(answered: int, counted: int | None) -> None:
     """Raise an error if the number of rows changed after the privacy cost was computed."""
     if counted is not None and answered != counted:
-        expected = f"the {counted:,} rows that were counted, in every pass"
+        expected = f"{counted:,} rows, as in the first pass: the data must not change"
         raise ParameterError("data", f"{answered:,} rows", expected)
 
 
@@ -177,7 +177,9 @@ def mean(
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
 
     if privacy.trust != "shuffled" and mechanism != "auto":
-        raise ParameterError("mechanism", mechanism, "auto: only shuffled means have others")
+        raise ParameterError(
+            "mechanism", mechanism, "auto, since only shuffled means have other mechanisms"
+        )
 
     def blocks() -> Iterator[FloatArray]:
         return vector_blocks(data, columns, missing)
@@ -268,7 +270,9 @@ def user_mean(
     means, held = client_means(path, columns, client, missing)
     if client is None:
         if samples is not None:
-            raise ParameterError("samples", samples, "none without --client: a row is a client")
+            raise ParameterError(
+                "samples", samples, "no samples without --client, since each row is a client"
+            )
         samples = held
     elif samples is None:
         raise ParameterError("samples", samples, "with --client, a whole number of at least 1")
@@ -306,7 +310,7 @@ def client_means(
 ) -> tuple[NDArray[np.float64], int]:
     """Mean of each client's samples, shape (n, d), and the number of columns of the file."""
     if client is not None and not columns:
-        raise ParameterError("column", None, "with --client, the columns that are averaged")
+        raise ParameterError("column", None, "the columns to average, which --client requires")
     rows = np.concatenate(list(vector_blocks(path, columns, missing)))
     if client is None:
         return rows.mean(axis=1, keepdims=True), rows.shape[1]

@@ -199,7 +199,9 @@ def _searched(
             part.append(sent)
     messages = [np.concatenate(part) for part in parts]
     if not all(map(len, messages)):
-        raise ParameterError("clients", clients, f"more, for prefixes of {len(parts)} lengths")
+        raise ParameterError(
+            "clients", clients, f"more clients, for prefixes of {len(parts)} lengths"
+        )
     # The test, and the cost of one message, which is the same at every length.
     found = search.find(messages, *wanted)
     lengths = ", ".join(map(str, search.lengths))

@@ -165,7 +165,9 @@ def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
         return replace(randomizer, inner=replace(randomizer.inner, epsilon=epsilon))
     if isinstance(randomizer, L1Randomizer | LInfRandomizer):
         return replace(randomizer, epsilon=epsilon)
-    raise UnsupportedError(f"no other level of {type(randomizer).__name__} is known")
+    raise UnsupportedError(
+        f"{type(randomizer).__name__} cannot be built at another level: use another mechanism"
+    )
 
 
 def _delta(privacy: PrivacyRequest) -> float:

@@ -448,7 +448,7 @@ def several_messages(
         if bits is None or make(1.0).message_bits <= bits
     ]
     if not shapes:
-        raise ParameterError("bits", bits, "room for two messages of a bit each")
+        raise ParameterError("bits", bits, "enough for two messages of at least one bit")
     least = min(shape.error for shape in shapes)
     near = [shape for shape in shapes if shape.error <= _NEAR * least]
     best = min(near, key=lambda shape: (shape.bits, shape.error))
