@@ -1,1 +1,1 @@
-"""The coordinator on the network: device API, schedule, operator's pages, metrics."""
+"""HTTP side of the coordinator: device API, schedule, operator's pages and metrics."""

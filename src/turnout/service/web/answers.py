@@ -44,7 +44,7 @@ CONNECTION = "turnout.connection"
 
 
 class RefusedError(Exception):
-    """A request is refused with this status and body."""
+    """Error that ends a request with the given HTTP status and body."""
 
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
@@ -60,7 +60,7 @@ async def respond(
     *,
     head: bool = False,
 ) -> None:
-    """Send an answer.
+    """Send the HTTP answer to one request.
 
     Args:
         send: ASGI's function.
@@ -97,7 +97,7 @@ def require_short(scope: Scope, limit: int) -> None:
 
 
 async def next_part(receive: Receive) -> tuple[bytes, bool]:
-    """Next part of a body, and whether more parts follow.
+    """Next part of a request body, and whether more parts of the body follow.
 
     Raises:
         RefusedError: the connection ended.
@@ -109,7 +109,7 @@ async def next_part(receive: Receive) -> tuple[bytes, bool]:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:
-    """Whole body of at most ``limit`` bytes.
+    """Whole request body of at most ``limit`` bytes.
 
     Raises:
         RefusedError: the body is longer, or the connection ended.
@@ -141,7 +141,7 @@ _NAMES = {name.lower().encode(): name for name in _REQUIRED | _OPTIONAL}
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """Claims in the headers of a request, not yet verified.
+    """Sender's claims in the headers of a request, not yet verified.
 
     Attributes:
         client: the client's id.
@@ -163,7 +163,7 @@ class ClientIdentity:
 
     @classmethod
     def parsed(cls, headers: list[tuple[bytes, bytes]]) -> ClientIdentity | None:
-        """Identity in the headers; None if one is missing, malformed or repeated."""
+        """Claims in the headers; None if a header is missing, malformed or repeated."""
         # Known headers, each at most once.
         found: dict[str, bytes] = {}
         for name, value in headers:
@@ -196,7 +196,7 @@ class ClientIdentity:
         return cls(client, nonce, digest, body_format, head, seen, signature)
 
     def request(self, task: str, path: str) -> SignedRequest:
-        """Request that the device must have signed."""
+        """Request, of the given task and path, that the device's signature must cover."""
         return SignedRequest(
             task, "POST", path, self.client, self.nonce, self.digest, self.format, self.head
         )

@@ -39,7 +39,7 @@ def document(charter: Charter) -> Document:
 
 
 def create_app(running: Running, *, password: str | None = None) -> Starlette:
-    """The application of one running task.
+    """ASGI application that serves one running task.
 
     Args:
         running: the task; from now on its operator's requests are those that have the password.
@@ -53,7 +53,7 @@ def create_app(running: Running, *, password: str | None = None) -> Starlette:
 
 
 class _Application(Starlette):
-    """Starlette with a shorter path for signed requests, which need none of its middleware."""
+    """Starlette application whose signed requests skip the middleware."""
 
     def __init__(self, running: Running, operators: Operators) -> None:
         self._running = running
@@ -76,7 +76,7 @@ class _Application(Starlette):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         if scope["type"] == "http":
             # Until the witness has confirmed the newest ledger head, nothing of the task is shown.
             if self._running.withheld and scope["path"] not in _ALWAYS:
@@ -88,7 +88,7 @@ class _Application(Starlette):
         await super().__call__(scope, receive, send)
 
     def _post_handler(self, scope: Scope) -> Application | None:
-        """Handler of a POST of the device API, with the step of its path in the scope."""
+        """Handler of a POST of the device API; the step in the path is stored in the scope."""
         parts = scope["path"].split("/")
         if len(parts) == 5 and parts[2] == "steps":
             scope["path_params"] = {"step": parts[3]}
@@ -97,13 +97,13 @@ class _Application(Starlette):
 
 
 async def _error(_request: Request, error: Exception) -> Response:
-    """An HTTP error as JSON: ``{"detail": …}``."""
+    """Answer to an HTTP error: the JSON object ``{"detail": …}``."""
     assert isinstance(error, HTTPException)
     return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _health_routes(running: Running) -> list[Route]:
-    """Routes for a supervisor: whether the process lives, and whether it serves."""
+    """Routes for a supervisor: whether the process is alive, and whether it accepts requests."""
 
     async def alive(_request: Request) -> Response:
         return JSONResponse({"alive": True}, headers=NO_STORE)
@@ -119,7 +119,7 @@ def _health_routes(running: Running) -> list[Route]:
 
 
 def _view_routes(running: Running) -> list[Route]:
-    """Routes of the OpenAPI document and of the public view as JSON."""
+    """Routes that serve the OpenAPI document and the public view, both as JSON."""
     described = document(running.charter)
 
     async def openapi(_request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Bodies of signed requests that arrive: one for each client, with a bound on all their bytes."""
+"""Bodies of signed requests: one incomplete body per client, with a bound on all their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from turnout.service.web.answers import TOO_LARGE, Receive, RefusedError, next_p
 
 @dataclass(slots=True, eq=False)
 class _PendingBody:
-    """Body of which a part has arrived; ending ``patience`` ends the wait for the rest."""
+    """Incomplete request body; a result of ``patience`` ends the wait for further parts."""
 
     client: int
     patience: asyncio.Timeout
@@ -19,7 +19,7 @@ class _PendingBody:
 
 
 class Bodies:
-    """Reader of bodies that bounds the bytes of incomplete ones.
+    """Reader of request bodies that bounds the memory of all incomplete bodies.
 
     Guarantees:
         Each client has one incomplete body; a newer one replaces it.
@@ -54,7 +54,7 @@ class Bodies:
         return await self._read_rest(client, receive, first, limit) if more else first
 
     async def _read_rest(self, client: int, receive: Receive, first: bytes, limit: int) -> bytes:
-        """Whole body whose first part has arrived, in place of the client's older one."""
+        """Whole body whose first part has arrived; an older incomplete body is dropped."""
         if client in self._pending:
             self._give_way(self._pending[client])
         try:
@@ -72,7 +72,7 @@ class Bodies:
     async def _read_all(
         self, pending: _PendingBody, receive: Receive, first: bytes, limit: int
     ) -> bytes:
-        """All parts of a body, joined."""
+        """All parts of a request body, joined."""
         part, more = first, True
         while True:
             _require_within(len(pending.arrived) + len(part), limit)
@@ -82,7 +82,7 @@ class Bodies:
             part, more = await next_part(receive)
 
     def _add(self, pending: _PendingBody, part: bytes) -> None:
-        """Add a part to a body, and drop older bodies above the bound."""
+        """Add a part to an incomplete body; drop the oldest bodies while all exceed the bound."""
         if self._pending.get(pending.client) is not pending:  # it was displaced meanwhile
             raise TimeoutError
         pending.arrived += part
@@ -91,12 +91,12 @@ class Bodies:
             self._give_way(next(other for other in self._pending.values() if other is not pending))
 
     def _give_way(self, pending: _PendingBody) -> None:
-        """Drop a body and end the wait for its rest."""
+        """Drop an incomplete body and end the wait for its further parts."""
         self._remove(pending)
         pending.patience.reschedule(asyncio.get_running_loop().time())
 
     def _remove(self, pending: _PendingBody) -> None:
-        """Remove a body from the table, if it still is there."""
+        """Remove an incomplete body from the table, unless a newer body has replaced it."""
         if self._pending.get(pending.client) is pending:
             del self._pending[pending.client]
             self.held -= len(pending.arrived)
@@ -104,6 +104,6 @@ class Bodies:
 
 
 def _require_within(size: int, limit: int) -> None:
-    """Refuse a body above its limit."""
+    """Refuse a body of more than ``limit`` bytes."""
     if size > limit:
         raise RefusedError(413, TOO_LARGE)

@@ -1,4 +1,4 @@
-"""The HTTP server: one listening socket, a bounded table of connections, and their common end.
+"""HTTP server with one listening socket and a bounded number of connections.
 
 `BoundedServer` serves an ASGI application. `listening_at` binds a socket, `url_of` is its URL.
 """
@@ -30,7 +30,7 @@ _LOGGER = logging.getLogger("turnout.service.http")
 
 
 class BoundedServer:
-    """Server of an application over one socket, until it is stopped.
+    """HTTP server of an application over one socket, until it is stopped.
 
     Guarantees:
         Unauthenticated clients cause at most two entries a minute in the log: the number of
@@ -66,7 +66,7 @@ class BoundedServer:
         self.date = b""
 
     def run(self, listening: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT."""
+        """Serve requests until the process receives SIGTERM or SIGINT."""
         import uvloop
 
         async def main() -> None:
@@ -78,12 +78,15 @@ class BoundedServer:
             runner.run(main())
 
     def stop(self) -> None:
-        """Accept no more requests and answer the current ones; a second call ends those too."""
+        """Accept no more requests and answer the current requests.
+
+        A second call cancels the current requests.
+        """
         self._at_once = self._stopping.is_set()
         self._stopping.set()
 
     async def serve(self, listening: socket.socket) -> None:
-        """Serve connections until `stop`, then answer the current requests."""
+        """Serve connections until `stop` is called, then answer the current requests."""
         self.address = listening.getsockname()[:2]
         self.date = formatdate(usegmt=True).encode()
         listener = Listener(listening, self.table, self._make_connection, self._tls)
@@ -101,7 +104,7 @@ class BoundedServer:
             sweeping.cancel()
 
     async def _all_answered(self) -> None:
-        """Wait for current requests up to the grace time, then cancel them."""
+        """Wait for the current requests up to the grace time, then cancel the remaining ones."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace_seconds):
                 while (self.open or self.answering) and not self._at_once:
@@ -112,11 +115,11 @@ class BoundedServer:
     def _make_connection(
         self, entry: OpenConnection, address: tuple[str, int], drop: Callable[[], object]
     ) -> HttpConnection:
-        """Protocol of a new connection."""
+        """Protocol object of a new connection."""
         return HttpConnection(self, entry, address=address, drop=drop)
 
     async def _keep_sweeping(self) -> None:
-        """Once a second set the date, close overdue connections, and report.
+        """Once a second update the Date header, close overdue connections, and log counts.
 
         Thousands of overdue connections are closed over most of a second: an attacker whose
         connections are closed at once opens all of them again at once.
@@ -131,17 +134,17 @@ class BoundedServer:
     # -- calls of connections ----------------------------------------------------------------
 
     def answer(self, answering: Callable[[Application], Coroutine[Any, Any, None]]) -> None:
-        """Let the application answer a request, in a separate task."""
+        """Start a task in which the application answers a request."""
         task = asyncio.get_running_loop().create_task(answering(self._app))
         self.answering.add(task)
         task.add_done_callback(self.answering.discard)
 
     def ended(self, why: str) -> None:
-        """Count a request that ended without the application's answer, by reason."""
+        """Count a request that ended without the application's answer, under the given reason."""
         self._ended_early[why] += 1
 
     def failed(self, error: Exception) -> None:
-        """Count a failure of the application, and log its traceback at most once a minute."""
+        """Count an exception of the application, and log its traceback at most once a minute."""
         now = self.table.now()
         self._ended_early["failed"] += 1
         if now - self._failed_at >= _REPORT_SECONDS:
@@ -149,7 +152,7 @@ class BoundedServer:
             _LOGGER.error("a request failed", exc_info=error)
 
     def report(self) -> None:
-        """Log the numbers of requests that ended early, at most once a minute."""
+        """Log how many requests ended early, at most once a minute."""
         now = self.table.now()
         if self._ended_early and now - self._reported_at >= _REPORT_SECONDS:
             counts = ", ".join(f"{count} {why}" for why, count in sorted(self._ended_early.items()))
@@ -159,14 +162,14 @@ class BoundedServer:
 
 
 def _context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Settings of TLS with a certificate and its key."""
+    """TLS settings with a certificate and its private key."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     return context
 
 
 def listening_at(host: str, port: int) -> socket.socket:
-    """Socket that is bound to an address.
+    """Socket bound to a host and a port.
 
     Args:
         host: name or address of this machine.
@@ -192,7 +195,7 @@ def listening_at(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket, *, secure: bool) -> str:
-    """URL of a bound socket, for clients on this machine."""
+    """URL of a bound socket for clients on the same machine."""
     host, port = listening.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
     return f"http{'s' if secure else ''}://{name}:{port}"

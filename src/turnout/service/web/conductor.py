@@ -46,7 +46,7 @@ _DEVICES_SECONDS = 0.2
 
 
 class Conductor:
-    """Schedule of one running task, from step to step.
+    """Schedule of one served task: it ends each phase and publishes each model.
 
     Guarantees:
         A release is visible only after its transaction is durable and its time has come.
@@ -72,7 +72,7 @@ class Conductor:
         self._must_reclaim = False
 
     async def run(self) -> None:
-        """Run all remaining steps; any error ends the process."""
+        """Run all remaining steps of the task; any error ends the process."""
         running = self._running
         try:
             # Confirm the newest ledger head, publish the state, and free old updates.
@@ -104,14 +104,14 @@ class Conductor:
                 await running.witness.close()
 
     async def _wait_for_devices(self) -> None:
-        """Keep the first step open until enough devices are enrolled."""
+        """Keep the first step open until the required number of devices are enrolled."""
         running = self._running
         while running.shown.step == 0 and len(running.keys) < self._wait_for:
             running.show(running.shown_of(running.shown.published, running.engine.phase))
             await running.clock.until(running.clock.now() + _DEVICES_SECONDS)
 
     async def _step(self) -> None:
-        """Run one step, from its first check-in to its publication."""
+        """Run one step, from its first check-in to the publication of its model."""
         # The phases of requests.
         running, timing = self._running, self._running.charter.timing
         until = running.clock.until
@@ -143,7 +143,7 @@ class Conductor:
     async def _publish(
         self, at: float, step: int, receipt: WitnessReceipt | None, slow: str
     ) -> float:
-        """Publish the release at its time; return its delay in seconds.
+        """Publish a release at its scheduled time; return the delay in seconds.
 
         Args:
             at: time of the publication, in seconds of the clock.
@@ -174,7 +174,7 @@ class Conductor:
         return late
 
     async def _submit(self, job: Callable[[Transaction], T]) -> T:
-        """Result of a job of the schedule; a full queue only delays it."""
+        """Result of a job of the schedule; the job is repeated while the queue is full."""
         while True:
             try:
                 return await self._running.submit(job)
@@ -182,7 +182,7 @@ class Conductor:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _confirm(self) -> None:
-        """Get the witness's receipt for the newest ledger head, before anything is published."""
+        """Obtain the witness's receipt for the newest ledger head before anything is published."""
         running = self._running
         receipt = await self._receipt_for(running.record)
         if receipt is not None:
@@ -191,7 +191,7 @@ class Conductor:
         running.withheld = False
 
     async def _receipt_for(self, record: Record | None) -> WitnessReceipt | None:
-        """Witness's receipt for the ledger head after a record; None without a witness."""
+        """Witness's receipt for the ledger head after a ledger record; None without a witness."""
         running = self._running
         if running.witness is None:
             return None
@@ -203,7 +203,7 @@ class Conductor:
         return await running.witness.receipt(ShownHead(running.task, key, signed, record, begins))
 
     def _require_receipt(self, steps: int) -> None:
-        """Require the witness's receipt for the ledger head after ``steps`` releases.
+        """Require that the witness has signed the ledger head after ``steps`` releases.
 
         Raises:
             StorageError: the witness has not signed this ledger head.
@@ -217,14 +217,14 @@ class Conductor:
             )
 
     def _export_head(self, record: Record) -> None:
-        """Write the ledger head after a record into the head file, if there is one."""
+        """Write the ledger head after a ledger record into the head file, if one is used."""
         running = self._running
         if running.head_file is not None:
             signed = heads.signed_head(running.task, record.head, running.key)
             running.head_file.export(running.task, signed)
 
     def _start_reclaiming(self) -> None:
-        """Free the space of released steps' updates in a task, unless one is running.
+        """Start a task that frees the storage of released steps' updates, unless one is running.
 
         The updates are unreadable since the release deleted their key and their clients.
         """
@@ -233,7 +233,7 @@ class Conductor:
             self._reclaiming = asyncio.create_task(self._reclaim())
 
     async def _reclaim(self) -> None:
-        """Delete a few updates at a time, so that no request waits long; then tidy the files."""
+        """Delete updates in small batches, so that no request waits long, then tidy the files."""
         try:
             while self._must_reclaim:
                 self._must_reclaim, pause = False, _PAUSE_SECONDS
@@ -246,7 +246,7 @@ class Conductor:
             logs.logger().warning("old updates could not be deleted", reason=str(error))
 
     async def _tidy_at_the_end(self) -> None:
-        """Remove all bytes of deleted rows from the files, or warn the operator."""
+        """Erase all bytes of deleted rows from the database files, or warn the operator."""
         for _ in range(_LAST_TIDY_TRIES):
             if await self._tidy(thorough=True):
                 return
@@ -255,7 +255,7 @@ class Conductor:
         await self._running.note("warning", text)
 
     async def _tidy(self, *, thorough: bool) -> bool:
-        """Whether the bytes of deleted rows are removed; False if it must be tried again."""
+        """Whether the bytes of deleted rows are erased; False if another attempt is needed."""
         try:
             return await self._running.tidy(thorough=thorough)
         except BusyError:
@@ -271,7 +271,7 @@ Evaluate = Callable[[Any], tuple[float, float]]
 
 
 def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
-    """Evaluation on the held-out data of a plan; loads PyTorch.
+    """Function that evaluates a model on a plan's held-out data; PyTorch is loaded.
 
     Args:
         text: TOML text of the plan.
@@ -290,7 +290,7 @@ def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
 
 
 class Evaluator:
-    """Thread that evaluates published models and stores the results.
+    """Thread that evaluates published models and stores their accuracy and loss.
 
     Args:
         running: the task.
@@ -306,17 +306,17 @@ class Evaluator:
         self._thread = threading.Thread(target=self._run, name="turnout-evaluation", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, once the service is ready."""
+        """Start the evaluation thread once the service accepts requests."""
         self._thread.start()
 
     def published(self, steps: int) -> None:
-        """Note that the first ``steps`` releases are published."""
+        """Notify the evaluation thread that the first ``steps`` releases are published."""
         with self._changed:
             self._newest = steps
             self._changed.notify()
 
     def stop(self, patience_seconds: float = 1.0) -> bool:
-        """End after the evaluation in progress; return False if it takes longer than allowed."""
+        """Stop after the current evaluation; return False if that takes longer than allowed."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -325,7 +325,7 @@ class Evaluator:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        """Evaluate models until the end."""
+        """Evaluate published models until the evaluator is stopped."""
         evaluate = self._retry(self._load)
         if evaluate is None:
             return
@@ -336,18 +336,21 @@ class Evaluator:
             done.add(steps)
 
     def _load(self) -> Evaluate:
-        """Load PyTorch and the plan's data."""
+        """Load PyTorch and the plan's data, and make the evaluation function."""
         evaluate = self._prepare()
         gc.freeze()  # no garbage collection of PyTorch's modules, for which requests would wait
         return evaluate
 
     def _evaluated_steps(self) -> set[int]:
-        """Numbers of steps whose models are evaluated."""
+        """Numbers of steps after which the model has already been evaluated."""
         with self._running.storage.snapshot() as view:
             return {scored.steps for scored in view.scores()}
 
     def _retry(self, work: Callable[[], T]) -> T | None:
-        """Result of ``work``, repeated until it succeeds; None if it cannot, or at the end."""
+        """Result of ``work``, repeated until it succeeds.
+
+        None if ``work`` cannot succeed, or if the evaluator is stopped.
+        """
         pause = FIRST_PAUSE_SECONDS
         while not self._stopped:
             try:
@@ -366,7 +369,7 @@ class Evaluator:
         return None
 
     def _report(self, text: str, *, on: bool) -> None:
-        """Report the state of evaluation to the operator by log, view and metric, once each."""
+        """Report a change of the evaluation's state once in log, operator's view and metrics."""
         running = self._running
         if text == running.evaluation or self._stopped:
             return
@@ -379,7 +382,10 @@ class Evaluator:
             running.writer.submit(lambda tx: tx.log(event))
 
     def _next(self, done: set[int]) -> int | None:
-        """Number of steps of the next model to evaluate, after a wait; None at the end."""
+        """Number of steps of the next model to evaluate; None once the evaluator is stopped.
+
+        The thread waits until such a model is published.
+        """
         named = [0, *self._running.charter.charged_steps]
         with self._changed:
             while not self._stopped:
@@ -393,7 +399,7 @@ class Evaluator:
         return None
 
     def _score(self, steps: int, evaluate: Evaluate) -> None:
-        """Evaluate the model after ``steps`` steps and store the result."""
+        """Evaluate the model after ``steps`` steps and store accuracy and loss."""
         with self._running.storage.snapshot() as view:
             parameters = self._parameters_for_use(view, steps)
         scored = Scored(steps, *evaluate(parameters))

@@ -1,4 +1,4 @@
-"""All open connections in one table: awaited event, deadline, and order in which they are closed.
+"""Table of all open connections: what each waits for, its deadline, and which is closed first.
 
 `Connections` is the table, `Listener` accepts connections. A silent connection occupies a
 descriptor and some memory, so their number is limited, in all and for one address. At the limit a
@@ -34,7 +34,7 @@ SLOWEST_BYTES_A_SECOND = 1000.0
 
 
 class Awaits(Enum):
-    """Event that the server awaits on a connection, and its longest wait in seconds."""
+    """Event that the server waits for on a connection, with the longest wait in seconds."""
 
     FIRST = "first byte", 10.0
     HANDSHAKE = "handshake", 10.0
@@ -56,18 +56,21 @@ NEXT, CLOSE = Awaits.NEXT, Awaits.CLOSE
 
 
 class Closable:
-    """Operations of the table on a connection; this base class is a closed connection."""
+    """Interface through which the table closes a connection.
+
+    The base class itself stands for a closed connection.
+    """
 
     __slots__ = ()
 
     def give_up(self) -> None:
-        """End an overdue connection, with an answer if a request waits for one."""
+        """End an overdue connection; a request without an answer gets an error answer."""
 
     def abort(self) -> None:
         """Close the connection at once."""
 
     def unsent(self) -> int:
-        """Number of bytes of answers that the network has not taken yet."""
+        """Number of answer bytes that the network has not accepted yet."""
         return 0
 
 
@@ -76,7 +79,7 @@ _CLOSED = Closable()
 
 @dataclass(slots=True, eq=False)
 class OpenConnection:
-    """Entry of the table: one open connection.
+    """Entry of one open connection in the table.
 
     Attributes:
         peer: address of the client.
@@ -101,7 +104,10 @@ class OpenConnection:
     unsent: int = 0
 
     def overdue(self, now: float) -> bool:
-        """Whether the wait is over; a body or an answer in progress extends it."""
+        """Whether the connection has exceeded its longest wait.
+
+        A body that arrives or an answer that is read fast enough extends the wait.
+        """
         waited = now - self.since
         if waited <= self.allowed:
             return False
@@ -119,7 +125,7 @@ class OpenConnection:
 
 
 class Connections:
-    """Table of open connections.
+    """Table of open connections, bounded in total and per client address.
 
     Guarantees:
         There are at most ``most`` entries, and at most ``most_of_peer`` of one bounded address.
@@ -155,12 +161,12 @@ class Connections:
 
     @property
     def full(self) -> bool:
-        """Whether the table is at its limit and no entry may be closed."""
+        """Whether the table is at its limit and none of its connections may be closed."""
         full = len(self._all) >= self._most
         return full and not self._unsigned and not self._signed
 
     def admit(self, peer: str, held: Closable) -> OpenConnection | None:
-        """Entry for a new connection; None if the table is full.
+        """Table entry for a new connection; None if the table is full.
 
         At a limit another connection is closed.
 
@@ -189,7 +195,7 @@ class Connections:
         return entry
 
     def waits(self, entry: OpenConnection, awaits: Awaits) -> None:
-        """Let an entry await an event from now on."""
+        """Set the event that the server awaits on a connection, and restart the wait."""
         if entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -199,7 +205,7 @@ class Connections:
             self._add_to_queue(entry)
 
     def signed(self, entry: OpenConnection) -> None:
-        """Note a signed request of an entry; a body in progress belongs to it."""
+        """Mark a connection as one that has carried a signed request."""
         if entry.known or entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -208,7 +214,7 @@ class Connections:
             self._add_to_queue(entry)
 
     def left(self, entry: OpenConnection) -> None:
-        """Remove the entry of a closed connection."""
+        """Remove a closed connection from the table."""
         if entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -221,7 +227,7 @@ class Connections:
             del self._counts[entry.peer]
 
     def sweep(self) -> Iterator[None]:
-        """Close all overdue connections, and yield after some so that other work continues."""
+        """Close all overdue connections; after each few, yield so that other work continues."""
         now = self.now()
         overdue = [entry for entry in self._all if entry.overdue(now)]
         for number, entry in enumerate(overdue, start=1):
@@ -232,18 +238,18 @@ class Connections:
                 yield
 
     def _oldest_signed(self, peer: str) -> OpenConnection | None:
-        """Entry of an address with a signed request that has waited longest."""
+        """Longest-waiting connection of an address among those that carried a signed request."""
         return next((entry for entry in self._signed if entry.peer == peer), None)
 
     def _drop(self, entry: OpenConnection) -> None:
-        """Close an entry at a limit."""
+        """Close a connection because the table is at a limit."""
         held = entry.held
         self.made_room += 1
         self.left(entry)
         held.abort()
 
     def _add_to_queue(self, entry: OpenConnection) -> None:
-        """Append an entry to its queue of entries that may be closed."""
+        """Append a connection to the queue of connections that may be closed at a limit."""
         if entry.known:
             self._signed[entry] = None
             return
@@ -252,7 +258,7 @@ class Connections:
             self._unsigned_of.setdefault(entry.peer, OrderedDict())[entry] = None
 
     def _remove_from_queue(self, entry: OpenConnection) -> None:
-        """Remove an entry from its queue."""
+        """Remove a connection from the queue of connections that may be closed at a limit."""
         if entry.known:
             self._signed.pop(entry, None)
             return
@@ -265,7 +271,7 @@ class Connections:
 
 
 def proxies(named: str | None) -> Callable[[str], bool]:
-    """Function that says whether an address is in ``named``: addresses, networks, or ``*``.
+    """Predicate: whether an address is in ``named``, a list of addresses and networks, or ``*``.
 
     >>> proxies("10.0.0.0/8, ::1")("10.1.2.3"), proxies(None)("10.1.2.3")
     (True, False)
@@ -288,7 +294,7 @@ def proxies(named: str | None) -> Callable[[str], bool]:
 
 
 def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Network, or address as a network; None for another text."""
+    """IP network of a text; an address is a network of one address. None for another text."""
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
@@ -304,7 +310,7 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 class ActiveConnection(asyncio.BaseProtocol, Closable):
-    """Protocol of a connection that has sent its first byte."""
+    """Protocol of a connection on which the first byte has arrived."""
 
 
 Make = Callable[[OpenConnection, tuple[str, int], Callable[[], object]], ActiveConnection]
@@ -315,7 +321,7 @@ The last argument ends the connection while it has no transport.
 
 
 class Listener:
-    """Acceptor of the connections of one listening socket.
+    """Listening socket that accepts connections, several in each pass of the event loop.
 
     Args:
         listening: bound socket.
@@ -344,7 +350,7 @@ class Listener:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more connections, and close the silent ones."""
+        """Accept no more connections, and close those that have sent nothing."""
         self._closed = True
         self._loop.remove_reader(self._listening.fileno())
         self._loop.remove_reader(self._silent.fileno())  # pyright: ignore[reportAttributeAccessIssue]
@@ -355,24 +361,24 @@ class Listener:
         self._silent.close()
 
     def drop(self, silent: _SilentConnection) -> None:
-        """Close a silent connection and remove its entry."""
+        """Close a connection that has sent nothing, and remove its table entry."""
         self._connections.left(silent.entry)
         self.close_silent(silent)
 
     def close_silent(self, silent: _SilentConnection) -> None:
-        """Close the socket of a silent connection, once."""
+        """Close the socket of a connection that has sent nothing; a second call does nothing."""
         if silent.socket.fileno() >= 0:
             with suppress(KeyError):  # its first byte arrived a moment ago
                 self._silent.unregister(silent.socket)
             silent.socket.close()
 
     def _listen(self) -> None:
-        """Accept connections from now on."""
+        """Start to accept connections."""
         if not self._closed:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
-        """Accept waiting connections, up to a number, so that other work continues."""
+        """Accept a bounded number of waiting connections, so that other work continues."""
         for _ in range(ACCEPTED_AT_ONCE):
             if self._connections.full:  # further connections wait in the system's queue
                 self._pause()
@@ -392,12 +398,12 @@ class Listener:
             )
 
     def _pause(self) -> None:
-        """Accept no connection for a short time."""
+        """Accept no connections for `_PAUSE_SECONDS`."""
         self._loop.remove_reader(self._listening.fileno())
         self._loop.call_later(_PAUSE_SECONDS, self._listen)
 
     def _await_first_byte(self, silent: _SilentConnection) -> None:
-        """Add a new connection to the table and wait for its first byte."""
+        """Add a new connection to the table and wait for the first byte from the client."""
         entry = self._connections.admit(silent.address[0], silent)
         if entry is None:
             silent.socket.close()
@@ -406,7 +412,7 @@ class Listener:
         self._silent.register(silent.socket, selectors.EVENT_READ, silent)
 
     def _on_first_bytes(self) -> None:
-        """Queue connections whose first byte arrived, in that order."""
+        """Queue the connections whose first byte arrived, in order of arrival."""
         for key, _ in self._silent.select(0):
             self._silent.unregister(key.fileobj)
             if not self._ready:
@@ -414,7 +420,7 @@ class Listener:
             self._ready.append(key.data)
 
     def _open_some(self) -> None:
-        """Open some queued connections; the loop's next turn opens the rest."""
+        """Open some queued connections; the next pass of the event loop opens the others."""
         for _ in range(min(OPENED_AT_ONCE, len(self._ready))):
             silent = self._ready.popleft()
             if silent.has_left:
@@ -425,7 +431,7 @@ class Listener:
             self._loop.call_soon(self._open_some)
 
     def _start(self, silent: _SilentConnection) -> None:
-        """Give a connection its protocol, and open its transport in a task."""
+        """Create a connection's protocol, and start a task that opens its transport."""
         entry, accepted = silent.entry, silent.socket
         protocol = self._make(entry, silent.address, partial(_shut, accepted))
         entry.held = protocol
@@ -437,7 +443,7 @@ class Listener:
     async def _open(
         self, accepted: socket.socket, entry: OpenConnection, protocol: ActiveConnection
     ) -> None:
-        """Open the transport of a connection, with a handshake under TLS."""
+        """Open the transport of a connection, after the TLS handshake if TLS is used."""
         seconds = None if self._tls is None else _HANDSHAKE_SECONDS
         try:
             await self._loop.connect_accepted_socket(
@@ -449,7 +455,7 @@ class Listener:
 
 
 class _SilentConnection(Closable):
-    """Connection whose first byte has not arrived."""
+    """Accepted connection on which no byte has arrived yet."""
 
     __slots__ = ("_listener", "address", "entry", "socket")
 
@@ -469,15 +475,15 @@ class _SilentConnection(Closable):
             return True
 
     def give_up(self) -> None:
-        """As `Closable`."""
+        """Close the connection and remove its table entry."""
         self._listener.drop(self)
 
     def abort(self) -> None:
-        """As `Closable`."""
+        """Close the connection's socket at once."""
         self._listener.close_silent(self)
 
 
 def _shut(accepted: socket.socket) -> None:
-    """End a connection without a transport; a handshake in progress fails."""
+    """Shut down the socket of a connection without a transport; a TLS handshake then fails."""
     with suppress(OSError):
         accepted.shutdown(socket.SHUT_RDWR)

@@ -122,7 +122,7 @@ def _public_routes(model: Binary) -> tuple[DeviceRoute, ...]:
 
 
 def _request_routes(update: Binary, update_format: str) -> tuple[DeviceRoute, ...]:
-    """Routes of the requests that devices sign, and of ledger heads."""
+    """Routes for signed requests of devices and for presented ledger heads."""
     step = "{step}"
     return (
         _signed(
@@ -205,7 +205,7 @@ def _signed(
     body_format: str = "",
     kind: type[SignedRoute] = SignedRoute,
 ) -> DeviceRoute:
-    """Row of a route that takes signed requests, with ``prepare`` as its engine call."""
+    """Table entry of a route for signed requests; ``prepare`` makes the writer's job."""
     limit = NO_BODY_BYTES if body is None else body.most_bytes
     assert limit is not None  # a request has a largest body
 
@@ -234,7 +234,7 @@ def _public(
     query: Mapping[str, Document] | None = None,
     refused: Mapping[int, str] | None = None,
 ) -> DeviceRoute:
-    """Row of a route that anyone may read, with ``find`` as its source."""
+    """Table entry of a route without authentication; ``find`` makes the answer."""
     answers = {
         200: Answer("success", content if isinstance(content, Binary) else Json(content)),
         304: Answer("not changed since the ETag in If-None-Match"),
@@ -254,7 +254,7 @@ def _public(
 
 @dataclass(frozen=True, slots=True)
 class DeviceJobs:
-    """Engine calls of the signed routes, each as a job for the writer.
+    """Writer's jobs that pass the signed requests to the engine.
 
     The arguments of each method are client, step, body and the body's SHA-256; a body that cannot
     be of the route raises RemoteProtocolError.
@@ -263,7 +263,7 @@ class DeviceJobs:
     running: Running
 
     def enrol(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Use an invitation and store the client's key."""
+        """Job that uses an invitation and stores the client's public key."""
         del step, digest
         fields = enrolment_of(body)
         assert fields is not None  # it was signed by the key in it
@@ -271,24 +271,24 @@ class DeviceJobs:
         return lambda tx: self.running.engine.enrol(tx, client, secret, key)
 
     def check_in(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Check in under the one-client rule."""
+        """Job that records a check-in under the one-client rule."""
         del digest
         _require_empty(body)
         return lambda tx: self.running.engine.check_in(tx, client, step)
 
     def request(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Whether the client's update is requested under the one-client rule."""
+        """Job that reports whether the client's update is requested (one-client rule)."""
         del digest
         _require_empty(body)
         return lambda tx: self.running.engine.requested(tx, client, step)
 
     def update(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Take an update."""
+        """Job that stores a client's update."""
         upload = self.running.engine.inspect(body, digest)
         return lambda tx: self.running.engine.update(tx, client, step, upload)
 
     def dummy_traffic(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Treat dummy traffic like an update, without counting it."""
+        """Job that processes dummy traffic like an update, without counting it."""
         engine = self.running.engine
         if len(body) != engine.charter.encoding.encoded_size:
             raise RemoteProtocolError("dummy traffic must be as long as an update")
@@ -302,7 +302,7 @@ class DeviceJobs:
     def _dummy_receipt(
         self, tx: Transaction, client: int, step: int, upload: Upload
     ) -> WireReceipt:
-        """Receipt for dummy traffic, after the read that an update needs as well."""
+        """Receipt for dummy traffic, after the same read of the storage as for an update."""
         engine, task = self.running.engine, self.running.task
         tx.participation_at(client, step)
         if step > engine.step:
@@ -315,7 +315,7 @@ class DeviceJobs:
 
 
 def _require_empty(body: bytes) -> None:
-    """Refuse a body."""
+    """Refuse a request that has a body."""
     if body:
         raise RemoteProtocolError("this request has no body")
 
@@ -333,7 +333,7 @@ Representation = tuple[int, bytes, bytes, Headers]
 
 
 class PublicRoute:
-    """ASGI application of one route that anyone may read.
+    """ASGI application of one route without authentication.
 
     Args:
         running: the task.
@@ -347,7 +347,7 @@ class PublicRoute:
         self._running, self._name, self._find = running, name, find
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         del receive
         try:
             if self._running.ended:
@@ -393,7 +393,7 @@ class PublicDocuments:
         return 200, json.dumps(document, separators=(",", ":")).encode(), JSON, ()
 
     async def model(self, scope: Scope) -> Representation:
-        """Parameters after so many published releases."""
+        """Model parameters after the requested number of published releases."""
         text = scope["path_params"]["steps"].encode()
         shown = self._running.shown
         if not NUMBER.fullmatch(text) or int(text) > shown.published.head.steps:
@@ -405,7 +405,7 @@ class PublicDocuments:
         return _with_tag(scope, body, _BINARY, tag.encode())
 
     def _earlier_model(self, steps: int) -> tuple[bytes, str]:
-        """Parameters and ETag of a model before the newest one."""
+        """Parameters and ETag of a published model that is not the newest model."""
         running = self._running
         with running.storage.snapshot() as view:
             if steps == 0:
@@ -416,7 +416,7 @@ class PublicDocuments:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """Content that the charter names by its digest."""
+        """Content (graph or test vectors) whose digest the charter contains."""
         named = scope["path_params"]["digest"]
         of_task = {one.digest.hex() for one in self._running.charter.computation.artefacts}
         if named not in of_task:
@@ -425,7 +425,7 @@ class PublicDocuments:
         return _with_tag(scope, content, _BINARY, f'"{named}"'.encode())
 
     def _content(self, digest: bytes) -> bytes:
-        """Stored content of a digest."""
+        """Stored content with a given SHA-256 digest."""
         with self._running.storage.snapshot() as view:
             content = view.artefact(digest)
         if content is None:
@@ -442,7 +442,7 @@ class PublicDocuments:
         return 200, body.encode(), JSON, ()
 
     def _documents(self, first: int, count: int) -> list[RecordDocument]:
-        """At most ``count`` records from step ``first`` on."""
+        """JSON forms of at most ``count`` ledger records from step ``first`` on."""
         if count <= 0:
             return []
         with self._running.storage.snapshot() as view:
@@ -451,7 +451,7 @@ class PublicDocuments:
 
 
 def _range(query: bytes) -> tuple[int, int]:
-    """Parameters ``from`` and ``limit`` of a query, with their defaults.
+    """Values of the query parameters ``from`` and ``limit``, or their defaults.
 
     Raises:
         RefusedError: another or a repeated parameter, or a value outside its domain.
@@ -472,7 +472,7 @@ def _range(query: bytes) -> tuple[int, int]:
 
 
 def _with_tag(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
-    """Answer with the body, or status 304 if the request has its ETag; the body never changes."""
+    """Answer with the body, or status 304 if the request has the ETag of this constant body."""
     more = ((b"etag", tag), _FOREVER)
     for name, value in scope["headers"]:
         if name == b"if-none-match" and tag in [part.strip() for part in value.split(b",")]:

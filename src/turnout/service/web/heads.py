@@ -25,12 +25,12 @@ _MOST_BYTES = 1 << 16
 
 
 def signed_head(task: str, head: Head, key: SigningKey) -> SignedHead:
-    """Ledger head with the signature of the coordinator's key."""
+    """Ledger head of a task, signed with the coordinator's key."""
     return SignedHead(head, key.sign(head_bytes(task, head)))
 
 
 def default_folder() -> Path:
-    """Default folder of head files: in the user's state folder, not beside the database.
+    """Default folder of head files, in the user's state folder and apart from the database.
 
     Raises:
         ParameterError: the user has no home folder.
@@ -53,7 +53,7 @@ def address_of(db: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HeadFileContent:
-    """Content of a head file: the task, its signed ledger head, the database's address."""
+    """Content of a head file: task, signed ledger head, and address of the database."""
 
     task: str
     head: SignedHead
@@ -77,7 +77,7 @@ class HeadFileContent:
 
 
 class HeadFile:
-    """File to which ledger heads are exported.
+    """File outside the database that keeps the newest published ledger head.
 
     Guarantees:
         A ledger head is written only over the one that this process read or wrote last.
@@ -95,7 +95,7 @@ class HeadFile:
     def require_current(
         self, task: str, coordinator_key: bytes, view: Transaction, head: Head
     ) -> None:
-        """Require that file and stored ledger match, so that neither is an old copy.
+        """Require that head file and stored ledger match, so that neither of them is an old copy.
 
         The file may be one release older than the ledger, after a crash between commit and export.
 
@@ -130,7 +130,7 @@ class HeadFile:
             )
 
     def export(self, task: str, head: SignedHead) -> None:
-        """Replace the ledger head in the file, durably.
+        """Durably replace the ledger head in the file by a newer one.
 
         Raises:
             SetBackError: the file changed since this process wrote it: an old copy was restored, or
@@ -158,12 +158,12 @@ class HeadFile:
 
 
 def default_file(task: str) -> Path:
-    """Default head file of a task."""
+    """Default path of a task's head file."""
     return default_folder() / f"{task[:16]}.head"
 
 
 def require_no_exported_head(path: Path | None, db: str) -> None:
-    """Require that no ledger head of a task in this database was exported before.
+    """Require that no head file names this empty database, which would then be lost data.
 
     Args:
         path: the head file that the settings name; None for the default one.
@@ -183,7 +183,7 @@ def require_no_exported_head(path: Path | None, db: str) -> None:
 
 
 def _head_files_of(address: str) -> list[Path]:
-    """Head files of a database in the default folder."""
+    """Paths of the head files in the default folder that name a database."""
     found: list[Path] = []
     folder = default_folder()
     for path in sorted(folder.glob("*.head")):
@@ -194,7 +194,7 @@ def _head_files_of(address: str) -> list[Path]:
 
 
 def shares_a_file_system(path: Path, db: str) -> bool:
-    """Whether one snapshot of a file system may contain both the head file and the database."""
+    """Whether a snapshot of one file system may contain both the head file and the database."""
     if db.startswith(_POSTGRES):
         return False
     folder = path.parent
@@ -206,7 +206,7 @@ def shares_a_file_system(path: Path, db: str) -> bool:
 
 
 def _read(path: Path) -> str | None:
-    """Text of a file; None without a file."""
+    """Text of a head file; None if the file does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES).decode("utf-8")
@@ -219,7 +219,7 @@ def _read(path: Path) -> str | None:
 
 
 class _StoredLedger(NamedTuple):
-    """The stored ledger of a task, against which a head file is checked."""
+    """Stored ledger of a task, to be compared with a head file."""
 
     task: str
     coordinator_key: bytes
@@ -227,7 +227,7 @@ class _StoredLedger(NamedTuple):
     head: Head
 
     def written_after(self, path: Path, text: str | None) -> int | None:
-        """Number of releases in a head file; None without a file.
+        """Number of releases at which a head file was written; None if the file does not exist.
 
         Raises:
             StorageError: the file is damaged, another task's or without a valid signature, or the
@@ -257,7 +257,7 @@ class _StoredLedger(NamedTuple):
         return seen.steps
 
     def _digest_at(self, steps: int) -> bytes | None:
-        """Digest of the stored ledger after so many releases; None beyond its end."""
+        """Digest of the stored ledger after ``steps`` releases; None if it has fewer releases."""
         if not 0 <= steps <= self.head.steps:
             return None
         if steps == 0:

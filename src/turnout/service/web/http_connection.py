@@ -44,7 +44,7 @@ _ENDED_EARLY = {400: "malformed", 408: "too slow", 411: "without a length", 431:
 
 
 class _Exchange:
-    """One request and its answer, in ASGI's form.
+    """One HTTP request and its answer, as an ASGI application receives and sends them.
 
     Attributes:
         missing: number of bytes of the body that have not arrived.
@@ -89,7 +89,7 @@ class _Exchange:
             self._connection.refuse(500)
 
     async def receive(self) -> Message:
-        """Next part of the body, or the end of the connection, as ASGI's message."""
+        """ASGI message with the next part of the body, or with the end of the connection."""
         if self._continues and self.missing and not self.over:
             self._connection.write([_CONTINUE])
         self._continues = False
@@ -105,7 +105,7 @@ class _Exchange:
         return {"type": "http.request", "body": body, "more_body": not self._body_read}
 
     def wake(self) -> None:
-        """Wake the application: bytes have arrived, or the request is over."""
+        """Resume the application when bytes have arrived or the request has ended."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -132,7 +132,10 @@ class _Exchange:
         self._connection.answered()
 
     def _head(self, length: int | None) -> bytes:
-        """Head of the answer; a body of unknown length ends with the connection."""
+        """Status line and headers of the answer.
+
+        If the length of the body is unknown, the end of the connection marks the end of the body.
+        """
         status, headers = self._started["status"], self._started.get("headers", ())
         lines = [_STATUS[status]]
         lines += [b"%b: %b\r\n" % (name, value) for name, value in headers]
@@ -150,7 +153,7 @@ class _Exchange:
 
 
 class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
-    """Protocol of one connection.
+    """Protocol of one HTTP connection, for the event loop.
 
     Guarantees:
         One request is answered at a time. At most `HEAD_BYTES` after it are read, and at most
@@ -186,7 +189,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
     # -- callbacks of the loop ---------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
-        """As `asyncio.BaseProtocol`."""
+        """Store the transport of the new connection (see `asyncio.BaseProtocol`)."""
         self._transport = transport
         self.server.open.add(self)
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
@@ -194,7 +197,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self._table.waits(self.entry, HEAD)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As `asyncio.BaseProtocol`."""
+        """Release the lost connection (see `asyncio.BaseProtocol`)."""
         if not self._leaving and self.entry.awaits in (HEAD, BODY):
             self.server.ended("broken off")
         self.server.open.discard(self)
@@ -204,7 +207,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
         self.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Buffer for the next bytes; of a body at most the missing ones."""
+        """Buffer for the next received bytes; within a body, at most its missing bytes."""
         exchange = self._exchange
         if exchange is not None and exchange.missing:
             most = min(exchange.missing, UNREAD_BYTES - len(exchange.unread))
@@ -213,7 +216,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
         return self.server.buffer[: max(1, most)]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take ``nbytes`` bytes; those after the request that is being answered wait."""
+        """Process ``nbytes`` received bytes; bytes of a following request are kept for later."""
         if self._leaving:
             return
         data, exchange = self.server.buffer[:nbytes], self._exchange
@@ -227,16 +230,16 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self._pause()
 
     def eof_received(self) -> None:
-        """Let the transport close."""
+        """Let the transport close after the client's end of file."""
 
     def pause_writing(self) -> None:
-        """Await the client, which does not read its answer."""
+        """Start the wait for a client that does not read its answer."""
         self._full = asyncio.get_running_loop().create_future()
         if not self._leaving:
             self._table.waits(self.entry, READER)
 
     def resume_writing(self) -> None:
-        """Continue after the client has read its answer."""
+        """Continue to write after the client has read a part of its answer."""
         full, self._full = self._full, None
         if full is not None and not full.done():
             full.set_result(None)
@@ -250,7 +253,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
     # -- requests ----------------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        """Begin the next request, if its head is complete."""
+        """Begin the next request if all of its header lines have arrived."""
         received = self._pipelined
         if received[:1] in (b"\r", b"\n"):  # empty lines before a request are ignored
             self._pipelined = received = received.lstrip(b"\r\n")
@@ -270,7 +273,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self.read_on()
 
     def _begin(self, head: bytes) -> None:
-        """Begin the request of a head."""
+        """Begin the request with the given request line and headers."""
         # Parse the head, and add the entries of the connection to ASGI's scope.
         try:
             request = request_of(head)
@@ -300,7 +303,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
         self._take(exchange, begun)
 
     def _take(self, exchange: _Exchange, data: bytes | bytearray | memoryview) -> None:
-        """Take a part of the body, and pause reading if much of it waits."""
+        """Add received bytes to the body, and pause reading if many of them are unread."""
         exchange.unread += data
         exchange.missing -= len(data)
         self.entry.received += len(data)
@@ -314,7 +317,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             exchange.wake()
 
     def answered(self) -> None:
-        """Begin the next request after an answer, or end the connection."""
+        """Begin the next request after a complete answer, or end the connection."""
         exchange, self._exchange = self._exchange, None
         assert exchange is not None
         if exchange.last:
@@ -325,35 +328,35 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
     # -- reading and writing -----------------------------------------------------------------
 
     def _pause(self) -> None:
-        """Pause reading."""
+        """Pause reading from the client."""
         if self._reads:
             self._reads = False
             self._transport.pause_reading()
 
     def read_on(self) -> None:
-        """Resume reading."""
+        """Resume reading from the client."""
         if not self._reads and not self._transport.is_closing():
             self._reads = True
             self._transport.resume_reading()
 
     def write(self, parts: list[bytes]) -> None:
-        """Write parts that belong together at once."""
+        """Write several byte strings to the client in one call."""
         if parts and not self._transport.is_closing():
             self._transport.writelines(parts)
 
     async def drained(self) -> None:
-        """Wait until the network has taken the answer."""
+        """Wait until the network has accepted the answer."""
         if self._full is not None:
             await self._full
 
     # -- end of the connection ---------------------------------------------------------------
 
     def signed(self) -> None:
-        """Note that the connection has carried a signed request."""
+        """Mark the connection as one that has carried a signed request."""
         self._table.signed(self.entry)
 
     def give_up(self) -> None:
-        """As `connections.Closable`."""
+        """End the overdue connection, with an error answer to an incomplete request."""
         exchange = self._exchange
         if self._transport is None or self._leaving:
             self.abort()
@@ -363,7 +366,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self._leave(unread=False)
 
     def abort(self) -> None:
-        """As `connections.Closable`."""
+        """Close the connection at once."""
         if self._transport is None:
             self._drop()
         else:
@@ -371,16 +374,16 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self._transport.abort()
 
     def unsent(self) -> int:
-        """As `connections.Closable`."""
+        """Number of answer bytes that the network has not accepted yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def shutdown(self) -> None:
-        """End the connection, after the request that is being answered."""
+        """End the connection, after the answer to the current request if there is one."""
         if self._exchange is None:
             self._leave(unread=False)
 
     def refuse(self, status: int) -> None:
-        """Answer without the application and end the connection; the application is notified."""
+        """Answer with an error status and end the connection; the application is notified."""
         begun = self._exchange is not None and self._exchange.begun
         self._give_up_exchange()
         if self._leaving:
@@ -399,7 +402,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             exchange.wake()
 
     def _leave(self, *, unread: bool) -> None:
-        """Close after the answer is sent.
+        """Close the connection after the answer is sent.
 
         Args:
             unread: whether bytes of the client are unread; then reading goes on for a while.

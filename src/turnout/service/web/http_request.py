@@ -21,13 +21,13 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class MalformedError(Exception):
-    """The bytes are not a request that is answered; the argument is the HTTP status."""
+    """Received bytes are not an acceptable HTTP request; the argument is the HTTP status."""
 
 
 @shows_shapes()
 @dataclass(slots=True)
 class _Head:
-    """Parts of a request's head, which httptools reports by its callbacks."""
+    """Request line and headers of a request, collected by the callbacks of httptools."""
 
     url: bytes = b""
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
@@ -35,25 +35,25 @@ class _Head:
     body: bool = False
 
     def on_message_begin(self) -> None:
-        """Count a request."""
+        """Count the beginning of a request."""
         self.begun += 1
 
     def on_url(self, url: bytes) -> None:
-        """Add a part of the target."""
+        """Append a part of the request's target."""
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header, its name in lower case."""
+        """Append a header, with its name in lower case."""
         self.headers.append((name.lower(), value))
 
     def on_body(self, body: bytes) -> None:
-        """Note a body: the parser found another end of the head."""
+        """Note that the parser found a body, so that another request is hidden in the headers."""
         self.body = True
 
 
 @dataclass(slots=True)
 class Request:
-    """Head of a request.
+    """Parsed request line and headers of one request.
 
     Attributes:
         scope: ASGI's scope, without the entries of the connection.
@@ -69,7 +69,7 @@ class Request:
 
 
 def request_of(head: bytes) -> Request:
-    """Request of a complete head, which ends with an empty line.
+    """Request parsed from its request line and headers, which end with an empty line.
 
     Raises:
         MalformedError: the bytes are not such a head, or announce a body without a length.
@@ -117,5 +117,5 @@ def request_of(head: bytes) -> Request:
 
 
 def begins(data: bytes | bytearray) -> bool:
-    """Whether ``data`` can begin a head: with a method, or with a part of one."""
+    """Whether a request can begin with ``data``: with an HTTP method or a prefix of a method."""
     return _METHOD.match(data) is not None

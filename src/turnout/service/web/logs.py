@@ -26,7 +26,7 @@ WITHHELD = "withheld"
 def without_devices_at_steps(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Event without its devices, if it also names steps; nested values are searched too.
+    """Log event without its device ids if it also names a step, also in nested values.
 
     >>> without_devices_at_steps(None, "info", {"event": "check-in", "client": 3, "step": 7})
     {'event': 'check-in', 'step': 7, 'withheld': ['client']}
@@ -40,7 +40,7 @@ def without_devices_at_steps(
 
 
 def configure(stream: TextIO | None = None) -> None:
-    """Send the logs of service and server to a stream, standard error by default."""
+    """Send the log entries of service and server to a stream, by default standard error."""
     # Processors of all lines, those of other libraries included.
     shared = [
         structlog.stdlib.add_log_level,
@@ -73,12 +73,12 @@ def configure(stream: TextIO | None = None) -> None:
 
 
 def logger() -> Any:
-    """Logger of the service."""
+    """Structured logger of the service."""
     return structlog.stdlib.get_logger("turnout.service")
 
 
 def _names(event: Any) -> set[str]:
-    """Keys of an event, those of nested values included, in lower case."""
+    """Names of all keys of a log event in lower case, also in nested values."""
     if isinstance(event, Mapping):
         return {str(key).lower() for key in event}.union(*map(_names, event.values()))
     if isinstance(event, list | tuple):
@@ -87,7 +87,7 @@ def _names(event: Any) -> set[str]:
 
 
 def _without_devices(event: Any) -> Any:
-    """Event without the keys of devices, also in nested values."""
+    """Log event without the keys that identify devices, also in nested values."""
     if isinstance(event, Mapping):
         return {k: _without_devices(v) for k, v in event.items() if str(k).lower() not in _DEVICE}
     if isinstance(event, list | tuple):
@@ -100,7 +100,7 @@ _JOBS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Metrics:
-    """Metrics of one coordinator, in a separate registry."""
+    """Prometheus metrics of one coordinator, in a separate registry."""
 
     def __init__(self) -> None:
         # Requests, and their way to the disk.
@@ -140,7 +140,7 @@ class Metrics:
         self.loss = gauge("turnout_loss", "Loss of the newest evaluated model")
 
     def published(self, charter: Charter, steps: int) -> None:
-        """Set the metrics of the run after ``steps`` published releases."""
+        """Set the metrics of progress and ε after ``steps`` published releases."""
         self.step.set(steps)
         self.steps.set(charter.steps)
         self.epsilon.set(charter.spent(steps))
@@ -152,12 +152,15 @@ class Metrics:
         self.batch_jobs.observe(jobs)
 
     def scored(self, scored: Scored) -> None:
-        """Set the metrics of the newest evaluated model."""
+        """Set accuracy and loss of the newest evaluated model."""
         self.accuracy.set(scored.accuracy)
         self.loss.set(scored.loss)
 
     def text(self, waiting: tuple[int, int]) -> bytes:
-        """Metrics in Prometheus' text format; ``waiting`` are the writer's jobs and bytes."""
+        """All metrics in Prometheus' text format.
+
+        ``waiting`` has the numbers of jobs and bytes that wait for the writer.
+        """
         self.waiting_jobs.set(waiting[0])
         self.waiting_bytes.set(waiting[1])
         return generate_latest(self.registry)

@@ -59,7 +59,9 @@ _MOST_SOURCES = 1024
 
 
 class PasswordCheck:
-    """Comparison of passwords, the same for the form, bearer tokens and Basic authentication.
+    """Check of the operator's password with a limit on wrong attempts.
+
+    The same check serves the login form, bearer tokens and Basic authentication.
 
     Guarantees:
         Wrong passwords are answered one after the other, after half a second each. Of more than
@@ -83,7 +85,7 @@ class PasswordCheck:
         self._trusted: OrderedDict[str, float] = OrderedDict()
 
     async def is_right(self, given: bytes, source: str) -> bool:
-        """Whether a password is the operator's; a wrong one is answered after a delay.
+        """Whether a text is the operator's password; a wrong password is answered after a delay.
 
         Args:
             given: the password.
@@ -114,13 +116,13 @@ class PasswordCheck:
         return False
 
     def _is_compared(self, source: str, now: float) -> bool:
-        """Whether a source may have another password compared."""
+        """Whether another password of a source may be checked, after its wrong attempts so far."""
         trusted = is_this_machine(source) or self._trusted.get(source, now) > now
         until, wrong = self._wrong.get(source, (now, 0))
         return until <= now or wrong < (MOST_WRONG_TRUSTED if trusted else MOST_WRONG)
 
     def _is_password(self, given: bytes) -> bool:
-        """Whether a password is right, in constant time."""
+        """Whether a text is the operator's password, compared in constant time."""
         right = os.urandom(32) if self._right is None else self._right
         return compare_digest(right, self._digest(given))
 
@@ -129,20 +131,20 @@ class PasswordCheck:
         return hashlib.blake2b(password, key=self._key, digest_size=32).digest()
 
     def _count(self, source: str, now: float) -> None:
-        """Count a wrong password of a source."""
+        """Count a wrong password from a source."""
         until, wrong = self._wrong.get(source, (now, 0))
         window = (until, wrong) if until > now else (now + WRONG_WINDOW_SECONDS, 0)
         _remember(self._wrong, source, (window[0], window[1] + 1))
 
     def _too_many(self) -> HTTPException:
-        """Error of too many wrong passwords, counted."""
+        """HTTP error 429 for too many wrong passwords; the attempt is counted in the metrics."""
         self._metrics.wrong_passwords.labels("turned away").inc()
         headers = {"Cache-Control": "no-store", "Retry-After": _RETRY_AFTER}
         return HTTPException(429, "too many wrong passwords; try again later", headers)
 
 
 def source_of(request: HTTPConnection) -> str:
-    """Source of a request: its IPv4 address, or the 64-bit network of its IPv6 address.
+    """Origin of a request: its IPv4 address, or the 64-bit network of its IPv6 address.
 
     Behind a trusted proxy it is the forwarded address.
     """
@@ -160,7 +162,7 @@ def source_of(request: HTTPConnection) -> str:
 
 
 def _remember(kept: OrderedDict[str, T], source: str, value: T) -> None:
-    """Store the value of a source as the newest entry; drop the oldest of too many."""
+    """Store a value under a source as the newest entry; drop the oldest above a limit."""
     kept[source] = value
     kept.move_to_end(source)
     if len(kept) > _MOST_SOURCES:
@@ -177,7 +179,7 @@ NO_STORE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 def password_of(path: Path) -> str:
-    """Operator's password in the first line of a file.
+    """Operator's password, read from the first line of a file.
 
     Raises:
         ParameterError: the file cannot be read, or the password is too short.
@@ -186,7 +188,7 @@ def password_of(path: Path) -> str:
 
 
 class Sessions:
-    """Open sessions of this process.
+    """Operator's open login sessions in this process.
 
     Guarantees:
         A session ends at logout, after half a day, with the process, or when too many newer ones
@@ -201,7 +203,7 @@ class Sessions:
         self._ends: OrderedDict[bytes, float] = OrderedDict()
 
     def begin(self) -> str:
-        """Begin a session; return its name, for a cookie."""
+        """Begin a session; return the session's secret name for a cookie."""
         name = os.urandom(32).hex()
         self._ends[_digest(name)] = self._clock.now() + SESSION_SECONDS
         if len(self._ends) > _MOST_SESSIONS:
@@ -209,7 +211,7 @@ class Sessions:
         return name
 
     def is_open(self, name: str) -> bool:
-        """Whether a name is that of an open session."""
+        """Whether a session of this name is open."""
         digest, now = _digest(name), self._clock.now()
         if self._ends.get(digest, now) > now:
             return True
@@ -217,16 +219,16 @@ class Sessions:
         return False
 
     def end(self, name: str) -> None:
-        """End one session."""
+        """End the session of this name."""
         self._ends.pop(_digest(name), None)
 
     def end_all(self) -> None:
-        """End every session."""
+        """End all sessions."""
         self._ends.clear()
 
 
 class Operators:
-    """Handlers of the operator's routes.
+    """HTTP handlers of the operator's routes.
 
     Guarantees:
         `PasswordCheck` alone compares passwords, so its guarantees hold for every route.
@@ -255,11 +257,11 @@ class Operators:
         return given is not None and await self._passwords.is_right(given, source_of(request))
 
     def form_token(self, request: Request) -> str:
-        """Token of a form for this client, which the submitted form must contain."""
+        """Anti-forgery token that a form shown to this client contains and must return."""
         return self._forms.dumps(_form_owner(self._session(request)))
 
     async def login(self, request: Request) -> Response:
-        """Begin a session; the form's fields are ``password`` and ``token``."""
+        """Begin a session from a form with the fields ``password`` and ``token``."""
         # Only a form that was shown to this client, so that other sites cannot submit one.
         form = await _form(request)
         if form is None or not self._is_own_form(request, form):
@@ -281,7 +283,10 @@ class Operators:
         return response
 
     async def logout(self, request: Request) -> Response:
-        """End the session; the form's field is ``token``, and ``everywhere`` ends all sessions."""
+        """End the session of a form with the field ``token``.
+
+        The field ``everywhere`` ends all sessions.
+        """
         form = await _form(request)
         session = self._session(request)
         if form is None or session is None or not self._is_own_form(request, form):
@@ -310,17 +315,17 @@ class Operators:
         return Response(text, headers=NO_STORE | {"Content-Type": kind})
 
     def _refused(self, request: Request) -> Response:
-        """Login page that says that the password was wrong."""
+        """Login page with the message that the password was wrong."""
         page = pages.login_page(self.form_token(request), refused=True)
         return Response(page, 403, mounting.PAGE, media_type="text/html")
 
     def _session(self, request: Request) -> str | None:
-        """Name of the open session in the cookie; None without one."""
+        """Name of an open session in the request's cookie; None without an open session."""
         name = request.cookies.get(COOKIE, "")
         return name if self._sessions.is_open(name) else None
 
     def _is_own_form(self, request: Request, form: dict[str, str]) -> bool:
-        """Whether the form was shown to this client."""
+        """Whether the submitted form has the token that was shown to this client."""
         try:
             shown = self._forms.loads(form.get("token", ""), max_age=SESSION_SECONDS)
         except BadSignature:
@@ -329,17 +334,17 @@ class Operators:
 
 
 def _form_owner(session: str | None) -> str:
-    """Name of a client in its forms, from which the session's name cannot be computed."""
+    """Identifier of a client in its forms, which does not reveal the name of its session."""
     return "nobody" if session is None else _digest(session).hex()
 
 
 def _digest(name: str) -> bytes:
-    """Key of a session in the table, so that the time of a look-up reveals nothing of its name."""
+    """Hash under which a session is stored, so that the time of a look-up leaks nothing."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def _password_in(header: str) -> bytes | None:
-    """Password in an Authorization header; None for a header of another kind.
+    """Password in an Authorization header; None for a header of another scheme.
 
     A malformed header counts as a wrong password, so that its answer is not faster.
     """
@@ -355,13 +360,13 @@ def _password_in(header: str) -> bytes | None:
 
 
 def _unauthorized() -> Response:
-    """Answer to a request without the operator's session or password."""
+    """Answer with status 401 to a request without the operator's session or password."""
     headers = NO_STORE | {"WWW-Authenticate": "Bearer"}
     return JSONResponse({"detail": "for the operator"}, 401, headers)
 
 
 async def _form(request: Request) -> dict[str, str] | None:
-    """Fields of a small URL-encoded form that occur once; None for another body."""
+    """Fields of a small URL-encoded form, each present once; None for any other body."""
     body = b""
     async for part in request.stream():
         body += part

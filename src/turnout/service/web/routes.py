@@ -46,7 +46,7 @@ MOST_STEPS = 10**17
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """JSON body of a type of `service.contract`, a ``TypedDict`` whose name ends in "Document".
+    """JSON body of a route, described by a ``TypedDict`` whose name ends in "Document".
 
     Attributes:
         kind: the type; without keys it stands for any object.
@@ -59,13 +59,13 @@ class Json:
     media_type = "application/json"
 
     def schema(self) -> Document:
-        """Reference to the component that describes the type."""
+        """OpenAPI reference to the component that describes the body."""
         return _reference(self.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Binary body.
+    """Binary body of a route.
 
     Attributes:
         most_bytes: its exact length; None for any length.
@@ -76,7 +76,7 @@ class Binary:
     media_type = "application/octet-stream"
 
     def schema(self) -> Document:
-        """Schema of the bytes."""
+        """OpenAPI schema of a binary body."""
         size = self.most_bytes
         length = {} if size is None else {"minLength": size, "maxLength": size}
         return {"type": "string", "format": "binary"} | length
@@ -84,14 +84,14 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text body of at most ``most_bytes`` ASCII characters."""
+    """ASCII text body of a route, at most ``most_bytes`` long."""
 
     most_bytes: int
 
     media_type = "text/plain"
 
     def schema(self) -> Document:
-        """Schema of the text."""
+        """OpenAPI schema of a text body."""
         return {"type": "string", "maxLength": self.most_bytes}
 
 
@@ -100,7 +100,7 @@ Content: TypeAlias = Json | Binary | Text
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer of a route for one status.
+    """Answer of a route under one HTTP status.
 
     Attributes:
         meaning: cause of this status, in words.
@@ -140,7 +140,7 @@ class DeviceRoute:
 
     @property
     def name(self) -> str:
-        """Name of the route in metrics: the last component of its path that is no parameter."""
+        """Name of the route in metrics: its last path component that is not a parameter."""
         return [part for part in self.path.split("/") if not part.startswith("{")][-1]
 
 
@@ -178,7 +178,7 @@ _RETRY_AFTER = {"required": True, "schema": {"type": "string", "pattern": "^[0-9
 
 
 def _operation(route: DeviceRoute) -> Document:
-    """Entry of one route."""
+    """OpenAPI operation that describes one route."""
     operation: Document = {
         "summary": route.summary,
         "parameters": _parameters(route),
@@ -190,7 +190,7 @@ def _operation(route: DeviceRoute) -> Document:
 
 
 def _response(answer: Answer) -> Document:
-    """Entry of one status."""
+    """OpenAPI response that describes one HTTP status of a route."""
     response: Document = {"description": answer.meaning}
     if answer.content is not None:
         response["content"] = _content(answer.content)
@@ -200,7 +200,7 @@ def _response(answer: Answer) -> Document:
 
 
 def _content(content: Content) -> Document:
-    """Entry of a body, by its media type."""
+    """OpenAPI content of a body, under the body's media type."""
     return {content.media_type: {"schema": content.schema()}}
 
 
@@ -223,7 +223,7 @@ _SIGNED_HEADERS: tuple[tuple[str, str, str, bool], ...] = (
 
 
 def _parameters(route: DeviceRoute) -> list[Document]:
-    """Parameters in path, query and headers, in this order."""
+    """OpenAPI parameters of a route: first path, then query, then headers."""
     # Path and query.
     found: list[Document] = [
         {"name": name, "in": "path", "required": True, "schema": _IN_PATHS.get(name, _LIMITED)}
@@ -247,17 +247,17 @@ def _parameters(route: DeviceRoute) -> list[Document]:
 
 
 def _component_name(kind: type) -> str:
-    """Name of a type's component: the type's name without "Document"."""
+    """OpenAPI component name of a type: the type's name without the suffix "Document"."""
     return kind.__name__.removesuffix("Document")
 
 
 def _reference(kind: type) -> Document:
-    """Reference to a type's component."""
+    """OpenAPI reference to the component of a type."""
     return {"$ref": f"#/components/schemas/{_component_name(kind)}"}
 
 
 def _add_component(schemas: dict[str, Document], kind: type, most_bytes: int | None = None) -> None:
-    """Add the schema of a type and of the types that its keys name."""
+    """Add the JSON schema of a type, and those of the types of its keys, to the components."""
     hints = get_type_hints(kind, include_extras=True)
     schema: Document = {"type": "object"}
     if hints:
@@ -278,7 +278,7 @@ _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def schema_of(hint: Any) -> Document:
-    """JSON schema of the type of a key.
+    """JSON schema of the type of one key.
 
     Args:
         hint: str, int, float, bool, an ``Enum``, a ``Literal`` of one member, a ``TypedDict``, a

@@ -50,21 +50,21 @@ _VIEW_SECONDS = 1.0
 
 
 class Clock:
-    """Monotonic clock of the machine; setting the machine's time does not change it."""
+    """Monotonic clock in seconds, which does not change when the machine's time is set."""
 
     def now(self) -> float:
         """Time in seconds since a fixed moment."""
         return time.monotonic()
 
     async def until(self, moment: float) -> None:
-        """Wait until ``moment``; return at once if it is over."""
+        """Wait until ``moment``; return at once if ``moment`` has passed."""
         while (left := moment - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """Published state, replaced as a whole.
+    """Published state of a task; every change replaces the whole object.
 
     Attributes:
         published: newest published model.
@@ -86,14 +86,14 @@ class Shown:
 
 
 def end_at_once(code: int, reason: str) -> None:
-    """Log the reason and end the process at once, without answering any request."""
+    """Log a reason and end the process at once, without an answer to any request."""
     with suppress(BaseException):
         logs.logger().critical("the service ends at once", reason=reason, code=code)
     os._exit(code)
 
 
 class Running:
-    """One task that is being served.
+    """One task that the process serves.
 
     Args:
         storage: opened for serving; `close` closes it.
@@ -174,7 +174,7 @@ class Running:
             self.head_file.require_current(self.task, self.charter.coordinator_key, view, head)
 
     def _check_witness(self, view: Transaction, witness: Witness | None, change: bool) -> None:
-        """Check that the witness is the one of the last receipt, unless a change is allowed."""
+        """Check that the witness signed the last receipt, unless another witness is allowed."""
         last, release = view.last_receipt(), view.last_release()
         same = last is None or (witness is not None and witness.key == last.witness_key)
         if not same and not change:
@@ -194,16 +194,16 @@ class Running:
 
     @property
     def shown(self) -> Shown:
-        """Published state."""
+        """Published state of the task."""
         return self._shown
 
     def show(self, shown: Shown) -> None:
-        """Replace the published state; all of it must be committed."""
+        """Replace the published state by a committed one."""
         self._shown = shown
         self.metrics.published(self.charter, shown.published.head.steps)
 
     def shown_of(self, published: Published, phase: StepPhase) -> Shown:
-        """Published state at the beginning of a phase, with full time for the rest of the step."""
+        """Published state at the beginning of a phase, which gets its full length."""
         now, timing = self.clock.now(), self.charter.timing
         answers = phase is StepPhase.ANSWERS
         phase_seconds = timing.answer_seconds if answers else timing.check_in_seconds
@@ -221,7 +221,7 @@ class Running:
         )
 
     def progress(self) -> ServedProgress:
-        """State of the schedule."""
+        """State of the schedule: step, phase and the seconds left."""
         shown, now = self._shown, self.clock.now()
         return ServedProgress(
             shown.published.head,
@@ -234,7 +234,7 @@ class Running:
     # -- the writer -------------------------------------------------------------------------
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> asyncio.Future[T]:
-        """Future of a job's result on the writer's thread, which is set once it is durable.
+        """Future of the result of a job, set once the writer has committed the job.
 
         Args:
             job: returns the result.
@@ -249,7 +249,7 @@ class Running:
         return future.answer
 
     def tidy(self, *, thorough: bool) -> asyncio.Future[bool]:
-        """Future that says whether the bytes of deleted rows are removed from the files."""
+        """Future that tells whether the bytes of deleted rows are erased from the files."""
 
         def tidied(storage: Storage) -> bool:
             with suppress(StorageError):  # after a full disk, the next commit ends the process
@@ -259,36 +259,39 @@ class Running:
         return asyncio.wrap_future(self.writer.submit_alone(tidied))
 
     async def note(self, level: str, text: str) -> None:
-        """Write a line to the operator's log; it must not link a device to a step."""
+        """Write a line to the operator's log; no line may link a device to a step."""
         event = LogEvent(time.time(), level, text)
         getattr(logs.logger(), level)(text)
         with suppress(StorageError):  # the line is in the log in any case
             await self.submit(lambda tx: tx.log(event))
 
     def set_back(self, error: SetBackError) -> None:
-        """End the process: storage, head file or witness is an old copy."""
+        """End the process because the storage, head file or witness is an old copy."""
         self.end(SET_BACK, str(error))
 
     def end(self, code: int, reason: str) -> None:
-        """Refuse every request from now on, and end the process."""
+        """Refuse all further requests, and end the process."""
         self.ended = True
         self._end(code, reason)
 
     def close(self) -> None:
-        """Commit the waiting jobs and close the storage."""
+        """Commit the waiting jobs, then close the storage."""
         self.writer.close()
         self.storage.close()
 
     # -- views ------------------------------------------------------------------------------
 
     async def public(self) -> PublicView:
-        """Public view, up to a second old."""
+        """Public view of the task, at most one second old."""
         return await self._view(
             "public", lambda at, tx: view_of_public(self.terms, at, tx.scores())
         )
 
     async def operator(self) -> OperatorView:
-        """Operator's view, up to a second old; only for a request that `is_operator` accepts."""
+        """Operator's view of the task, at most one second old.
+
+        Only a request that `is_operator` accepts may get it.
+        """
         waiting = self.writer.waiting
 
         def build(at: ServedProgress, tx: Transaction) -> OperatorView:
@@ -298,7 +301,7 @@ class Running:
         return await self._view("operator", build)
 
     async def _view(self, name: str, build: Callable[[ServedProgress, Transaction], T]) -> T:
-        """View ``name`` of the last second, or a new one."""
+        """View named ``name``: a cached view of the last second, or a new view."""
         at, now = self.progress(), self.clock.now()
         kept = self._views.get(name)
         if kept is not None and now - kept[0] < _VIEW_SECONDS:
@@ -313,7 +316,7 @@ class Running:
         return view
 
     async def is_operator(self, request: Request) -> bool:
-        """Whether a request has the operator's session or password.
+        """Whether a request has the operator's session or the right password.
 
         False for every request before `create_app` sets ``operator_known``.
 

@@ -52,7 +52,7 @@ FEWEST = 64
 
 
 def room(connections: int) -> int:
-    """Largest number of connections, at most the given one, that the limit of open files allows.
+    """Number of connections to allow: ``connections``, or fewer if the limit of open files is low.
 
     The process's own limit is raised as far as needed and allowed.
 
@@ -78,7 +78,7 @@ def room(connections: int) -> int:
 
 
 def _is_below(limit: int, needed: int) -> bool:
-    """Whether a limit of open files is below a number."""
+    """Whether a limit of open files is less than the needed number."""
     unlimited = resource is None or limit == resource.RLIM_INFINITY
     return not unlimited and limit < needed
 
@@ -88,7 +88,7 @@ Phase = Callable[[str], AbstractContextManager[object]]
 
 
 def plan_text(path: Path) -> str:
-    """TOML text of a valid plan.
+    """TOML text of a plan file, checked to be a valid plan.
 
     Raises:
         ParameterError: the file is missing or not a valid plan.
@@ -99,7 +99,7 @@ def plan_text(path: Path) -> str:
 
 
 def stored_charter(storage: Storage) -> Charter | None:
-    """Charter of the stored task; None without a task."""
+    """Charter of the stored task; None if the storage has no task."""
     with storage.snapshot() as view:
         data = view.charter()
     return None if data is None else Charter.from_canonical(data)
@@ -108,7 +108,7 @@ def stored_charter(storage: Storage) -> Charter | None:
 def open_task(
     plan: Path, settings: Settings, phase: Phase, *, serving: bool = True
 ) -> tuple[Storage, Charter]:
-    """Open storage and the charter of its task, which must be the plan's.
+    """Open the storage and load the charter of its task, which must be the given plan's task.
 
     An empty storage gets the plan's task. The task is computed before its database is created, so
     an invalid plan or an interruption leaves no database.
@@ -139,7 +139,7 @@ def open_task(
 
 
 def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
-    """New task of a plan, unless a head file shows that the database was lost."""
+    """New task of a plan; refused if a head file shows that the task's database was lost."""
     from turnout.service.coordinator.new_task import new_task
 
     heads.require_no_exported_head(settings.head_file, settings.db)
@@ -149,7 +149,7 @@ def _new_task(plan: Path, settings: Settings, phase: Phase) -> NewTask:
 
 
 def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
-    """Refuse a stored task of another plan, or with another schedule than the settings."""
+    """Refuse a stored task whose plan or schedule differs from the plan file and the settings."""
     if charter.plan != plan_text(plan):
         place = place_of(settings.db)
         expected = f"the plan of the task in {place}, to the letter, since it cannot change"
@@ -158,7 +158,7 @@ def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
-    """Head file of a task; a warning is logged if one snapshot may contain it and the database."""
+    """Head file of a task, with a warning if a snapshot may contain it and the database."""
     path = settings.head_file or heads.default_file(task)
     if settings.witness is None and heads.shares_a_file_system(path, settings.db):
         logs.logger().warning(
@@ -170,7 +170,7 @@ def head_file(settings: Settings, task: str) -> HeadFile:
 
 
 def witness_of(settings: Settings) -> Witness | None:
-    """Client of the witness in the settings; None without a witness."""
+    """Client of the witness that the settings name; None without a witness."""
     settings.require_whole_witness()
     if settings.witness is None or settings.witness_key is None:
         return None
@@ -227,7 +227,7 @@ def serve(
 
 
 def _open_running(plan: Path, settings: Settings, phase: Phase) -> Running:
-    """Running task of a plan, with its storage, head file and witness."""
+    """Running task of a plan, with storage, head file and witness opened and checked."""
     logs.configure()
     watching = witness_of(settings)
     storage, charter = open_task(plan, settings, phase)
@@ -245,7 +245,7 @@ def _open_running(plan: Path, settings: Settings, phase: Phase) -> Running:
 
 
 class _Process:
-    """All parts of the process, from the first request to the last commit."""
+    """Server process: HTTP server, schedule and writer of one task."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class _Process:
         )
 
     def run(self, listening: socket.socket) -> None:
-        """Run until the end; then waiting jobs are committed and the storage is closed."""
+        """Serve until the end; then commit the waiting jobs and close the storage."""
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -277,7 +277,7 @@ class _Process:
             os._exit(0)
 
     async def _main(self, listening: socket.socket) -> None:
-        """Serve requests and run the schedule until a signal, then end in order."""
+        """Serve requests and run the schedule until a signal arrives, then end them in order."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._server.stop)
@@ -293,7 +293,7 @@ class _Process:
             logs.logger().info("stopped")
 
     async def _conduct(self) -> None:
-        """Run the schedule, once requests are accepted."""
+        """Run the schedule as soon as requests are accepted."""
         await self._server.started.wait()
         self._announce()
         # The objects of the start are permanent: no garbage collection, which would delay requests.
@@ -319,7 +319,7 @@ def http_server(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> BoundedServer:
-    """HTTP server of a running task.
+    """HTTP server that serves a running task.
 
     Args:
         running: the task.

@@ -25,7 +25,7 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
-    """Settings of the service; each is an option, a variable and a key of the file.
+    """Settings of the service; each is a command-line option, a variable and a key of a file.
 
     The help of the options, in `turnout.cli.service`, explains them.
     """
@@ -58,7 +58,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _exact(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse a flag in place of a number, and a number in place of a flag.
+        """Value of a setting; a Boolean for a number, or a number for a Boolean, is refused.
 
         A flag from the environment is a text.
         """
@@ -73,7 +73,7 @@ class Settings(BaseModel):
     def gathered(
         cls, file: Path | None, environment: Mapping[str, str], given: Mapping[str, Any]
     ) -> Self:
-        """Settings of all sources.
+        """Settings merged from the command line, the environment, a file and the defaults.
 
         Args:
             file: TOML file of settings; None for none.
@@ -96,7 +96,7 @@ class Settings(BaseModel):
 
     @property
     def timing(self) -> Timing:
-        """Timing of a new task; the plan decides a length that the settings leave open."""
+        """Lengths of the phases of a new task; lengths that are not set follow from the plan."""
         of_step = Timing.of(self.step_seconds or 60.0)
         return Timing(
             of_step.step_seconds,
@@ -106,7 +106,7 @@ class Settings(BaseModel):
         )
 
     def require_timing(self, timing: Timing) -> None:
-        """Require that the given lengths are those of a stored task.
+        """Require that the lengths in the settings equal those of the stored task.
 
         Raises:
             ParameterError: a given length differs from the charter's.
@@ -118,7 +118,7 @@ class Settings(BaseModel):
                 raise ParameterError(name, given, expected)
 
     def require_whole_witness(self) -> None:
-        """Require all settings of a witness, or none of them.
+        """Require that either all settings of a witness are given, or none of them.
 
         Raises:
             ParameterError: address or key is missing, or another setting of a witness is given
@@ -133,17 +133,17 @@ class Settings(BaseModel):
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
-        """Certificate and key; None without TLS."""
+        """Paths of certificate and key; None without TLS."""
         return tls_files(self.tls_cert, self.tls_key)
 
 
 def _setting(variable: str) -> str:
-    """Setting of a variable; one that is not in capitals stays as it is and is refused."""
+    """Setting's name of an environment variable; a name that is not in capitals is unchanged."""
     return variable.lower() if variable == variable.upper() else variable
 
 
 def _read(file: Path | None) -> dict[str, Any]:
-    """Settings in a file; none without a file."""
+    """Settings in a TOML file; empty without a file."""
     if file is None:
         return {}
     try:

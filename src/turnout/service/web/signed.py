@@ -55,7 +55,7 @@ _REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
 
 def ledger_has(running: Running, seen: SignedHead) -> bool:
-    """Whether the ledger has a ledger head; False for one that this coordinator never signed.
+    """Whether the ledger has a ledger head; False for a head that this coordinator never signed.
 
     Raises:
         RefusedError: this coordinator signed the ledger head, but the storage does not have it; the
@@ -74,7 +74,7 @@ def ledger_has(running: Running, seen: SignedHead) -> bool:
 
 
 class HeadsRoute:
-    """ASGI application for a POST of a signed ledger head, from any client.
+    """ASGI application that receives signed ledger heads from any client.
 
     Only the coordinator's signature on the ledger head counts. So the request needs no identity,
     and a client that an old copy of the storage does not have can present a ledger head too.
@@ -84,7 +84,7 @@ class HeadsRoute:
         self._running = running
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         try:
             status, body = await self._answered(scope, receive)
         except RefusedError as refused:
@@ -93,7 +93,7 @@ class HeadsRoute:
         await respond(send, status, body)
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """HTTP status and body of the answer to one request."""
         running = self._running
         if running.ended:
             raise RefusedError(503, BUSY)
@@ -105,7 +105,7 @@ class HeadsRoute:
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    """Whole body, which is short; the connection has its deadline."""
+    """Whole body of a request that presents a ledger head; the body is short."""
     require_short(scope, HEAD_BYTES)
     return await read_body(receive, HEAD_BYTES)
 
@@ -117,7 +117,7 @@ _BIG_BODY = 1 << 20
 
 
 class SignedRoute:
-    """ASGI application of one route that takes signed requests.
+    """ASGI application of one route for signed requests.
 
     Args:
         running: the task.
@@ -144,7 +144,7 @@ class SignedRoute:
         self._steps = running.charter.steps
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one HTTP request."""
         try:
             status, body = await self._answered(scope, receive)
         except RefusedError as refused:
@@ -155,7 +155,7 @@ class SignedRoute:
         await respond(send, status, body)
 
     async def _answered(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """HTTP status and body of the answer to one request."""
         # Path, length and headers: they depend on the charter alone.
         running = self._running
         if running.ended:
@@ -188,7 +188,7 @@ class SignedRoute:
         return STATUS_CODES[receipt.answer], receipt.encoded()
 
     def _place(self, scope: Scope) -> tuple[int, str]:
-        """Step and exact path of a request; the step is −1 for a route without one.
+        """Step and exact path of a request; the step is −1 if the route has no step.
 
         Raises:
             RefusedError: the run has no such step, or the path is written in another form.
@@ -210,17 +210,20 @@ class SignedRoute:
     """Whether the body has the key of the signature, and so is read before it is checked."""
 
     def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
-        """Whether the client's key signed the request."""
+        """Whether the signature of a request is valid under the client's public key."""
         del body
         return self._has_signature_of(self._running.keys.get(identity.client), identity, path)
 
     def _has_signature_of(self, key: bytes | None, identity: ClientIdentity, path: str) -> bool:
-        """Whether ``key`` signed the request; without a key the same work is done."""
+        """Whether the request's signature is valid under ``key``.
+
+        Without a key the same computation is done, so that the time reveals nothing.
+        """
         request = identity.request(self._running.task, path)
         return verified(key, identity.signature, request.canonical())
 
     def _format_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
-        """Receipt that refuses another format of the body than the route's; None for the same."""
+        """Receipt that refuses another body format than the route's; None for the same format."""
         if identity.format == self._format:
             return None
         given = identity.format or "none"
@@ -230,7 +233,7 @@ class SignedRoute:
         )
 
     def _head_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
-        """Receipt that refuses a ledger head which this coordinator never signed; None otherwise.
+        """Receipt that refuses a ledger head never signed by this coordinator; None otherwise.
 
         Raises:
             RefusedError: this coordinator signed the ledger head, but the storage does not have it;
@@ -248,7 +251,7 @@ class SignedRoute:
         )
 
     async def _receipt_of(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
-        """The engine's receipt, once it is durable."""
+        """Receipt of the engine for a valid request, returned once the receipt is durable."""
         running, client, digest = self._running, identity.client, identity.digest
         try:
             if len(body) > _BIG_BODY:
@@ -261,7 +264,7 @@ class SignedRoute:
 
 
 class EnrolmentRoute(SignedRoute):
-    """Route of enrolments: the body has the device's key and the secret of its invitation.
+    """Route for enrolments, whose body has the device's public key and the invitation's secret.
 
     So the body of an unauthenticated client is read here, up to the limit of an enrolment.
     """
@@ -269,12 +272,12 @@ class EnrolmentRoute(SignedRoute):
     reads_first = True
 
     def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
-        """Whether the key in the body signed the request."""
+        """Whether the request's signature is valid under the public key in the body."""
         client, key, _ = enrolment_of(body or b"") or (-1, None, b"")
         return self._has_signature_of(key, identity, path) and client == identity.client
 
     async def _receipt_of(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
-        """The engine's receipt; a request without the right secret never reaches the writer."""
+        """Receipt of the engine for an enrolment; a wrong secret is refused before the writer."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
@@ -285,7 +288,7 @@ class EnrolmentRoute(SignedRoute):
         return receipt
 
     def _knows(self, client: int, secret: bytes) -> bool:
-        """Whether the secret is that of the client's invitation."""
+        """Whether ``secret`` is the secret of the client's invitation."""
         with self._running.storage.snapshot() as view:
             invitation = view.invitation(client)
         stored = invitation.secret_digest if invitation else bytes(32)
@@ -293,7 +296,7 @@ class EnrolmentRoute(SignedRoute):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Dictionary of key and value pairs of JSON; a repeated key raises ValueError."""
+    """Dictionary from the key and value pairs of a JSON object; a repeated key is an error."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise ValueError("a key is given twice")
@@ -301,7 +304,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def enrolment_of(body: bytes) -> tuple[int, bytes, bytes] | None:
-    """Client, public key and secret in the body of an enrolment; None for another body."""
+    """Client, public key and secret in the body of an enrolment; None for any other body."""
     try:
         fields = json.loads(body.decode("ascii"), object_pairs_hook=_unique_keys)
         client, key, secret = fields["client"], fields["public_key"], fields["secret"]

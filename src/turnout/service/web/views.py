@@ -1,4 +1,4 @@
-"""Views of a task: the public one, and the operator's.
+"""Views of a served task: a public view and an operator's view.
 
 `public_view` and `operator_view` build them. The number of participants of a step is for the
 operator alone, also after the task: the promised (ε, δ) covers models and not these numbers.
@@ -32,7 +32,7 @@ Sides = tuple[float, float]
 
 
 class Certainties:
-    """Upper bounds on an observer's posterior probabilities of a client's presence and absence.
+    """Upper bounds on an observer's posterior probability that one client participated, or did not.
 
     The prior is ½, and each bound is exceeded with probability at most δ.
 
@@ -48,7 +48,7 @@ class Certainties:
         self._thread: threading.Thread | None = None
 
     def after(self, steps: int) -> Sides | None:
-        """Bounds for presence and absence after ``steps`` releases; None while none is computed.
+        """Bounds for presence and for absence after ``steps`` releases; None while not computed.
 
         An observer of more releases learns no less, so the bounds of later steps are upper bounds
         as well; the smallest computed one is returned.
@@ -75,14 +75,17 @@ class Certainties:
             thread.join()
 
     def _charged(self, steps: int) -> int:
-        """Next number of steps with a known ε; the whole run if only the whole run has one."""
+        """Next number of steps for which the charter has an ε.
+
+        It is the whole run if the charter has an ε for the whole run only.
+        """
         charter = self._charter
         if isinstance(charter.scheme.participation, AvailabilityCheckIn):
             return charter.steps
         return charter.charged_steps[bisect_left(charter.charged_steps, steps)]
 
     def _compute_wanted(self) -> None:
-        """Compute the requested bounds, one after the other."""
+        """Compute all requested bounds, one after the other, in a thread."""
         while True:
             with self._lock:
                 if not self._wanted:
@@ -95,7 +98,7 @@ class Certainties:
                 self._wanted.remove(at)
 
     def _bounds_after(self, steps: int) -> Sides:
-        """Bounds after ``steps`` releases; 1 if none can be certified."""
+        """Upper bounds for presence and absence after ``steps`` releases; 1 if not certifiable."""
         from turnout.accounting.meaning.membership import scheme_certainty
         from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -115,7 +118,7 @@ _BLOCK = 20
 
 @dataclass(frozen=True, slots=True)
 class ServedProgress:
-    """Published state of the schedule.
+    """Published state of a task's schedule.
 
     Attributes:
         head: ledger head.
@@ -134,7 +137,7 @@ class ServedProgress:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Evaluation of a published model on public data.
+    """Accuracy and loss of one published model on public data.
 
     Attributes:
         steps: number of releases in the model.
@@ -151,7 +154,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """Public view: terms, schedule, ε and the model's accuracy.
+    """Public view of a task: terms, schedule, ε and the model's accuracy.
 
     Attributes:
         task: name of the task.
@@ -201,7 +204,7 @@ class PublicView:
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """Numbers of one published step: check-ins, summed updates, expected check-ins."""
+    """Counts of one published step: check-ins, summed updates, expected check-ins."""
 
     step: int
     checked_in: int
@@ -211,7 +214,7 @@ class StepCount:
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
-    """Operator's view.
+    """Operator's view of a task: the public view, counts of devices, and the log.
 
     Attributes:
         public: the public view.
@@ -244,7 +247,7 @@ class OperatorView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicTerms:
-    """Charter with all that is computed from it once.
+    """Charter of a task with the values that are computed from it once.
 
     Attributes:
         charter: terms of the task.
@@ -260,14 +263,16 @@ class PublicTerms:
 
     @classmethod
     def of(cls, charter: Charter) -> Self:
-        """Terms of a charter, with all that is computed from it."""
+        """Terms of a charter, with the values that are computed from the charter once."""
         expected = expected_check_ins(charter.scheme.participation, charter.population)
         plan = Plan.from_toml(charter.plan)
         counts = tuple(float(n) for n in expected)
         return cls(charter, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
-        """Published steps of the last window, and an upper bound on the variance of check-ins.
+        """Published steps of the last participation window, and a bound on their count's variance.
+
+        The bound is an upper bound on the variance of the number of check-ins in these steps.
 
         Args:
             released: number of published releases.
@@ -283,7 +288,7 @@ class PublicTerms:
 def public_view(
     terms: PublicTerms, progress: ServedProgress, scores: Iterable[Scored]
 ) -> PublicView:
-    """Public view.
+    """Public view of a task.
 
     Args:
         terms: terms of the task.
@@ -328,7 +333,7 @@ def public_view(
 def operator_view(
     terms: PublicTerms, progress: ServedProgress, reads: Transaction, waiting: tuple[int, int]
 ) -> OperatorView:
-    """Operator's view.
+    """Operator's view of a task.
 
     Args:
         terms: terms of the task.
@@ -361,5 +366,5 @@ def operator_view(
 
 
 def _finite(value: float) -> float | None:
-    """The value; None for one that JSON lacks."""
+    """The number, or None if it is infinite or NaN, which JSON cannot express."""
     return value if math.isfinite(value) else None
