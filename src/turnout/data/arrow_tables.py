@@ -165,10 +165,12 @@ def _unnested(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # Lists of a fixed length: Arrow stores entries for missing lists too.
     if pa.types.is_fixed_size_list(held.type):
         side = held.type.list_size
         flat = held.values.slice(held.offset * side, len(held) * side)
         return side, flat
+    # Lists of any length: every present list must have the length of the first one.
     lengths = _numbers(pc.call_function("list_value_length", [held]))
     present = ~np.asarray(held.is_null())
     side = known[0] if known else int(lengths[present][0]) if present.any() else 0
@@ -177,6 +179,7 @@ def _unnested(
         first = int(np.flatnonzero(wrong)[0])
         expected = f"arrays of one shape; {int(lengths[first])} entries in row {rows[first]}"
         raise ParameterError("data", name, f"{expected} (counted from 0), {side} before it")
+    # A missing list has no entries in Arrow, so zeros replace its entries.
     if present.all():
         return side, held.flatten()
     filled = pa.array([[0] * side if one is None else one for one in held.to_pylist()], held.type)
@@ -285,6 +288,7 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
         with pa.OSFile(str(folder / name)) as source, pa.ipc.open_stream(source) as stream:
             yield stream
 
+    # The schema of the first file holds for all files; rows are read only on demand.
     with converting(str(folder)), opened(files[0]) as stream:
         schema = stream.schema
 
@@ -396,10 +400,12 @@ class CsvTable:
             with converting(str(self._path)):
                 yield
         except InputFileError as error:
+            # Only an error about one cell names a cell and a column; others are raised as they are.
             cause = error.__cause__
             found, place = _CELL.search(str(error)), _COLUMN.search(str(error))
             if not isinstance(cause, pa.ArrowInvalid) or not found or not place:
                 raise
+            # pyarrow counts the header as row 1, while rows are counted from 0 here.
             name = self._named(int(place[1]), kinds)
             row = (
                 "" if found["row"] is None else f" in row {int(found['row']) - 2} (counted from 0)"

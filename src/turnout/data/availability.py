@@ -67,11 +67,13 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
         StorageError: another header, something other than whole numbers, an empty or reversed
             interval, or two intervals of a device that overlap.
     """
+    # The header must be exact, since columns are read by position.
     header, _, body = text.partition("\n")
     if header.strip() != _HEADER:
         raise StorageError(f"{name} is not a table of intervals: expected the first line {_HEADER}")
     if not body.strip():
         raise StorageError(f"{name} has no intervals below its header: add a line for each")
+    # Parse and check the intervals, one in each line.
     try:
         rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
     except ValueError as error:

@@ -335,6 +335,7 @@ class Encoder:
 
     def _predicted(self, batch: TableBatch) -> NDArray:
         """Labels of a batch in the form of the target: classes, tags or numbers."""
+        # Classes and tokens: a single column of labels.
         name = self._label[0]
         column = self._present("label", name, batch)
         if self.target is PredictionTarget.CLASS:
@@ -342,6 +343,7 @@ class Encoder:
         if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return _whole("label", name, column, batch.rows, range(-1, self._tokens))
+        # Tags and numbers: one or more columns, joined to a row of numbers for each record.
         columns = [column] + [self._present("label", one, batch) for one in self._label[1:]]
         parts = [
             self._tags(one, held, batch.rows)

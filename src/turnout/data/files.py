@@ -77,10 +77,12 @@ def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> byt
 
 def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
     """Decompressed contents from the first mirror that answers, also stored in the cache."""
+    # The reason that the error gives if no mirror sends the file.
     reason = "the file is not offered for download"
     mirrors = file.mirrors
     if mirrors and os.environ.get(OFFLINE_VARIABLE, "0") not in ("", "0"):
         mirrors, reason = (), f"{OFFLINE_VARIABLE} forbids downloads"
+    # Try the mirrors in order; contents with another hash are an error, not a reason to go on.
     for address in mirrors:
         try:
             packed = fetch(address)

@@ -174,6 +174,7 @@ class ImageFolderTable:
     def __init__(self, folder: Path) -> None:
         require("data", what="a folder of images")
         self._folder = folder
+        # All images must lie at the same depth: with clients' folders or without.
         found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
         self._files = sorted(path.relative_to(folder) for path in found)
         depths = {len(path.parts) for path in self._files}
@@ -181,6 +182,7 @@ class ImageFolderTable:
             expected = "images in FOLDER/CLIENT/CLASS/, or all in FOLDER/CLASS/"
             raise ParameterError("data", str(folder), expected)
         self._levels = _LEVELS[depths.pop()]
+        # A class or client without images is an error, since it would be missing silently.
         used = {path.parts[0] for path in self._files}
         for one in sorted(folder.iterdir()):
             if one.is_dir() and one.name not in used and not one.name.startswith("."):
@@ -201,15 +203,18 @@ class ImageFolderTable:
             InputFileError: a file that is no image, or half of one.
             ParameterError: images of different shapes.
         """
+        # The first batch is small, since the size of the images is not known yet.
         shape: tuple[int, ...] | None = None
         start, step = 0, 2**8
         while start < len(self._files):
             part = self._files[start : start + step]
+            # Columns of class and client: the names of the folders.
             columns = {
                 level: text_column([path.parts[place] for path in part])
                 for place, level in enumerate(self._levels)
                 if level in kinds
             }
+            # Column of pixels; the size of the images limits the next batch.
             if "image" in kinds:
                 images = [pixels(self._folder / path, str(self._folder / path)) for path in part]
                 shape = images[0].shape if shape is None else shape

@@ -345,14 +345,18 @@ class _Writer:
 
     def write(self, batch: TableBatch, tell: Tell) -> None:
         """Write the rows of a batch to their sections of the arrays."""
+        # The first batch determines the types and shapes of the arrays.
         parts = self.encoded(batch)
         number, out = self._census.placed(batch)
         if not self._arrays:
             self._arrays = self._allocated(parts)
         try:
+            # A training row goes to the next free position in the section of its final place; its
+            # position within the section is stored, to sort the section at the end.
             places = _places(self._free, number[~out])
             now = _places(self._free_of_section, places // self._section_rows)
             self._order[now] = places % self._section_rows
+            # Test rows are appended in the order of the table.
             end = self._written + int(np.count_nonzero(out))
             for name, part in parts.items():
                 self._arrays[name][now] = part[~out]
@@ -455,15 +459,18 @@ def content_digest(path: Path, tell: Tell) -> str:
         InputFileError: a file that cannot be read.
     """
     try:
+        # A digest that was stored for these names, sizes and times is used again.
         files = sorted(_files(path))
         signature = _signature(path, files)
         known = layouts_folder() / f"{signature}.digest"
         if known.is_file():
             return known.read_text("ascii")
+        # Else all files are read; a file that changes meanwhile makes the digest invalid.
         digest = _digest_of(path, files, tell)
         newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
             raise InputFileError(f"{path} changed during the reading: run the command again")
+        # A recent file could change again within the resolution of its time: store no digest.
         if newest < time.time() - _SETTLED_SECONDS:
             make_room(layouts_folder())
             known.write_text(digest, "ascii")

@@ -83,15 +83,18 @@ def own_data(
         ParameterError: a missing file or column, or a value that is not what the table says.
         StorageError: a damaged file (`InputFileError`), or a cache that cannot be written.
     """
+    # Open the table, and the separate test set if one is set.
     assert data.path is not None
     path = folder / data.path
     table = open_table(path)
     other = _other_file(table, data, folder)
     held_out = None if other is None else open_table(other)
+    # Settings and contents identify the layout; the path of the test set does not matter.
     settings = data.model_dump(mode="json", exclude={"path", "clients", "dealing"})
     digests = [content_digest(one, tell) for one in (path, other) if one is not None]
     if other is not None:
         settings["test"] = None
+    # Lay the records out by client, unless the cache has this layout.
     tables = [None if one is None else texts_cut(one, data) for one in (table, held_out)]
     assert tables[0] is not None
     train = tables[0]

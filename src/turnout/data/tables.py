@@ -211,12 +211,15 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
         ParameterError: entries of another kind.
         InputFileError: text that is none.
     """
+    # A masked array: masked entries are missing.
     kind = array.dtype.kind
     masked = None
     if isinstance(array, np.ma.MaskedArray):
         masked, array = any_of_row(np.ma.getmaskarray(array)), np.ma.getdata(array)
+    # Numbers and truth values need no conversion.
     if kind in "biuf":
         return Column(np.asarray(array), None, masked)
+    # Text, dates and Python objects are converted entry by entry.
     days = array.dtype == np.dtype("datetime64[D]")
     if array.ndim != 1 or not (kind in "UTO" or days):
         found = f"{array.dtype} of shape {array.shape}"
@@ -224,6 +227,7 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
     if kind == "U":
         _check_characters(array)
     column = _object_column(array.astype(object))
+    # An entry is missing if it is masked or if its text is empty.
     if masked is None:
         return column
     gone = masked if column.missing is None else masked | column.missing

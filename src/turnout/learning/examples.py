@@ -83,9 +83,11 @@ def _as_inputs(array: NDArray) -> NDArray:
 
 def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
     """Labels converted to the dtype of the prediction target."""
+    # Properties that every target needs: a label for each example, with the right axes.
     whole, given = np.issubdtype(labels.dtype, np.integer), (labels.dtype, labels.shape)
     axes = 1 if target == "class" else 2
     fits = labels.shape[:1] == (count,) and labels.ndim == axes and labels.size > 0
+    # Classes and tokens: whole numbers; −1 marks a token that is not counted.
     if target in ("class", "tokens"):
         if not whole or not fits:
             each = "one whole number" if target == "class" else "a row of whole numbers"
@@ -95,6 +97,7 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
         if labels.min() < least:
             raise ParameterError("labels", int(labels.min()), f"classes numbered from {least}")
         return np.ascontiguousarray(labels).astype(np.int64, copy=False)
+    # Tags and numbers: a row of numbers for each example.
     number = whole or labels.dtype == np.bool_ or np.issubdtype(labels.dtype, np.floating)
     if not number or not fits:
         raise ParameterError(

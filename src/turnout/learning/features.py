@@ -432,15 +432,19 @@ def apply_features(
         Row i depends on input i alone. The same inputs give the same bits on any number of
         threads.
     """
+    # Build the feature function; raw pixels need no computation.
     if isinstance(features, str):
         features = build_features(features)
     if features is None:
         return inputs
     keep_freed_memory()
+    # The first features determine the type and shape of the result.
     first = first_features(features, inputs)
     batches = as_tensor(inputs).split(IMAGES_AT_ONCE)
+    # A user's function must treat each input separately.
     if features.code:
         _check_rows_alone(features, as_floats(batches[0]))
+    # Compute all batches in threads, each into its part of the result.
     shape = (len(inputs), *first.shape[1:])
     made = (allocate or _in_memory)("features", first.dtype, shape)
 

@@ -401,6 +401,7 @@ def local_updates(
     Raises:
         ParameterError: a module or a loss that cannot be trained with.
     """
+    # Layered models with one step on a CPU: explicit gradients, the fastest computation.
     if (
         isinstance(model, Layered)
         and local.steps == 1
@@ -408,9 +409,11 @@ def local_updates(
         and compute == CPU
     ):
         return LayeredUpdates(model, local, loss)
+    # Other built-in models: ``torch.func.vmap`` over clients, which supports their layers.
     mapped = VmappedUpdates(model, local, loss, compute)
     if not isinstance(model, ModuleModel) or examples is None:
         return mapped
+    # A user's module: check that outputs depend on one example, then try ``vmap``.
     check_outputs(model, examples)
     start = compute.take(torch.from_numpy(model.start))
     clients = made_up_batch(examples, 3, 3).on(compute)
@@ -419,10 +422,12 @@ def local_updates(
         for batch in (clients, clients.only(torch.tensor([2, 1]))):
             updates.clipped_sum(start, batch, 1.0)
 
+    # If ``vmap`` works, check that it does not mix the examples of a client.
     layer = layer_without_rule(model, lambda: tried(mapped))
     if layer is None:
         check_updates(model, examples, VmappedUpdates(model, LocalTraining(), loss))
         return mapped
+    # Else compute client by client, with the same checks and a warning.
     single = SingleUpdates(model, local, loss, compute)
     with named_failures(model, TRAINED):
         tried(single)

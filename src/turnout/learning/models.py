@@ -410,11 +410,13 @@ def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
         Learning with Differential Privacy* (AAAI 2021), Table 1, in the form of Tramèr and
         Boneh (ICLR 2021), Table 8: with 32 filters, 26,010 parameters on 28×28×1.
     """
+    # Two blocks of convolution, pooling and tanh, each of whose sizes follows from the last.
     image = image_shape(input_shape)
     first = Convolution(image, filters=16, kernel=8, stride=2, padding=3)
     pooled = MaxPool(first.output_shape)
     second = Convolution(pooled.output_shape, filters=filters, kernel=4, stride=2)
     pooled_again = MaxPool(second.output_shape)
+    # A hidden layer of 32 units, then one output for each class.
     hidden = Dense(prod(pooled_again.output_shape), 32)
     layers = (
         first,

@@ -207,23 +207,29 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
     Raises:
         ParameterError: there is no gradient, none that is finite, or one that mixes examples.
     """
+    # A synthetic client, and the initial parameters of the module.
     random = np.random.default_rng(_SEED)
     batch, start = made_up_batch(examples, 1, 6), torch.tensor(model.start)
     with named_failures(model, TRAINED):
+        # The outputs must be differentiable; record the coarsest type of the computation.
         with _Coarsest() as coarsest:
             outputs = model.logits(start.clone().requires_grad_(), batch.inputs[0])
         if not outputs.requires_grad:
             raise _refusal(model, "outputs with a gradient with respect to the trained parameters")
+        # Updates of single examples at disturbed parameters, so that no gradient is 0 by chance;
+        # at the initial parameters if the disturbed ones give no finite updates.
         at = start + _DISTURBANCE * _normal(start, random)
         alone = _alone(updates, at, batch)
         if not _mostly_finite(alone):
             at, alone = start, _alone(updates, start, batch)
         if not _mostly_finite(alone):
             raise _refusal(model, "a finite gradient; the initial parameters give NaN or infinity")
+        # Change of the updates under a small perturbation: the tolerance for rounding.
         kept, move = alone.isfinite().all(1), coarsest.move
         batch, alone = _only(batch, kept), alone[kept]
         moved = ClientBatch(_moved(batch.inputs, move, random), batch.labels, batch.weights)
         change = _alone(updates, _moved(at, move, random), moved) - alone
+        # The update of all examples together must equal the weighted sum, up to this tolerance.
         total = batch.weights[0].double() @ alone
         gap = updates.rows(at, batch)[0].double() - total
         if not gap.norm() <= change.norm() + _ROUNDING * total.norm():

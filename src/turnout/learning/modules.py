@@ -120,11 +120,13 @@ class ModuleModel:
             ParameterError: no parameter to train, a pattern that no parameter has, or a layer
                 that mixes examples or draws at random.
         """
+        # Refuse unsupported layers before the module is copied.
         title = reference.name if reference else type(module).__name__
         plain_attention()
         check_layers(module, title)
         self.reference = reference or reference_of(module)
         self.title = title
+        # The model works on a copy, whose trained parameters form one flat vector.
         self._module = copied(module, title)
         self.names = _trained(self._module, trainable, title)
         own = dict(self._module.named_parameters())
@@ -135,6 +137,7 @@ class ModuleModel:
                 kind = str(own[name].dtype).removeprefix("torch.")
                 expected = f"trained parameters of real numbers, not {name!r} of {kind}"
                 raise ParameterError("model.module", title, expected)
+        # Initial values of the trained parameters; all other parameters and buffers stay fixed.
         flat = torch.cat([own[name].detach().reshape(-1) for name in self.names])
         self.start: NDArray[np.float32] = flat.numpy().copy()
         chosen = set(self.names)
@@ -143,6 +146,7 @@ class ModuleModel:
             for name, value in [*own.items(), *self._module.named_buffers()]
             if name not in chosen
         }
+        # Copies for other devices and threads are made on demand.
         self._elsewhere: dict[torch.device, dict[str, Tensor]] = {}
         self._threads = threading.local()
 
@@ -314,6 +318,7 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
     Raises:
         ParameterError: a pattern that no linear layer has, or a rank that saves nothing.
     """
+    # Every pattern must match a linear layer inside the module.
     linear = {
         name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear and name
     }
@@ -322,6 +327,7 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
             known = ", ".join(list(linear)[:6]) or "there is none"
             expected = f"a pattern of linear layers inside the module: {known}"
             raise ParameterError("model.lora.layers", pattern, expected)
+    # Fix all parameters, then wrap the matching layers; only the adapters are trained.
     module.requires_grad_(False)
     for name, layer in linear.items():
         if any(fnmatchcase(name, pattern) for pattern in adapters.layers):

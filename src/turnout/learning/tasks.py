@@ -83,15 +83,18 @@ class SupervisedTask:
         By default client ``i`` holds example ``i``, computes one gradient in the fastest exact
         way, and the objective is the usual one for the examples' kind of label.
         """
+        # Without holdings each client has a single example.
         holdings = holdings or Holdings.one_each(len(examples))
         if holdings.records.size and not within(holdings.records, len(examples)):
             raise ParameterError(
                 "holdings", holdings.records, f"indices of examples below {len(examples)}"
             )
+        # Errors in the model, the loss or the metrics are raised before any training.
         objective = objective or build_objective(examples.target)
         check_fit(model, examples, objective)
         check_fit(model, held_out, objective)
         check_curve(held_out, objective)
+        # The fastest exact computation of updates for this model and loss.
         keep_freed_memory()
         self.model = model
         self.objective = objective
@@ -274,6 +277,7 @@ class SupervisedTask:
 
         ``loss`` is the mean over examples, in nats where it is a cross-entropy.
         """
+        # Batches of held-out examples that fit the cache.
         at = self._checked(parameters)
         chosen, loss, size = self.objective.metrics, self.objective.loss, len(self._held_out)
         keeps = any(isinstance(metric, WholeMetric) for metric in chosen)
@@ -282,6 +286,7 @@ class SupervisedTask:
             np.arange(start, min(start + at_once, size)) for start in range(0, size, at_once)
         ]
 
+        # Totals of loss and metrics for a batch; outputs are kept only if a metric needs them all.
         def scored(index: NDArray[np.int64]) -> tuple[dict[str, tuple[float, int]], Tensor | None]:
             outputs = self._outputs(at, index)
             labels = rows(self._held_out.labels, index)
@@ -292,6 +297,7 @@ class SupervisedTask:
                         totals[metric.name] = metric.totals(outputs, labels)
             return totals, outputs if keeps else None
 
+        # Batches are computed in threads and added in order, so results do not vary.
         parts = list(self._map(scored, batches))
         totals = [part[0] for part in parts]
         outputs = torch.cat([part[1] for part in parts if part[1] is not None]) if keeps else None

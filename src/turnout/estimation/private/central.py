@@ -432,6 +432,7 @@ def _only_or_less(privacy: PrivacyRequest, noise: SumNoise) -> str:
 
 def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: str) -> EstimateCost:
     """Privacy cost of a central estimate, from the guarantee of its noise."""
+    # The count of clients is private only under add-remove.
     pure = noise.law == "laplace"
     assert privacy.relation is not None
     count = (
@@ -439,6 +440,7 @@ def _central_cost(privacy: PrivacyRequest, noise: SumNoise, reason: str, what: s
         if privacy.relation == "add-remove"
         else "the number of clients is public"
     )
+    # Laplace noise is pure and its ε exact; Gaussian noise has an upper bound on (ε, δ).
     return EstimateCost(
         noise.epsilon,
         noise.delta,

@@ -200,6 +200,7 @@ def _cost(
     clients: int,
 ) -> EstimateCost:
     """Privacy cost if each client sends one shuffled message."""
+    # ε is an upper bound for the messages of all clients, shuffled together.
     return EstimateCost(
         _price(randomizer, privacy, clients),
         _delta(privacy),
@@ -223,6 +224,7 @@ def _cost(
 
 def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
     """Privacy cost if each client sends several shuffled messages, composed together."""
+    # ε is an upper bound for all messages of a client, composed over the shuffles.
     return EstimateCost(
         found.epsilon,
         found.delta,
