@@ -38,7 +38,7 @@ Update = Callable[["NDArray[np.float32]", int], "NDArray[Any]"]
 
 
 class Device:
-    """A client of a task, from its invitation to its last participation.
+    """Device that takes part in a served task for one client.
 
     Guarantees:
         The device's steps are drawn from the operating system's randomness and stored before the
@@ -95,7 +95,7 @@ class Device:
         self._trainer_of = self._bounded(update) if update else self._on(records)
 
     def run(self) -> Counter[str]:
-        """Participate until no step is left; returns the number of participations by outcome.
+        """Participate until no step is left; return the number of participations by outcome.
 
         After a crash, run it again with the same state file.
 
@@ -120,7 +120,7 @@ class Device:
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
-        """Builder of a trainer that runs the task's own model on these records."""
+        """Function that builds an update function: the task's model on these records."""
         from turnout.service.device.trainer import checked_records, trainer_on
 
         assert records is not None
@@ -128,12 +128,12 @@ class Device:
 
     @staticmethod
     def _bounded(update: Update) -> TrainerOf:
-        """Builder of a trainer that clips the user's update to the charter's norm."""
+        """Function that builds an update function: the user's function with clipped results."""
         return lambda charter: _Bounded(update, charter)
 
 
 def within_promise(trainer_of: TrainerOf) -> TrainerOf:
-    """Trainer builder that first refuses a local-trust task with more ε than its charter says.
+    """Trainer builder that refuses a local-trust task whose messages exceed the charter's ε.
 
     Local trust includes the guarantee itself: the device computes ε with the verifier's independent
     analysis before it contacts the coordinator with anything but reads.
@@ -168,13 +168,13 @@ def require_price(charter: Charter) -> None:
 
 
 class _Bounded:
-    """A user's update function, clipped to the charter's norm."""
+    """User's update function with its results clipped to the charter's norm."""
 
     def __init__(self, update: Update, charter: Charter) -> None:
         self._update, self._charter = update, charter
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The clipped update, ready to be encoded, shape ``(d,)``."""
+        """Clipped update of the client, shape ``(d,)``, ready to be encoded."""
         from turnout.service.graphs.updates import bounded
 
         return bounded(self._update(parameters.copy(), client), self._charter)

@@ -1,4 +1,4 @@
-"""The coordinator as a service: real devices check in over a network.
+"""Coordinator as a network service, to which real devices connect.
 
 `contract` defines the messages, the charter and the ledger of released models; `coordinator`
 decides (without network or clock), `storage` keeps its state, `web` serves HTTP, and `device` is

@@ -1,4 +1,4 @@
-"""Child processes that end with their parent process, also when the parent is killed."""
+"""Child processes that end when their parent process ends, even if the parent is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Make the operating system end this process when its parent, of id ``parent``, ends.
+    """Make the operating system end this process when the process of id ``parent`` ends.
 
     On Linux this covers a parent that is killed later; on other systems only a parent that has
     already ended. When memory runs out, Linux ends this process before others.

@@ -1,4 +1,4 @@
-"""The device's side of the service: a device draws its steps before its first contact.
+"""Client side of the service: a device draws its steps before it first contacts the coordinator.
 
 `TaskDevice` runs one device; `Diary` keeps its durable state, `Link` sends its requests and `Pace`
 sets its times. `turnout.device.Device` is the public class over them, `fleet` runs many devices.

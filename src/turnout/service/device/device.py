@@ -1,4 +1,4 @@
-"""A device: it participates in the steps that it drew and sends one update in each.
+"""A device that participates in the steps it has drawn and sends one update in each of them.
 
 `TaskDevice` is the loop of one client: read the status, act on the step (`step_actions`), sleep
 (`pace`). `fleet` and `turnout.device.Device` run it.
@@ -99,7 +99,7 @@ class TaskDevice:
         )
 
     async def run(self) -> Counter[str]:
-        """Participate until no step is left; returns the number of participations by outcome.
+        """Participate until no step is left; return the number of participations by outcome.
 
         Raises:
             RemoteProtocolError: the coordinator broke the protocol, restored an old ledger, refused
@@ -121,7 +121,7 @@ class TaskDevice:
     async def _take_part(
         self, charter: Charter, trainer: UpdateFunction, heard: float
     ) -> Counter[str]:
-        """Run the device from its preparation to its last participation; the tally of outcomes."""
+        """Run the device until its last participation; return the tally of outcomes."""
         actions = StepActions(
             self._remote,
             charter,
@@ -175,7 +175,7 @@ class TaskDevice:
         return await self._patiently(lambda: self._remote.artefact(named))
 
     async def _step(self, actions: StepActions) -> bool:
-        """Act on the step in progress, then sleep; returns False when no step is left."""
+        """Act on the step in progress, then sleep; return False when no step is left."""
         status = await self._patiently(self._remote.status)
         if status.phase is StepPhase.FINISHED:
             actions.over()
@@ -200,7 +200,7 @@ class TaskDevice:
         return True
 
     async def _enrol(self) -> None:
-        """Register the device's public key with the coordinator; a repetition changes nothing."""
+        """Register the device's public key at the coordinator; a repetition changes nothing."""
         memory = self._diary.memory
         if memory.enrolled:
             return
@@ -218,7 +218,7 @@ class TaskDevice:
         self._diary.keep()
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Answer to a request that is repeated until one arrives or patience ends."""
+        """Answer to a request, which is repeated until an answer arrives or the patience ends."""
         while True:
             # Notify the owner once when the first answer is slow.
             asked = asyncio.ensure_future(ask())
@@ -240,7 +240,7 @@ class TaskDevice:
                 asked.cancel()
 
     def _wait(self, reason: str) -> None:
-        """Notify the owner, once per wait, of what the device waits for."""
+        """Notify the device's owner, once per wait, of the reason for a wait."""
         if not self._waits:
             self._tell(f"waiting for {self._link.address}: {reason}")
         self._waits = True

@@ -1,11 +1,11 @@
-"""Many devices for a trial: coroutines in a few processes, with one state file per device.
+"""Fleet: many devices on one machine, in a few processes, for a trial of the service.
 
 `run_fleet` runs a `Trial` and returns a `FleetResult`; `Standing` counts participations and
 compares them with their expectation under the scheme; `Watch` notices a coordinator that stops
-answering. `turnout fleet` prints the result.
+answering. `turnout fleet` prints the result. Each device is a coroutine with its own state file.
 
 For trials only: the owner of a fleet holds all records, keys and participations, whereas a real
-device knows its own alone. State files survive a killed process but not a power cut: one disk
+device holds only its own. State files survive a killed process but not a power cut: one disk
 cannot sync for hundreds of devices in time.
 """
 
@@ -59,7 +59,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Counts of the participations of some devices.
+    """Counts of a fleet's participations and their expectation under the scheme.
 
     Attributes:
         tally: number of participations by outcome, those still to come included.
@@ -74,7 +74,7 @@ class Standing:
     variance: float = 0.0
 
     def __add__(self, other: Standing) -> Standing:
-        """Sum of both; variances add because clients draw independently."""
+        """Sum of two sets of counts; variances add because clients draw independently."""
         return Standing(
             self.tally + other.tally,
             self.taken + other.taken,
@@ -83,7 +83,7 @@ class Standing:
         )
 
     def warning(self) -> str:
-        """A warning with the main reason if the count is far below its expectation; else empty."""
+        """Warning if fewer participations were counted than expected; empty text otherwise."""
         if not is_far_below(self.taken, self.expected, self.variance):
             return ""
         counts = f"{self.taken} of {self.expected:.0f} expected turns were taken"
@@ -95,7 +95,7 @@ class Standing:
 
 
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
-    """Counts of the participations of devices after the first ``steps`` steps.
+    """Counts of participations of the given devices after the first ``steps`` steps.
 
     ``asks_one``: of several check-ins one is chosen to send its update; the others count as taken.
     """
@@ -113,7 +113,7 @@ def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing
 
 
 class Watch:
-    """Observes for all devices of a process whether the coordinator still answers.
+    """Monitor of the coordinator's answers, shared by all devices of a process.
 
     Attributes:
         step: the highest step in progress that the coordinator reported.
@@ -127,24 +127,24 @@ class Watch:
         self.step, self.finished = 0, False
 
     def heard(self) -> None:
-        """Note that an answer arrived."""
+        """Note the time of an answer of the coordinator."""
         self._heard_at, self._failed_at = self._now(), None
 
     def failed(self) -> None:
-        """Note that a request had no answer."""
+        """Note the time of a request without an answer."""
         if self._failed_at is None:
             self._failed_at = self._now()
 
     def quiet_seconds(self) -> float:
-        """Seconds since the last answer, whether or not there were requests."""
+        """Seconds since the coordinator's last answer, with or without later requests."""
         return self._now() - self._heard_at
 
     def silent_seconds(self) -> float:
-        """Seconds since the first unanswered request after the last answer; 0 without one."""
+        """Seconds since the first failed request after the last answer; 0 without failure."""
         return 0.0 if self._failed_at is None else self._now() - self._failed_at
 
     def note_status(self, status: bytes) -> None:
-        """Note step and phase of a status; other contents are for the devices to check."""
+        """Note step and phase of a status; the devices check its other contents."""
         with suppress(ValueError, TypeError, KeyError):
             fields = json.loads(status)
             self.step = max(self.step, int(fields["step"]))
@@ -152,7 +152,7 @@ class Watch:
 
 
 class WatchedLink(Link):
-    """A link that many devices share; it reports answers and their absence to a `Watch`."""
+    """Link to the coordinator that reports answers and failures to a `Watch`."""
 
     def __init__(self, watch: Watch, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -183,7 +183,7 @@ Tell = Callable[[Standing], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings that all processes of a fleet share.
+    """Settings of a trial with many devices, shared by all its processes.
 
     Attributes:
         url: the coordinator's address.
@@ -211,7 +211,7 @@ class Trial:
 
     @property
     def limits(self) -> Limits:
-        """Waiting times of one device; the fleet's patience ends before that of a device.
+        """Waiting times of one device; the trial's patience ends before that of a device.
 
         Pauses are short, since a trial is often started before its coordinator.
         """
@@ -221,7 +221,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class FleetResult:
-    """Outcomes of a fleet's devices.
+    """Outcomes of all devices of a trial.
 
     Attributes:
         standing: final counts of participations, with their expectation.
@@ -238,7 +238,7 @@ class FleetResult:
     left: int = 0
 
     def __add__(self, other: FleetResult) -> FleetResult:
-        """Sum of both."""
+        """Sum of the outcomes of two groups of devices."""
         return FleetResult(
             self.standing + other.standing,
             self.failures + other.failures,
@@ -249,7 +249,7 @@ class FleetResult:
 
 
 def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
-    """The first ``devices`` tokens of a file with one token per line; all for None.
+    """First ``devices`` invitation tokens of a file, one per line; all tokens for None.
 
     Raises:
         ParameterError: no such file, no tokens, or fewer than ``devices``.
@@ -267,7 +267,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """Run all devices of one process until each has finished."""
+    """Run all devices of one process until each device has ended."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         # Open every state file first: one in use or damaged ends the trial before any request.
@@ -298,7 +298,10 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
 
 
 def shared(places: int) -> Workshop:
-    """Workshop that runs at most ``places`` computations at once; waiting counts as computing."""
+    """Workshop that runs at most ``places`` computations at once.
+
+    The time that a computation waits for a place counts towards its time limit.
+    """
     free = asyncio.Semaphore(places)
 
     async def workshop(work: Work, seconds: float) -> NDArray[np.floating]:
@@ -314,7 +317,7 @@ def shared(places: int) -> Workshop:
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
-    """Run all devices of a trial, divided among processes."""
+    """Run all devices of a trial in several processes; return their joint outcomes."""
     shares = min(processes, len(trial.tokens))
     parts = [replace(trial, tokens=trial.tokens[i::processes]) for i in range(shares)]
     if len(parts) == 1:
@@ -337,7 +340,7 @@ def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
 
 
 def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
-    """Run one process of a fleet."""
+    """Run the devices of one process of the trial and queue their result."""
     import torch
 
     torch.set_num_threads(1)
@@ -352,7 +355,7 @@ def _work(trial: Trial, index: int, queue: SimpleQueue) -> None:
 
 
 def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult:
-    """Sum of the results of all processes; ``tell`` receives the counts in the meantime."""
+    """Sum of the results of all processes; ``tell`` receives interim counts."""
     latest: dict[int, Standing] = {}
     results: dict[int, FleetResult] = {}
     while len(results) < len(workers):
@@ -376,7 +379,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
 
 
 class _DeviceGroup:
-    """The devices of one process, with their shared observation of the coordinator."""
+    """Devices of one process, with their common monitor of the coordinator."""
 
     def __init__(
         self, diaries: Sequence[Diary], link: Link, watch: Watch, patience_seconds: float
@@ -386,7 +389,7 @@ class _DeviceGroup:
         self._asks_one = False
 
     def noting_terms(self, trainer_of: TrainerOf) -> TrainerOf:
-        """The same trainer builder, which also notes the charter's release rule."""
+        """Trainer builder that also stores the charter's release rule in this group."""
 
         def build(charter: Charter) -> UpdateFunction:
             self._asks_one = charter.asks_one
@@ -419,7 +422,7 @@ class _DeviceGroup:
         return silent > (0.0 if self._watch.finished else self._patience)
 
     async def _look(self) -> None:
-        """Request the status while no device does: all may sleep until a later step."""
+        """Request the coordinator's status if no device has done so: all devices may be asleep."""
         while True:
             await asyncio.sleep(_LOOKED_EVERY_SECONDS)
             if self._watch.quiet_seconds() >= _LOOKED_EVERY_SECONDS:
@@ -430,7 +433,7 @@ class _DeviceGroup:
         return standing(self._memories, steps, self._asks_one)
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
-        """Outcomes of all runs; those that were cut short are cancelled."""
+        """Outcomes of all devices of the group; runs that were interrupted are cancelled."""
         cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
         errors = [
             error for run in runs if not run.cancelled() and (error := run.exception()) is not None
@@ -449,7 +452,7 @@ class _DeviceGroup:
 
 
 def _kind(error: BaseException) -> type[TurnoutError]:
-    """Class of an error, as one of three that any process can import."""
+    """Error class to report: one of three classes that every process can import."""
     if isinstance(error, StorageError):
         return StorageError
     return RemoteProtocolError if isinstance(error, ProtocolError) else TurnoutError

@@ -37,7 +37,7 @@ _LONGEST_RETRY_AFTER = 3600.0
 
 
 class UnreachableError(RemoteProtocolError):
-    """No answer arrived that says whether a request was accepted.
+    """No usable answer arrived, so it is unknown whether the coordinator accepted the request.
 
     Attributes:
         retry_after: seconds to wait that the coordinator asked for; 0 without them.
@@ -49,11 +49,11 @@ class UnreachableError(RemoteProtocolError):
 
 
 class GoneError(RemoteProtocolError):
-    """The coordinator does not have, or no longer has, the requested resource."""
+    """The coordinator does not have the requested resource, or has deleted it."""
 
 
 class Link:
-    """The coordinator at one address.
+    """Connection to the coordinator at one address.
 
     Args:
         http: the HTTP client; one may serve many devices.
@@ -78,11 +78,11 @@ class Link:
 
     @property
     def address(self) -> str:
-        """The coordinator's address."""
+        """URL of the coordinator."""
         return self._base
 
     async def get(self, path: str, limit: int) -> bytes:
-        """The body of a public resource, of at most ``limit`` bytes.
+        """Body of a public resource, of at most ``limit`` bytes.
 
         Raises:
             UnreachableError: no answer arrived.
@@ -99,7 +99,7 @@ class Link:
     async def post(
         self, memory: Memory, path: str, step: int, body: bytes, body_format: str = ""
     ) -> WireReceipt:
-        """The coordinator's receipt for a signed request.
+        """Coordinator's receipt for a signed request.
 
         Args:
             memory: holds the client's key and its newest ledger head, which the request shows.
@@ -131,7 +131,7 @@ class Link:
         return receipt
 
     async def tell(self, head: str) -> bool:
-        """Send a ledger head with the coordinator's signature; whether the coordinator accepted it.
+        """Send a signed ledger head; return whether the coordinator accepted it.
 
         The request names no client and bears no client's signature.
         """
@@ -208,7 +208,7 @@ def connection(ca: Path | None = None, *, connections: int = 4) -> httpx.AsyncCl
 
 
 def _checked_address(url: str, allow_http: bool) -> str:
-    """The address without a final slash, checked for scheme, host and encryption."""
+    """URL without a final slash, checked for scheme, host and encryption."""
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -224,7 +224,7 @@ def _checked_address(url: str, allow_http: bool) -> str:
 
 
 def _receipt(status: int, body: bytes) -> WireReceipt:
-    """The receipt in an answer; for a refusal by a proxy, a receipt of that refusal."""
+    """Receipt in an answer; an answer of a proxy becomes the receipt of a refusal."""
     answer = _ANSWERS.get(status)
     if answer is None and 400 <= status < 500:
         return WireReceipt(WireAnswer.REFUSED, detail=f"HTTP {status}")
@@ -242,13 +242,13 @@ def _receipt(status: int, body: bytes) -> WireReceipt:
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """Seconds of the Retry-After header; 0 without one, or where it is a date."""
+    """Seconds in the header Retry-After; 0 without the header or if it is a date."""
     text = headers.get("Retry-After", "")
     return min(float(text), _LONGEST_RETRY_AFTER) if text.isdecimal() else 0.0
 
 
 def _reason(error: httpx.TransportError) -> str:
-    """Why no answer arrived, in one line."""
+    """Reason for the missing answer, in one line."""
     text = str(error).partition("\n")[0] or type(error).__name__
     if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
         return f"TLS to this address failed ({text})"
@@ -260,7 +260,7 @@ def _reason(error: httpx.TransportError) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and its chain of causes."""
+    """Error and its chain of causes, outermost first."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -40,7 +40,7 @@ ParticipationFields = dict[str, Any]
 @shows_shapes("task")
 @dataclass(slots=True, eq=False)
 class Memory:
-    """State of a device between two starts.
+    """State of a device that must survive a restart: key, drawn slots and their progress.
 
     Attributes:
         task: digest of the charter, hexadecimal.
@@ -77,31 +77,31 @@ class Memory:
 
     @classmethod
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
-        """A new memory: a new key, and slots drawn for the whole run."""
+        """New memory with a new key and with slots drawn for the whole run."""
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
         participant = Client(invitation.client, slots)
         return cls(*_BEGUN(invitation), key=SigningKey.new(), participant=participant)
 
     def require(self, invitation: Invitation) -> None:
-        """Check that this memory was made from the invitation."""
+        """Check that the memory was made from this invitation."""
         if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
 
     def forget_before(self, step: int) -> None:
-        """Delete moments and bytes of earlier steps, whose answers never arrived."""
+        """Delete sending times and updates of steps before ``step``, which got no answer."""
         for held in (self.moments, self.messages):
             for slot in [slot for slot in held if slot < step]:
                 del held[slot]
 
     def tally(self) -> Counter[str]:
-        """The number of participations by outcome; it reveals no slots."""
+        """Number of participations by outcome; the counts reveal no slots."""
         return Counter(
             self.answers[slot].value if slot in self.answers else _WORDS.get(state, state.value)
             for slot, state in self.participant.slots.items()
         )
 
     def encoded(self) -> bytes:
-        """ASCII JSON of the memory, with a digest that reveals damage."""
+        """ASCII JSON of the memory, with a digest that reveals damage to the file."""
         state = {
             "task": self.task,
             "coordinator_key": self.coordinator_key.hex(),
@@ -129,7 +129,7 @@ class Memory:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The memory that `encoded` wrote.
+        """Memory from the JSON bytes of `encoded`.
 
         Raises:
             StorageError: any other contents; the slots are lost, and must not be drawn again.
@@ -174,7 +174,7 @@ _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 
 def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
-    """The steps of the whole run in which this client participates, ascending.
+    """Steps of the whole run in which this client participates, in ascending order.
 
     Guarantees:
         The steps are distributed exactly by the invitation's participation, if ``source`` is
@@ -195,7 +195,7 @@ def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
 
 
 def _digest(state: Any) -> str:
-    """SHA-256 of the state's canonical JSON, hexadecimal."""
+    """SHA-256 of the state's canonical JSON, in hexadecimal."""
     text = json.dumps(state, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -204,7 +204,7 @@ _MODE = 0o600
 
 
 class StateFile:
-    """One file that is replaced as a whole, with a lock file next to it.
+    """File that is always replaced as a whole, with a lock file in the same folder.
 
     The operating system holds the lock and releases it when the process ends, also by a kill.
 
@@ -238,7 +238,7 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """The contents that were stored last; None before the first."""
+        """Contents that were stored last; None if nothing has been stored."""
         self._require_lock()
         try:
             return self._path.read_bytes()
@@ -248,7 +248,7 @@ class StateFile:
             raise StorageError(f"state file {self._path}: {_reason(error)}") from None
 
     def store(self, data: bytes) -> None:
-        """Replace the contents; they are durable on return.
+        """Replace the contents of the file; the new contents are durable on return.
 
         Raises:
             StorageError: they may not be durable; the caller must not send anything that needs
@@ -270,7 +270,7 @@ class StateFile:
 
 
 class Diary:
-    """A device's memory and its file.
+    """Memory of a device together with the file that stores it.
 
     Guarantees:
         A diary exists only once its memory is durable: slots are drawn and stored before the
@@ -294,7 +294,7 @@ class Diary:
             self.memory.require(invitation)
 
     def keep(self) -> None:
-        """Write the memory to the file; it is durable on return."""
+        """Write the memory to its file; the memory is durable on return."""
         self._file.store(self.memory.encoded())
 
 
@@ -309,12 +309,12 @@ def default_place(invitation: Invitation) -> Path:
 
 
 def place_in(folder: Path, invitation: Invitation) -> Path:
-    """Path of one device's state file in a folder of many."""
+    """Path of one device's state file in a folder with the state files of many devices."""
     return folder / f"{invitation.task[:16]}-{invitation.client}.json"
 
 
 def _write(path: Path, data: bytes, synced: bool) -> None:
-    """Write a file that its owner alone can read."""
+    """Write a file that only its owner can read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with open(os.open(path, flags, _MODE), "wb") as file:
         os.fchmod(file.fileno(), _MODE)
@@ -325,5 +325,5 @@ def _write(path: Path, data: bytes, synced: bool) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """The system's reason of an error, in lower case."""
+    """Operating system's reason for an error, in lower case."""
     return (error.strerror or type(error).__name__).lower()

@@ -28,7 +28,7 @@ _LONGEST_GAP_SECONDS, _LAST_PART = 1.0, 1 / 8
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Waiting times of a device, in seconds.
+    """Longest and shortest waiting times of a device, in seconds.
 
     Attributes:
         recheck_seconds: the longest sleep before the next request for the status.
@@ -52,7 +52,7 @@ class Limits:
 
 
 class Pace:
-    """Computes the times of a device and waits for them.
+    """Schedule of one device: computes the times of its actions and waits for them.
 
     Guarantee: a moment of sending is uniform between two limits: the time at which computing ends
         at
@@ -81,7 +81,7 @@ class Pace:
         self._failures, self._waited = 0, 0.0
 
     def follow(self, charter: Charter) -> None:
-        """Adopt a charter's schedule: short steps shorten the pauses."""
+        """Adopt the schedule in a charter; short steps also shorten the pauses."""
         self._timing = timing = charter.timing
         self._phase_seconds = timing.update_seconds(asks_one=charter.asks_one)
         self._compute_seconds = timing.compute_seconds or 0.0
@@ -92,15 +92,15 @@ class Pace:
         self._longest = min(self._longest, timing.step_seconds / 4)
 
     def heard(self) -> None:
-        """Note an answer of the coordinator: the patience begins anew."""
+        """Note an answer of the coordinator; the time of waiting starts again from zero."""
         self._waited = 0.0
 
     def succeeded(self) -> None:
-        """Reset the pause after an action that is complete."""
+        """Reset the pause to its shortest length after a successful action."""
         self._failures = 0
 
     async def after_failure(self, error: UnreachableError | None = None) -> None:
-        """Pause before a repetition; the pause doubles with each failure.
+        """Wait before a failed action is repeated; the wait doubles with each failure.
 
         Raises:
             RemoteProtocolError: the pauses without an answer exceed the patience.
@@ -118,29 +118,32 @@ class Pace:
         await self._sleep(pause)
 
     def now(self) -> float:
-        """The event loop's time in seconds."""
+        """Current time of the event loop, in seconds."""
         return asyncio.get_running_loop().time()
 
     def has_room(self, phase_ends: float) -> bool:
-        """Whether the phase leaves time to compute and send an update from now on."""
+        """Whether the phase leaves enough time to compute and send an update."""
         return self._first_moment() <= self._last_moment(phase_ends)
 
     def moment(self, phase_ends: float) -> float | None:
-        """Random moment of sending an update whose computation begins now; None without time."""
+        """Random sending time of an update whose computation starts now.
+
+        None if too little time is left.
+        """
         first, last = self._first_moment(), self._last_moment(phase_ends)
         return self.spread(first, last) if first <= last else None
 
     def late_moment(self, phase_ends: float) -> float:
-        """New random moment of sending, if the old one passed while the device was not running."""
+        """New random sending time, for a device that did not run at its first sending time."""
         now = self.now()
         return self.spread(now, max(now, self._last_moment(phase_ends)))
 
     async def until(self, moment: float) -> None:
-        """Wait until a moment of the event loop's time."""
+        """Wait until a time of the event loop."""
         await self._sleep(max(0.0, moment - self.now()))
 
     async def until_ready(self, since: float) -> None:
-        """Wait until a whole number of time units has passed since a moment, at least one.
+        """Wait until a positive whole number of time units has passed since ``since``.
 
         Preparing the records takes a time that depends on them. Rounding it up to whole units hides
         it, unless it exceeds a unit: the time limit of computing, or a second where that is longer.
@@ -150,23 +153,23 @@ class Pace:
         await self.until(since + times * unit)
 
     def _first_moment(self) -> float:
-        """The earliest moment of sending if the computation begins now."""
+        """Earliest sending time of an update whose computation starts now."""
         return self.now() + self._compute_seconds + self._gap()
 
     def _gap(self) -> float:
-        """Seconds from the time limit of computing to the earliest moment of sending."""
+        """Seconds between the end of the longest computation and the earliest sending time."""
         return min(_LONGEST_GAP_SECONDS, self._phase_seconds / 16)
 
     def _last_moment(self, phase_ends: float) -> float:
-        """The latest moment of sending: the rest of the phase is for slow networks."""
+        """Latest sending time in a phase; the remainder of the phase allows for slow networks."""
         return phase_ends - self._phase_seconds * _LAST_PART
 
     async def until_answers(self, status: CoordinatorStatus) -> None:
-        """Sleep until the coordinator tells checked-in clients which one was chosen."""
+        """Wait until the coordinator can tell checked-in clients which of them was chosen."""
         await self._sleep(status.seconds_left + self.spread(0, self._timing.answer_seconds / 8))
 
     async def until_step(self, status: CoordinatorStatus, step: int) -> None:
-        """Sleep until a later step is open, or until the next status request is due."""
+        """Wait until a later step is open, or until the next status request is due."""
         ahead = max(0, step - status.step - 1) * self._timing.step_seconds
         pause = status.seconds_to_next_step + ahead
         pause += self.spread(0, self._look_seconds)
@@ -175,5 +178,5 @@ class Pace:
         await self._sleep(max(pause, self._shortest))
 
     def spread(self, low: float, high: float) -> float:
-        """A uniform random number between ``low`` and ``high``."""
+        """Uniform random number between ``low`` and ``high``."""
         return low + (high - low) * int.from_bytes(self._random_bytes(8), "little") / 2**64

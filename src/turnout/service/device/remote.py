@@ -42,12 +42,12 @@ _CHARTER_BYTES, _STATUS_BYTES, _RECORDS_BYTES = 1 << 26, 1 << 14, 1 << 24
 
 
 class CoordinatorSetBackError(RemoteProtocolError):
-    """The coordinator's ledger does not extend the ledger that this device saw before."""
+    """The coordinator's ledger does not extend the ledger that this device saw earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorStatus:
-    """Progress of the run, as the coordinator reports it.
+    """Progress of the run as reported by the coordinator.
 
     Attributes:
         step: the step in progress; the number of steps when all are over.
@@ -70,12 +70,12 @@ class CoordinatorStatus:
 
     @property
     def settled(self) -> bool:
-        """Whether model and ledger are those at the beginning of the step in progress."""
+        """Whether model and ledger already include all steps before the step in progress."""
         return self.head.head.steps == self.step == self.model_steps
 
     @classmethod
     def parsed(cls, data: bytes, task: str, steps: int) -> Self:
-        """The status in an answer's body.
+        """Status parsed from the body of an answer.
 
         Raises:
             RemoteProtocolError: the body is no status, or names another task.
@@ -100,7 +100,7 @@ class CoordinatorStatus:
 
 @dataclass(slots=True)
 class Remote:
-    """Fetches charter, status and models from the coordinator, and checks each.
+    """Client of the coordinator that checks every charter, status and model it fetches.
 
     Guarantees:
         A ledger head that is behind the highest one that this device saw, or does not extend it,
@@ -115,14 +115,14 @@ class Remote:
     _record: Record | None = None
 
     async def charter(self) -> Charter:
-        """The charter whose digest is in the invitation."""
+        """Charter of the task, checked against the digest in the invitation."""
         if self._charter is None:
             data = await self.link.get(CHARTER_PATH, _CHARTER_BYTES)
             self._charter = charter_of(data, self.diary.memory)
         return self._charter
 
     async def artefact(self, named: Artefact) -> bytes:
-        """Bytes of an artefact, checked against the digest in the charter.
+        """Bytes of an artefact, checked against the charter's digest.
 
         Raises:
             UnreachableError: no answer arrived.
@@ -131,7 +131,7 @@ class Remote:
         return named.checked(await self.link.get(artefact_path(named.digest.hex()), named.size))
 
     async def status(self) -> CoordinatorStatus:
-        """Progress of the run; its ledger head is durable on return.
+        """Progress of the run; the ledger head in it is durable on return.
 
         Raises:
             UnreachableError: no answer arrived.
@@ -146,7 +146,7 @@ class Remote:
             raise
 
     async def tell(self) -> bool:
-        """Send the coordinator the newest ledger head that this device saw; whether it accepted.
+        """Send this device's newest ledger head; return whether the coordinator accepted it.
 
         This is safe at any time: the message contains nothing else, and no client id.
         """
@@ -162,7 +162,7 @@ class Remote:
         return False
 
     async def _status(self) -> CoordinatorStatus:
-        """The status, checked; `status` adds what follows a refusal."""
+        """Progress of the run, checked against the newest ledger head of this device."""
         charter, memory = await self.charter(), self.diary.memory
         # The phase is timed from before the request: its end is never dated too late.
         asked = asyncio.get_running_loop().time()
@@ -181,7 +181,7 @@ class Remote:
         return status
 
     async def model(self, status: CoordinatorStatus) -> NDArray[np.float32]:
-        """Parameters at the beginning of the step in progress, float32 ``(d,)``."""
+        """Model parameters at the beginning of the step in progress, float32 ``(d,)``."""
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
         size = 4 * charter.encoding.dimension
@@ -193,7 +193,7 @@ class Remote:
         return np.frombuffer(data, dtype="<f4").astype(np.float32)
 
     async def _model_digest(self, head: Head, charter: Charter) -> bytes:
-        """SHA-256 of the model at a checked ledger head."""
+        """SHA-256 digest of the model that belongs to a checked ledger head."""
         if head.steps == 0:
             return charter.initial_model
         if self._record is None or self._record.head != head:
@@ -204,7 +204,7 @@ class Remote:
         return self._record.model_digest
 
     async def _follow(self, seen: Head, new: SignedHead) -> None:
-        """Check that the ledger's records lead from the head ``seen`` to the head ``new``."""
+        """Check that the ledger's records lead from ledger head ``seen`` to ledger head ``new``."""
         at, until = seen, new.head.steps
         while at.steps < until:
             records = await self._records(at.steps)
@@ -219,12 +219,12 @@ class Remote:
             )
 
     async def _records(self, first: int) -> list[Record]:
-        """Ledger records from a step on; the coordinator may return fewer than exist."""
+        """Ledger records from a step on; the coordinator may return only a part of them."""
         return records_of(await self.link.get(f"{RECORDS_PATH}?from={first}", _RECORDS_BYTES))
 
 
 def charter_of(data: bytes, memory: Memory) -> Charter:
-    """The charter in a body, checked against the invitation in the device's memory.
+    """Charter in the body of an answer, checked against the invitation in the device's memory.
 
     Raises:
         RemoteProtocolError: it has another digest, participation, population or coordinator key.
@@ -247,7 +247,7 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
 
 
 def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: bytes) -> None:
-    """Check that the ledger head ``new`` is signed and not behind ``seen``.
+    """Check that the ledger head ``new`` is signed and has at least as many steps as ``seen``.
 
     Raises:
         RemoteProtocolError: the signature is wrong.
@@ -269,7 +269,7 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
 
 
 def records_of(data: bytes) -> list[Record]:
-    """The ledger's records in a body."""
+    """Ledger records in the body of an answer."""
     try:
         return [Record.from_document(fields) for fields in json.loads(data)["records"]]
     except NOT_SO as error:
@@ -277,7 +277,7 @@ def records_of(data: bytes) -> list[Record]:
 
 
 def followed(task: str, before: Head, records: list[Record], until: int) -> Head:
-    """The ledger head after the records that follow ``before``, up to ``until`` releases."""
+    """Ledger head after the records that follow ``before``, up to ``until`` releases."""
     try:
         for record in records:
             if before.steps < until:
@@ -290,14 +290,14 @@ def followed(task: str, before: Head, records: list[Record], until: int) -> Head
 
 
 def _count(value: object, limit: int) -> int:
-    """A JSON value, if it is a whole number from 0 to ``limit``."""
+    """JSON value that must be a whole number from 0 to ``limit``."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
         raise ValueError(f"expected a whole number from 0 to {limit}")
     return value
 
 
 def _seconds(value: object) -> float:
-    """A JSON value, if it is a finite number of at least 0."""
+    """JSON value that must be a finite number of at least 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("expected a number of seconds")
     if not 0.0 <= value < math.inf:

@@ -41,13 +41,15 @@ from turnout.service.device.working import Workshop
 
 
 class UpdateFunction(Protocol):
-    """A device's update function: `Trainer`, a graph, or a user's own; needs no PyTorch.
+    """Interface of a function that computes a client's update; it needs no PyTorch.
+
+    `Trainer`, a graph, or a user's function implements it.
 
     It runs in a forked process, once per participation. If it raises, the device sends zeros.
     """
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, shape ``(d,)``.
+        """Update of the client, shape ``(d,)``.
 
         It is clipped to the charter's norm, except under local trust: there the randomizer clips
         it.
@@ -57,14 +59,14 @@ class UpdateFunction(Protocol):
 
 @runtime_checkable
 class FetchingUpdates(UpdateFunction, Protocol):
-    """An update function that first fetches contents that the charter names by digest."""
+    """Update function that first fetches contents which the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
         """Fetch and check the contents, before the device sends anything."""
         ...
 
     def close(self) -> None:
-        """Release held resources; the function can be used again afterwards."""
+        """Release all held resources; a later use acquires them again."""
         ...
 
 
@@ -73,7 +75,7 @@ TrainerOf = Callable[[Charter], UpdateFunction]
 
 
 class After(Enum):
-    """The outcome of an action, which says what the device does next."""
+    """Outcome of an action, which determines the device's next action."""
 
     DONE = auto()
     """Nothing is left to do in this step: sleep until the next own step."""
@@ -86,7 +88,9 @@ class After(Enum):
 
 
 class StepActions:
-    """Moves the slots of a device through the protocol's states, durably before anything is sent.
+    """Actions of a device in one step: check-in, update, or dummy traffic.
+
+    Each new state of a slot is durable before anything is sent.
 
     Guarantees:
         No update is sent in a step that the device did not draw, and at most one in a drawn step:
@@ -144,7 +148,7 @@ class StepActions:
         self._due = -1  # the last step whose moment of sending this process waited for
 
     def next_after(self, step: int) -> int | None:
-        """The next step in which the device acts, or None when no such step is left."""
+        """Next step in which the device acts; None if no such step is left."""
         if self._cover:
             return step + 1 if step + 1 < self._charter.steps else None
         slots = self._diary.memory.participant.slots.items()
@@ -152,7 +156,7 @@ class StepActions:
         return min(ahead, default=None)
 
     def over(self) -> None:
-        """Mark all remaining slots as missed: the run is finished."""
+        """Mark all remaining slots as missed, because the run has ended."""
         self._diary.memory.participant.on_step(StepOpened(self._charter.steps))
         self._diary.keep()
 
@@ -173,7 +177,7 @@ class StepActions:
         return After.DONE
 
     def _move(self, status: CoordinatorStatus) -> None:
-        """Move all slots to the step in progress, durably if any state changed.
+        """Update the states of all slots for the step in progress; store any changed state.
 
         A check-in or an update is sent only after this, so its state is always on disk before.
         """
@@ -195,28 +199,28 @@ class StepActions:
             self._diary.keep()
 
     def _takes_check_ins(self, status: CoordinatorStatus) -> bool:
-        """Whether a participation can begin now; an update also needs time for its computation."""
+        """Whether the device can begin to participate now, with time left for an update."""
         if self._asks_one:
             return status.phase is StepPhase.CHECK_INS
         return self._takes_updates(status) and self._pace.has_room(status.phase_ends)
 
     def _takes_updates(self, status: CoordinatorStatus) -> bool:
-        """Whether the coordinator accepts updates in this phase."""
+        """Whether the coordinator accepts updates in the current phase."""
         return status.phase is (StepPhase.ANSWERS if self._asks_one else StepPhase.CHECK_INS)
 
     def _participates(self, step: int) -> bool:
-        """Whether the device drew the step and has no final answer for it yet."""
+        """Whether the device drew this step and has no final answer for the step yet."""
         memory = self._diary.memory
         state = memory.participant.slots.get(step)
         unconfirmed = state is ClientState.ANSWERED and step not in memory.answers
         return state is ClientState.CHECKED_IN or unconfirmed
 
     def _needs_dummy(self, step: int) -> bool:
-        """Whether the device did not draw the step and has not sent its dummy traffic yet."""
+        """Whether the device did not draw this step and has not sent dummy traffic in it yet."""
         return self._dummy_sent_until < step and step not in self._diary.memory.participant.slots
 
     async def _participate(self, status: CoordinatorStatus) -> After:
-        """Participate in the step, or complete a participation that began before."""
+        """Participate in the step, or continue an interrupted participation."""
         step = status.step
         if self._diary.memory.participant.slots[step] is ClientState.CHECKED_IN:
             parameters = await self._parameters(status)
@@ -233,13 +237,13 @@ class StepActions:
         return await self._send(step)
 
     async def _parameters(self, status: CoordinatorStatus) -> NDArray[np.float32]:
-        """The model at the beginning of the step, shape ``(d,)``; fetched once per step."""
+        """Model parameters at the beginning of the step, shape ``(d,)``, fetched once per step."""
         if self._fetched is None or self._fetched[0] != status.step:
             self._fetched = status.step, await self._remote.model(status)
         return self._fetched[1]
 
     async def _prepare(self, step: int, before_end: float, parameters: NDArray[np.float32]) -> None:
-        """Store the moment of sending, then compute the update and store it.
+        """Store the sending time of the update, then compute and store the update.
 
         The slot counts as answered from the first write on: a restart never computes again.
         """
@@ -253,7 +257,7 @@ class StepActions:
         self._store(step, await self._message(parameters))
 
     async def _message(self, parameters: NDArray[np.float32]) -> bytes:
-        """The bytes of the client's update, or of zeros where it cannot be computed in time.
+        """Encoded update of the client; an encoded zero vector if the computation fails or is late.
 
         It returns when the time limit of computing is over, however long computing took, so that
         the next action begins at a time that does not depend on the records.
@@ -273,19 +277,19 @@ class StepActions:
         return body
 
     def _zeros(self) -> bytes:
-        """The bytes of an update of zeros, randomized like any other update."""
+        """Encoded zero vector, randomized like any other update."""
         return self._charter.encoding.packed(
             np.zeros(self._charter.encoding.dimension), self._source
         )
 
     def _store(self, step: int, body: bytes) -> None:
-        """Make the bytes that a step sends durable."""
+        """Store the bytes to be sent in a step durably."""
         memory = self._diary.memory
         memory.messages[step], memory.digests[step] = body, hashlib.sha256(body).digest()
         self._diary.keep()
 
     async def _await_moment(self, status: CoordinatorStatus) -> None:
-        """Wait for the moment of sending.
+        """Wait until the stored sending time of the update.
 
         After a restart the stored update and moment are used. If no update was stored, zeros are
         sent and nothing is computed again, since the computation may have ended the process. If the
@@ -305,7 +309,7 @@ class StepActions:
         self._due = step
 
     async def _check_in(self, status: CoordinatorStatus) -> After | None:
-        """Check in, or ask whether this client was chosen; None once it was chosen."""
+        """Check in, or ask which client was chosen; None if this client was chosen."""
         memory, step = self._diary.memory, status.step
         if status.phase is not StepPhase.CHECK_INS:
             return await self._await_choice(step)
@@ -318,7 +322,7 @@ class StepActions:
         return After.SPOKEN
 
     async def _await_choice(self, step: int) -> After | None:
-        """Ask whether this client was chosen to send its update; None if it was."""
+        """Ask the coordinator whether this client is chosen to send an update; None if so."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not WireAnswer.ACCEPTED:
@@ -328,13 +332,13 @@ class StepActions:
         return None if receipt.asked else self._closed(step)
 
     def _closed(self, step: int) -> After:
-        """Close the slot: no update can be sent for it any more."""
+        """Close the slot, so that no update can be sent for it."""
         self._diary.memory.participant.on_close(step)
         self._diary.keep()
         return After.SPOKEN
 
     def _rejected(self, step: int, receipt: WireReceipt) -> After:
-        """Record a check-in that did not count; an early one is repeated later."""
+        """Record a check-in that was not counted; a check-in that was too early is repeated."""
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         participant = self._diary.memory.participant
@@ -358,7 +362,7 @@ class StepActions:
         return self._noted(step, receipt)
 
     def _noted(self, step: int, receipt: WireReceipt) -> After:
-        """Store the outcome of a participation and delete its bytes."""
+        """Store the outcome of a participation and delete the bytes of its update."""
         memory = self._diary.memory
         memory.answers[step], memory.receipt = receipt.answer, receipt
         memory.messages.pop(step, None)
@@ -367,7 +371,9 @@ class StepActions:
         return After.SPOKEN
 
     async def _send_dummy(self, status: CoordinatorStatus) -> After:
-        """Send dummy traffic: requests, work and disk writes of a participation, on random bytes.
+        """Send dummy traffic: the requests, work and disk writes of a participation.
+
+        The dummy update consists of random bytes.
 
         The update is computed as well and thrown away, so that the load of the machine is alike.
         """

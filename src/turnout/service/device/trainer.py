@@ -35,7 +35,9 @@ OwnRecords = tuple[NDArray[Any], NDArray[Any]]
 
 
 class Trainer:
-    """Updates by `turnout.learning`, one client at a time, for the devices of one process.
+    """Update function that trains a PyTorch model on the records of one client at a time.
+
+    It uses `turnout.learning` and serves the devices of one process.
 
     Guarantee: an update is a deterministic function of the parameters and of the client's own
     records, bit for bit.
@@ -52,7 +54,7 @@ class Trainer:
         self._task, self._only, self._clips = task, only, clips
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, shape ``(d,)``; zero for a client without records."""
+        """Update of the client, shape ``(d,)``; zero for a client without records."""
         if self._only is not None and client != self._only:
             raise ParameterError("client", client, f"{self._only}, the client with these records")
         position = client if self._only is None else 0
@@ -65,7 +67,7 @@ class Trainer:
 
 
 def npz_records(path: Path) -> OwnRecords:
-    """One client's records from an .npz file.
+    """Records of one client from an .npz file.
 
     Args:
         path: file with the arrays ``inputs``, shape ``(records, …)``, uint8 (fractions of 255),
@@ -89,7 +91,7 @@ def npz_records(path: Path) -> OwnRecords:
 
 
 def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
-    """One client's records as arrays, checked.
+    """Inputs and labels of one client's records as checked arrays.
 
     Raises:
         ParameterError: there are no records, the labels are not a number or a row of numbers for
@@ -109,7 +111,7 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
 
 
 def _require_finite(name: str, numbers: NDArray[Any]) -> None:
-    """Check that all numbers are finite; the error names the first record with another one."""
+    """Check that all numbers are finite; the error names the first record that is not."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     record = int(np.argmin(np.isfinite(numbers).reshape(len(numbers), -1).all(1)))
@@ -118,7 +120,7 @@ def _require_finite(name: str, numbers: NDArray[Any]) -> None:
 
 
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
-    """Builder of the update function of one client, which holds all of ``records``.
+    """Function that builds the update function of a client from its inputs and labels.
 
     If the charter names a graph, the graph computes the update; otherwise the plan's model does,
     in PyTorch.
@@ -145,7 +147,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
 
 def trainer_on_file(path: Path, client: int) -> TrainerOf:
-    """Builder of the update function of one client with its records in a file.
+    """Function that builds the update function of a client from a file of its records.
 
     An .npz file has the arrays inputs and labels (`npz_records`). For any other file the charter's
     plan names the columns.
@@ -169,7 +171,9 @@ def trainer_on_file(path: Path, client: int) -> TrainerOf:
 
 
 def trainer_on_dealt(name: str | None = None) -> TrainerOf:
-    """Builder of one trainer for all clients of a trial, with the records of a simulation.
+    """Function that builds one update function for all clients of a trial.
+
+    The clients hold the records that a simulation deals to them.
 
     Args:
         name: of the data set, which must be the plan's; None accepts the plan's.
@@ -198,7 +202,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 
 def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> Trainer:
-    """Trainer of the plan's model on these records, checked against the charter."""
+    """Update function of the plan's model on these records, checked against the charter."""
     trainer = Trainer(task_of_charter(workload, charter), only, clips=not charter.randomized)
     # The first update of a process takes longest, so it is computed here and thrown away.
     trainer.update(np.zeros(charter.encoding.dimension, np.float32), only or 0)
@@ -206,7 +210,7 @@ def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> T
 
 
 def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
-    """The charter's model on the CPU: a GPU cannot be used after a fork.
+    """Charter's learning task on the CPU, since a forked process cannot use a GPU.
 
     Raises:
         ParameterError: the plan names code, contradicts the charter, or does not fit the records.
@@ -237,7 +241,7 @@ def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
 
 
 def _require_no_code(plan: Plan) -> None:
-    """Check that a charter's plan names no code: a coordinator must not run code on a device."""
+    """Refuse a charter whose plan names code: a coordinator must not run code on a device."""
     model = plan.model
     for key, names in (
         ("module", (model.module,)),
@@ -252,7 +256,7 @@ def _require_no_code(plan: Plan) -> None:
 
 
 def _require_agreement(plan: Plan, charter: Charter) -> None:
-    """Check that a charter's plan, the text that people read, agrees with the charter's terms."""
+    """Require that the charter's plan, which people read, agrees with the charter's terms."""
     from turnout.plans import AvailabilitySection
 
     # Pairs of a setting in the plan and in the charter: first privacy and protocol.
@@ -289,7 +293,10 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
 
 
 def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
-    """The plan's randomizer at the charter's ε₀ and the charter's; empty for other tasks."""
+    """Pair of randomizers to compare: the plan's at the charter's ε₀, and the charter's.
+
+    Empty for tasks without randomized messages.
+    """
     held, section = charter.scheme.randomizer, plan.messages
     if section is None or not isinstance(held, NonAdaptiveRandomizer):
         return []
@@ -302,7 +309,7 @@ def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, ob
 
 
 def _names_in_both(planned: Computation, held: Computation) -> list[tuple[str, object, object]]:
-    """Names of model and features in plan and charter, without those that are graphs."""
+    """Pairs of names of model and features in plan and charter, without those of graphs."""
     pairs = (
         ("model.name", planned.architecture, held.architecture, held.update),
         ("model.features", planned.features, held.features, held.feature_map),

@@ -1,4 +1,4 @@
-"""Computation of one update in a forked process, which is killed at a time limit.
+"""Computation of one update in a forked process that is killed at a time limit.
 
 `in_a_process` is the `Workshop` of `step_actions` and `fleet`: it runs a `Work` function and
 returns its array or raises `UnfinishedError`. The computation must not affect the process that
@@ -39,7 +39,7 @@ trace in the calling process.
 
 
 class UnfinishedError(Exception):
-    """There is no update: the computation failed or exceeded its time limit.
+    """The computation of an update failed or exceeded its time limit.
 
     Attributes:
         late: whether it exceeded the time limit.
@@ -74,7 +74,7 @@ async def in_a_process(work: Work, seconds: float) -> NDArray[np.floating]:
 
 
 def _forked(work: Work, write: int) -> int:
-    """Id of a forked process that runs the work and writes its result to a pipe."""
+    """Process id of a new forked process, which runs the work and writes its result to a pipe."""
     parent = os.getpid()
     with warnings.catch_warnings():
         # Python warns of threads: the child has none of them, and takes no lock that they hold.
@@ -88,7 +88,7 @@ def _forked(work: Work, write: int) -> int:
 
 
 def _compute(work: Work, write: int, parent: int) -> NoReturn:
-    """Run in the forked process: compute, write the result or the error, and exit."""
+    """In the forked process, compute, write the result or the error, and exit."""
     try:
         _leave(parent)
         update, data = np.asarray(work()), io.BytesIO()
@@ -115,7 +115,7 @@ def _leave(parent: int) -> None:
 
 
 async def _read(descriptor: int) -> bytes:
-    """All bytes of a pipe until its other end is closed."""
+    """All bytes from a pipe, up to the close of its other end."""
     loop, parts = asyncio.get_running_loop(), []
     closed: asyncio.Future[None] = loop.create_future()
 
