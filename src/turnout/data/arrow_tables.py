@@ -42,23 +42,27 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
     """
     import pyarrow as pa
 
+    # Dictionaries of numbers are decoded; a column of nulls is missing in every row.
     kind = held.type
     missing = np.asarray(held.is_null()) if held.null_count else None
     if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
         held, kind = held.dictionary_decode(), kind.value_type
     if pa.types.is_null(kind):
         return Column(np.zeros(len(held)), None, missing)
+    # Dates and texts become text; lists become arrays of one shape.
     if pa.types.is_date(kind):
         held, kind = held.cast(pa.string()), pa.string()
     if _is_text(kind) or pa.types.is_dictionary(kind):
         return _texts(held)
     if _is_list(kind):
         return _arrays(name, held, missing, rows, shapes)
+    # Images: the contents of image files, also inside the structures of Hugging Face.
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:  # Hugging Face's images
         held, kind = held.field("bytes"), held.type.field("bytes").type
         missing = np.asarray(held.is_null())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return _images(name, held, missing, rows, shapes)
+    # Numbers and truth values; no other type can be read.
     plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
     if any(is_it(kind) for is_it in plain):
         return Column(_numbers(held), None, missing)
@@ -371,6 +375,7 @@ class CsvTable:
         import pyarrow as pa
         from pyarrow import csv
 
+        # Types of the requested columns; without kinds only the header is read.
         convert = None
         if kinds is not None:
             types = {
@@ -410,6 +415,7 @@ class CsvTable:
             row = (
                 "" if found["row"] is None else f" in row {int(found['row']) - 2} (counted from 0)"
             )
+            # A text where numbers are expected needs a public list, which the message suggests.
             hint = "; a column of text needs its public list (categories, or classes of a label)"
             expected = f"{kinds[name].value} in column {name!r}, not {found['cell']!r}{row}"
             wants_numbers = kinds[name] in (Kind.NUMBERS, Kind.WHOLE_NUMBERS)

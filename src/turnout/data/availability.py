@@ -80,6 +80,7 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
         raise StorageError(f"{name} is not a table of whole numbers: {error}") from error
     if rows.shape[1] != 4:
         raise StorageError(f"{name} has {rows.shape[1]} columns: expected four, {_HEADER}")
+    # Intervals must be non-empty with numbers of at least 0; availability is 0 or 1.
     device, start, end, value = rows.T
     if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
         raise StorageError(

@@ -351,6 +351,7 @@ class Encoder:
             else self._scaled("label", one, _number_values(one, held), batch.rows)
             for one, held in zip(self._label, columns, strict=True)
         ]
+        # Tags take one byte each, numbers four.
         joined = np.concatenate([part.reshape(len(batch), -1) for part in parts], axis=1)
         return joined.astype(np.uint8 if self.target is PredictionTarget.TAGS else np.float32)
 

@@ -92,6 +92,7 @@ def _downloaded(file: DataFile, fetch: Callable[[str], bytes]) -> bytes:
         data = _checked(_unpacked(packed, address), file, address)
         _keep(packed, cache_folder() / file.path)
         return data
+    # No mirror sent the file: the last reason and the remedy.
     raise MissingFileError(
         f"data file {file.path} not found ({reason}): put the file below a folder named by "
         f"{DATA_VARIABLE} or below {cache_folder()}"

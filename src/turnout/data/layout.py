@@ -104,17 +104,21 @@ class Shelf:
         Raises:
             StorageError: it cannot be written, for want of room for instance.
         """
+        # Contents that exist are used without a lock.
         if (found := self.kept()) is not None:
             return found, False
         make_room(self.folder.parent)
+        # Only one process makes the contents; the others wait and then use them.
         with locked(self.folder):
             if (found := self.kept()) is not None:
                 return found, False
+            # A crash leaves no half-written contents: the complete folder is renamed.
             with self._cleared():
                 self._write(make(self._allocate))
                 self.clear()
                 os.rename(self._partial, self.folder)
                 sync_folder(self.folder.parent)
+        # Read the contents back as memory-mapped arrays.
         found = self.kept()
         if found is None:
             raise StorageError(

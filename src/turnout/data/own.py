@@ -135,10 +135,12 @@ def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
 
 def _folder_table(folder: Path) -> Table:
     """Table of a folder of arrays, of a Hugging Face data set, or of images."""
+    # A Hugging Face data set with several splits: the user must choose a split.
     if (folder / _SPLITS).is_file():
         names = _json(folder / _SPLITS).get("splits", [])
         expected = f"one of its splits: {', '.join(str(folder / str(name)) for name in names)}"
         raise ParameterError("data", str(folder), expected)
+    # A Hugging Face data set: its state file names the files, which must be in this folder.
     if (folder / _STATE).is_file():
         files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
         if not files or any(Path(name).name != name for name in files):
@@ -146,6 +148,7 @@ def _folder_table(folder: Path) -> Table:
                 f"{folder / _STATE} names files outside this folder: expected file names only"
             )
         return _arrow_folder(folder, files)
+    # A folder of arrays or of Arrow files; any other folder is read as images.
     for suffix, read in ((".npy", _npy_table), (".arrow", _arrow_folder)):
         if files := sorted(path.name for path in folder.glob(f"*{suffix}")):
             return read(folder, files)

@@ -132,6 +132,7 @@ class PrefixSearch:
         """
         checks.probability(threshold=threshold)
         check_error(error)
+        # Each level needs messages, or its prefixes would be chosen at random.
         if len(messages) != len(self.lengths) or not all(len(part) for part in messages):
             raise ParameterError(
                 "messages",

@@ -103,6 +103,7 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
         raise ParameterError(
             "labels", given, f"one row of numbers for each example, shape ({count}, K)"
         )
+    # Tags are 0 or 1 and take one byte; numbers must be finite.
     if target == "tags":
         if not np.isin(labels, (0, 1)).all():
             raise ParameterError("labels", "other numbers", "0 or 1 for each tag")

@@ -553,6 +553,7 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 def _own(found: Any, name: str) -> FeatureFunction:
     """Feature function of a user, wrapped in checks of its errors and results."""
+    # Only functions and modules are callable on inputs; modules run in evaluation mode.
     key = "model.features"
     if not callable(found) or isinstance(found, type):
         expected = "a function of inputs (n, …) that returns features (n, …), or a torch.nn.Module"
@@ -561,12 +562,14 @@ def _own(found: Any, name: str) -> FeatureFunction:
         found = found.eval()
 
     def checked(inputs: Tensor) -> Tensor:
+        # Run the user's code; any error becomes one line with the cause.
         try:
             made = found(inputs)
         except Exception as error:  # whatever the user's code raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             expected = f"a function that takes inputs {_shape(inputs)}, but {reason}"
             raise ParameterError(key, name, expected) from None
+        # The result must have a row of features for each input.
         if not isinstance(made, Tensor) or made.ndim < 2 or len(made) != len(inputs):
             shape = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
             expected = f"features of shape ({len(inputs)}, …) for {len(inputs)} inputs, not {shape}"

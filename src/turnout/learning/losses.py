@@ -88,6 +88,7 @@ def reference_of(value: object) -> Reference:
 
 def _module(name: str, folder: Path) -> ModuleType:
     """Module imported by name, from the folder if the folder has a file of this name."""
+    # Without a file of this name in the folder: an installed module.
     file = folder.joinpath(*name.split(".")).with_suffix(".py").resolve()
     with _importing_from(folder):
         if not file.is_file():
@@ -97,6 +98,7 @@ def _module(name: str, folder: Path) -> ModuleType:
         unique = f"{PLAN_MODULES}{_of(str(file).encode() + file.read_bytes())}_{file.stem}"
         if unique in sys.modules:
             return sys.modules[unique]
+        # Import the file; a module that fails is not kept.
         spec = importlib.util.spec_from_file_location(unique, file)
         assert spec is not None
         assert spec.loader is not None

@@ -418,6 +418,7 @@ def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
     pooled_again = MaxPool(second.output_shape)
     # A hidden layer of 32 units, then one output for each class.
     hidden = Dense(prod(pooled_again.output_shape), 32)
+    # Tanh follows the pooling; since tanh increases, either order gives the same values.
     layers = (
         first,
         pooled,

@@ -92,6 +92,7 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
         ParameterError: a module that fails or gives nothing finite, draws, keeps or changes
             something, or mixes the examples of a batch.
     """
+    # Synthetic inputs, at most so many that the outputs fit a limit of memory.
     random = np.random.default_rng(_SEED)
     rows, start = _made_up_inputs(examples, random, _ROWS), torch.tensor(model.start)
     disturbance = _DISTURBANCE * _normal(start, random)
@@ -101,7 +102,9 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
         if not _mostly_finite(_unchanging(model, at, rows)):
             at = start
             _require_finite(model, at, rows)
+        # Outputs at other parameters, to detect state that is kept between calls.
         elsewhere = model.logits(start - disturbance, rows)
+    # A second call must return the same outputs.
     with named_failures(model, _COMPUTED), torch.no_grad():
         again = model.logits(start - disturbance, rows)
         if not _same(again, elsewhere, _limit(elsewhere, elsewhere)):
@@ -111,6 +114,7 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
             )
             raise _refusal(model, expected)
 
+        # Outputs of each row must be the same with and without other rows in the batch.
         def moved(move: float) -> Outputs:
             return partial(model.logits, _moved(at, move, random))
 
@@ -368,6 +372,7 @@ class _Path:
 @contextmanager
 def _watched(model: ModuleModel) -> Iterator[_Path]:
     """Context that tracks the current layer and discards state that the module keeps."""
+    # Hooks on every layer keep the stack of layers under computation.
     layers = dict(model.own_module().named_modules())
     path, handles = _Path(layers), []
     for name, layer in layers.items():
@@ -379,6 +384,7 @@ def _watched(model: ModuleModel) -> Iterator[_Path]:
                 lambda _, given, made, name=name: path.leave(name, given, made)
             )
         )
+    # Remove the hooks, and the copies with any state that the module kept.
     try:
         yield path
     finally:

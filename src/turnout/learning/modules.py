@@ -335,6 +335,7 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
             if adapters.rank > least:
                 expected = f"at most {least}, the smaller side of layer {name!r}"
                 raise ParameterError("model.lora.rank", adapters.rank, expected)
+            # Replace the layer in its parent module.
             parent, _, own = name.rpartition(".")
             setattr(module.get_submodule(parent), own, Adapted(layer, adapters))
 
@@ -371,11 +372,14 @@ def build_module(
             that cannot be trained like this.
         StorageError: a damaged file.
     """
+    # Build the module, then load the public parameters.
     module, reference = _made(given, dict(arguments or {}), folder, seed)
     if pretrained is not None:
         _load(module, folder / pretrained, trainable)
+    # Without adapters, patterns alone choose the trained parameters.
     if adapters is None:
         return ModuleModel(module, trainable=trainable, reference=reference)
+    # With adapters, also train parameters that match a pattern.
     with _seeded(seed):
         adapt(module, adapters)
     for pattern in trainable:
@@ -393,11 +397,13 @@ def _made(
     given: Given, arguments: dict[str, Any], folder: Path, seed: int
 ) -> tuple[nn.Module, Reference]:
     """Module that a user's reference or object provides, with its code reference."""
+    # The user's object, with a reference that identifies its code.
     key, title = "model.module", given if isinstance(given, str) else repr(given)
     if isinstance(given, str):
         found, reference = imported(key, given, folder)
     else:
         found, reference = given, reference_of(given)
+    # A module that is already built takes no arguments.
     if isinstance(found, nn.Module):
         if arguments:
             raise ParameterError(
@@ -405,6 +411,7 @@ def _made(
             )
         # Adapters and pretrained parameters change what they are given: this is a copy.
         return copied(found, reference.name), reference
+    # A class or function builds the module, with seeded initial parameters.
     try:
         with _seeded(seed):
             made = found(**arguments)
@@ -433,6 +440,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
     """Load the parameters in a file into the module."""
+    # Every tensor of the file must be a parameter of the module, of the same shape.
     found = _tensors(file)
     own = module.state_dict()
     key, shown = "model.pretrained", file.name
@@ -444,6 +452,7 @@ def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
         if tensor.shape != own[name].shape:
             shapes = f"{tuple(own[name].shape)}, not {tuple(tensor.shape)}"
             raise ParameterError(key, shown, f"{name!r} of shape {shapes}")
+    # Every parameter must be in the file, except those to be trained.
     for name in own:
         trained = any(fnmatchcase(name, pattern) for pattern in trainable)
         if name not in found and not trained:

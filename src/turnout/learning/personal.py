@@ -88,6 +88,8 @@ class PersonalTask(SupervisedTask):
         tested: Holdings,
         **settings: Any,
     ) -> None:
+        # The shared checks, then those of personal evaluation: class labels, and held-out
+        # examples for each client.
         super().__init__(model, examples, held_out, holdings=holdings, **settings)
         if examples.target != "class":
             raise ParameterError("examples.target", examples.target, "'class' for personal models")
@@ -98,6 +100,7 @@ class PersonalTask(SupervisedTask):
             raise ParameterError(
                 "tested", tested.records, f"indices of examples below {len(held_out)}"
             )
+        # Each client needs training and test examples, since its accuracy counts in the mean.
         for name, held in (("holdings", holdings), ("tested", tested)):
             idle = np.flatnonzero(np.diff(held.offsets) == 0)
             if idle.size:
@@ -421,20 +424,24 @@ class AdaPeD(_PersonalModels):
         start, psi = shared[:-1], shared[-1]
         way = torch.zeros_like(start)  # of μ; keeps digits that a difference would lose
 
+        # Objective of the personal model: its mean loss plus KL(μ‖θ)/2ψ.
         def mine(outputs: Tensor, theirs: Tensor, width: Tensor) -> Tensor:
             fit = (self.task.objective.loss.each(outputs, labels) * weights).sum()
             return fit + _gap(outputs, theirs, weights) / (2 * width)
 
         for _ in range(self.local.steps):
+            # Gradients with respect to the personal model, the copy of μ, and ψ.
             outputs, back = self._answers(model, inputs)
             theirs, theirs_back = self._answers(start - way, inputs)
             (slope,) = back(grad(mine)(outputs, theirs, psi))
             (pull,) = theirs_back(grad(_gap, argnums=1)(outputs, theirs, weights) / (2 * psi))
             gap = _gap(outputs, theirs, weights)
             widening = (1 / (2 * psi) - gap / (2 * psi * psi)).clamp(-1, 1)
+            # One step on each of the three.
             model = model - self.local.learning_rate * slope
             way = way + self.shared_rate * pull
             psi = (psi - self.psi_rate * widening).clamp(LEAST_PSI, LARGEST_PSI)
+        # The message: the changes of μ and of ψ as one vector.
         moved = self.psi_weight * (shared[-1] - psi)
         return model, torch.cat([way, moved.unsqueeze(0)])
 

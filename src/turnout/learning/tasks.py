@@ -390,10 +390,12 @@ def _telling(examples: Examples) -> np.ndarray:
 
 def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
     """Outputs on some examples, with initial module parameters or zero parameters."""
+    # Built-in models take numbers, not tokens.
     inputs = as_floats(rows(examples.inputs, index))
     if isinstance(model, Layered) and not inputs.is_floating_point():
         expected = "numbers; tokens need a custom module with an embedding"
         raise ParameterError("inputs", "int64 tokens", expected)
+    # A trial run: an error about shapes becomes one line about the inputs or the module.
     shape = examples.input_shape
     if isinstance(model, ModuleModel):
         taken = f"a module that takes inputs of shape {shape}"
@@ -407,6 +409,7 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
             raise
         except Exception:  # of PyTorch, about shapes
             raise ParameterError("inputs", shape, "an input shape that the model accepts") from None
+    # The result must be one tensor of floats with one row for each example.
     plain = isinstance(outputs, Tensor) and outputs.is_floating_point()
     if not plain or outputs.shape[:1] != inputs.shape[:1]:
         found = tuple(outputs.shape) if plain else getattr(outputs, "dtype", type(outputs).__name__)

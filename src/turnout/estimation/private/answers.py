@@ -61,6 +61,7 @@ class PrivacyRequest:
         checks.positive(epsilon=self.epsilon)
         if self.trust not in MODELS:
             raise ParameterError("trust", self.trust, f"one of {', '.join(MODELS)}")
+        # The local model has pure ε; the shuffled model needs δ; the central model takes either.
         if self.delta is not None:
             checks.open_unit(delta=self.delta)
         if self.trust == "local" and self.delta is not None:
@@ -69,6 +70,7 @@ class PrivacyRequest:
             )
         if self.trust == "shuffled" and self.delta is None:
             raise ParameterError("delta", None, "a number in (0, 1) for the shuffled model")
+        # Only the central model can hide the number of clients (add-remove).
         allowed = (
             ("add-remove", "replace-one") if self.trust == "central" else (None, "replace-one")
         )
@@ -266,6 +268,7 @@ def frequency_randomizer(
         for made in _variants(make, epsilon, items, public)
     ]
     fitting = [each for each in built if bits is None or each[1].message_bits <= bits]
+    # No mechanism works at so small an ε, or none within the budget of bits.
     if not built:
         raise UnsupportedError(
             f"{mechanism}: {items:,} items are too many at this epsilon; use a larger epsilon"

@@ -147,6 +147,7 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
         if high / low < 1 + 1e-6:
             break
         low, high = (low, middle) if gaussian_epsilon(middle, delta) <= epsilon else (middle, high)
+    # The deviation is rounded up, so that the noise still satisfies (ε, δ).
     deviation = math.nextafter(high * sensitivity, math.inf)
     return SumNoise("gaussian", deviation, gaussian_epsilon(high, delta), delta)
 

@@ -197,12 +197,14 @@ def _refuse_missing(lacking: NDArray[np.bool_], start: int) -> None:
 
 def _guarded(path: Path, blocks: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """Blocks of a file, at least one; read errors are raised as `InputFileError`."""
+    # Only known formats are opened.
     if path.suffix not in _SUFFIXES and not path.is_dir():
         raise InputFileError(
             f"{path}: expected a .npy, .csv or .parquet file, or a folder of .parquet files"
         )
     if path.is_dir() and not _parquet_files(path):
         raise InputFileError(f"{path}: expected .parquet files in this folder")
+    # Errors while reading name the file; a file without values is an error too.
     empty = True
     try:
         for block in blocks():
@@ -416,6 +418,7 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
     Raises:
         InputFileError: no header, or a row of another length.
     """
+    # The header first, without a byte-order mark.
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         header = list(map(canonical, next(reader, [])))
@@ -430,6 +433,7 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
                 continue
             yield from ([""] * len(header) for _ in range(blank))
             blank = 0
+            # A row of another length cannot be assigned to columns.
             if len(row) != len(header):
                 raise ragged(path, reader.line_num, row, header)
             yield row

@@ -91,6 +91,7 @@ def frequencies(
     def blocks() -> Iterator[NDArray[np.int64]]:
         return item_blocks(data, items, labels, column, missing)
 
+    # Choose the randomizer and its cost; shuffling needs the number of clients first.
     if privacy.trust == "central":
         return central_frequencies(
             blocks(),
@@ -300,6 +301,7 @@ def user_mean(
         ),
         held="all rows with its name" if client else "one row of the file, all that it holds",
     )
+    # Standard errors come from the second message; the value adds the middle of the range.
     about_offset = answered_mean(found.offset, cost)
     rows = "clients' means, where none of them is cut"
     return replace(about_offset, value=found.value, rows=rows)

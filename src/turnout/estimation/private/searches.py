@@ -159,9 +159,11 @@ def heavy_hitters(
     def name(item: int) -> str:
         return labels[item] if labels else str(item)
 
+    # Too many items for one message about all of them: search their prefixes.
     if items > MOST_LISTED:
         search = PrefixSearch(epsilon, (items - 1).bit_length())
         return _searched(blocks, search, (threshold, error), source, name)
+    # Else encode and count block by block, then test every item.
     randomizer, reason = frequency_randomizer(epsilon, items)
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
@@ -202,8 +204,9 @@ def _searched(
         raise ParameterError(
             "clients", clients, f"more clients, for prefixes of {len(parts)} lengths"
         )
-    # The test, and the cost of one message, which is the same at every length.
+    # Test the candidates that the search found.
     found = search.find(messages, *wanted)
+    # A client sends one message, so the cost is that of one message at any length.
     lengths = ", ".join(map(str, search.lengths))
     cost = replace(
         local_cost(
