@@ -54,7 +54,9 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Lengths of the phases of a step, in seconds of the coordinator's monotonic clock.
+    """Lengths of the phases of a step, in seconds of the coordinator's clock.
+
+    The clock is monotonic.
 
     The model is published when ``step_seconds`` are over, however long the release took: the time
     of publication reveals nothing.
@@ -93,20 +95,20 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """Timing of a step: ¾ of it for check-ins, ⅙ for answers, at most 1/12 for computing."""
+        """Phase lengths of a step: ¾ for check-ins, ⅙ for answers, at most 1/12 for computing."""
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
 
     def update_seconds(self, *, asks_one: bool) -> float:
-        """Length of the phase in which updates are sent, in seconds."""
+        """Length in seconds of the phase in which devices send updates."""
         return self.answer_seconds if asks_one else self.check_in_seconds
 
     def bounded(self, *, asks_one: bool) -> Self:
-        """Timing with a bound on computing: by default a third of the phase of updates."""
+        """Phases with a limit on the time of computing, by default a third of the update phase."""
         third = self.update_seconds(asks_one=asks_one) / 3
         return replace(self, compute_seconds=self.compute_seconds or third)
 
     def require_room(self, *, asks_one: bool) -> None:
-        """Require a bound on computing of at most half the phase in which updates are sent.
+        """Require that computing may take at most half of the phase in which updates are sent.
 
         Raises:
             ParameterError: no bound, or a larger one.
@@ -125,7 +127,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Charter:
-    """Frozen terms of one task.
+    """Fixed terms of one task, on which coordinator and devices agree.
 
     Attributes:
         plan: TOML text of the plan, unchanged.
@@ -201,7 +203,7 @@ class Charter:
             raise ParameterError("charged_steps", self.charged_steps, expected)
 
     def _require_trust(self) -> None:
-        """Refuse an encoding of updates that the scheme's trust does not allow."""
+        """Refuse an encoding of updates that contradicts the scheme's trust model."""
         trust = self.scheme.trust
         if trust is TrustModel.SHUFFLED:
             raise UnsupportedError(
@@ -224,7 +226,7 @@ class Charter:
 
     @cached_property
     def asks_one(self) -> bool:
-        """Whether one of the checked-in clients sends its update, and not all of them."""
+        """Whether only one of the checked-in clients sends its update."""
         return self.scheme.release.asks_one
 
     def spent(self, steps: int) -> float:
@@ -251,7 +253,7 @@ class Charter:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """Mechanism of a step: noisy sums of whole numbers, or sums of randomized messages."""
+        """Mechanism that releases a step: a noisy integer sum, or a sum of randomized messages."""
         from turnout.protocol.mechanisms import mechanism_for
 
         if not isinstance(self.encoding, Lattice):
@@ -264,7 +266,7 @@ class Charter:
         )
 
     def _of_messages(self) -> Mechanism:
-        """Mechanism that sums the decoded messages of clients.
+        """Mechanism that sums the decoded randomized messages of the clients.
 
         Raises:
             ParameterError: messages that are not the scheme's, or accumulated steps.
@@ -284,7 +286,7 @@ class Charter:
         return Randomized(self.encoding.randomizer, self.expected_check_ins)
 
     def coordinator(self, **progress: Any) -> Coordinator:
-        """Coordinator of the protocol.
+        """Coordinator state machine of the protocol under these terms.
 
         Args:
             progress: state of a stored run, as `turnout.protocol.coordinator.Coordinator` takes it.
@@ -296,11 +298,11 @@ class Charter:
 
     @cached_property
     def task(self) -> str:
-        """Name of the task: SHA-256 of `canonical`, 64 hexadecimal digits."""
+        """Name of the task: SHA-256 of `canonical` in 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical()).hexdigest()
 
     def canonical(self) -> bytes:
-        """Bytes of the charter: ASCII JSON with sorted keys and no spaces.
+        """Canonical bytes of the charter: ASCII JSON with sorted keys and no spaces.
 
         Floats are written by ``float.hex``, so that the same terms have the same digest in every
         language.
@@ -327,22 +329,22 @@ class Charter:
 
     @cached_property
     def randomized(self) -> bool:
-        """Whether clients randomize their updates, so that two sent updates differ."""
+        """Whether clients randomize their updates, so that two updates of a client differ."""
         return not isinstance(self.encoding, Lattice)
 
     @cached_property
     def update_format(self) -> str:
-        """Name of the format of an update, the value of the header ``Turnout-Format``."""
+        """Name of the update format, sent in the header ``Turnout-Format``."""
         return document_of(self.encoding)["format"]
 
     def _messages(self) -> dict[str, dict[str, Any]]:
-        """Formats of all messages; that of an update with its settings."""
+        """Formats of all messages; the entry of an update also has the format's parameters."""
         named = {name: {"format": each} for name, each in _MESSAGES.items()}
         return named | {"update": document_of(self.encoding)}
 
     @classmethod
     def from_canonical(cls, data: bytes) -> Self:
-        """Charter from the bytes of `canonical`.
+        """Charter parsed from the bytes of `canonical`.
 
         Raises:
             StorageError: ``data`` differs from such bytes, or names an unknown format.
@@ -376,7 +378,7 @@ class Charter:
 
 
 def _require_known(fields: dict[str, Any]) -> None:
-    """Refuse a charter with an unknown format.
+    """Refuse a charter that names an unknown format.
 
     Raises:
         StorageError: names the format and its place in the charter.
@@ -397,7 +399,10 @@ def _require_known(fields: dict[str, Any]) -> None:
 
 
 def _require_named(what: str, given: object, *known: str) -> None:
-    """Refuse a format outside the known ones; ``what`` is its place in the charter."""
+    """Refuse a format that is not among the known formats.
+
+    ``what`` is the place of the format in the charter.
+    """
     if given not in known:
         where = f"in {what} of" if what else "of"
         raise StorageError(
@@ -407,7 +412,7 @@ def _require_named(what: str, given: object, *known: str) -> None:
 
 
 def _hexed(value: Any) -> Any:
-    """Value with each float as ``{"float": hex}``, also inside dictionaries and lists."""
+    """JSON value in which each float is ``{"float": hex}``, at all levels."""
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, dict):
@@ -416,7 +421,7 @@ def _hexed(value: Any) -> Any:
 
 
 def _unhexed(value: Any) -> Any:
-    """Inverse of `_hexed`."""
+    """JSON value in which each ``{"float": hex}`` is a float again."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return float.fromhex(value["float"])

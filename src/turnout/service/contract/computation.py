@@ -45,7 +45,7 @@ MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
 
 
 def features_format(text: str) -> str:
-    """Format of an expression for features; "pixels-1" if it names custom code.
+    """Format name of a feature expression; "pixels-1" if the expression names custom code.
 
     >>> features_format("deskewed | scattering + hog")
     'deskewed-1|scattering-1+hog-1'
@@ -58,14 +58,14 @@ def features_format(text: str) -> str:
 
 
 def features_expression(form: str) -> str:
-    """Expression of a known format for features: the inverse of `features_format`."""
+    """Feature expression of a known format name, the inverse of `features_format`."""
     names = {form: name for name, form in FEATURES.items()}
     stages = (stage.split(BESIDE) for stage in form.split(THEN))
     return THEN.join(BESIDE.join(names[one] for one in stage) for stage in stages)
 
 
 def is_known_features(form: str) -> bool:
-    """Whether a charter may name ``form``: a known format for features, or an expression."""
+    """Whether ``form`` is a feature format that charters may use: a known name or an expression."""
     parts = [one for stage in form.split(THEN) for one in stage.split(BESIDE)]
     known = set(FEATURES.values())
     return form == FEATURES_GRAPH or (len(parts) <= MOST_NAMES and known.issuperset(parts))
@@ -73,7 +73,7 @@ def is_known_features(form: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Content that the charter names by its digest and the coordinator serves.
+    """Content that the charter names by its SHA-256 and the coordinator serves.
 
     Attributes:
         digest: SHA-256, 32 bytes.
@@ -94,20 +94,20 @@ class Artefact:
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Artefact that names ``content``."""
+        """Artefact with the digest and length of ``content``."""
         return cls(hashlib.sha256(content).digest(), len(content))
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """Artefact from its part of the charter."""
+        """Artefact from its JSON entry in a charter."""
         return cls(bytes.fromhex(document["digest"]), document["size"])
 
     def document(self) -> dict[str, Any]:
-        """Part of the charter that names the artefact."""
+        """JSON entry of the artefact in a charter."""
         return {"digest": self.digest.hex(), "size": self.size}
 
     def checked(self, content: bytes) -> bytes:
-        """The content, if its digest and its length are the artefact's.
+        """Content, refused if its digest or its length is not the artefact's.
 
         Raises:
             RemoteProtocolError: the content is another one.
@@ -183,7 +183,7 @@ class Computation:
 
     @classmethod
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
-        """Computation of a plan's clients.
+        """Computation that the clients of a plan run.
 
         A custom module or feature function has no format here: the default that stands for it must
         be replaced by its graph.
@@ -203,7 +203,7 @@ class Computation:
         )
 
     def model_document(self, first: bytes) -> dict[str, Any]:
-        """Entry ``model`` of a charter; ``first`` is the digest of the first parameters."""
+        """JSON entry ``model`` of a charter; ``first`` is the digest of the initial parameters."""
         return {
             "format": PARAMETERS_FORMAT,
             "digest": first.hex(),
@@ -215,12 +215,12 @@ class Computation:
 
     @property
     def artefacts(self) -> tuple[Artefact, ...]:
-        """All contents that a device needs besides the charter."""
+        """Artefacts that a device must fetch in addition to the charter."""
         every = (self.update, self.vectors, self.feature_map)
         return tuple(artefact for artefact in every if artefact is not None)
 
     def client_document(self) -> dict[str, Any]:
-        """Entry ``client`` of a charter."""
+        """JSON entry ``client`` of a charter."""
         return {
             "format": CLIENT_FORMAT,
             "steps": self.steps,
@@ -229,7 +229,7 @@ class Computation:
 
     @classmethod
     def from_documents(cls, model: dict[str, Any], client: dict[str, Any]) -> Self:
-        """Computation from the entries ``model`` and ``client`` of a charter."""
+        """Computation from the JSON entries ``model`` and ``client`` of a charter."""
         architecture, features = model["architecture"], model["features"]
         return cls(
             architecture["format"],
@@ -246,12 +246,12 @@ class Computation:
 
 
 def _named(**artefacts: Artefact | Labels | None) -> dict[str, Any]:
-    """Documents of the artefacts and labels that are not None, by name."""
+    """JSON entries of the artefacts and labels that are not None, by name."""
     return {name: one.document() for name, one in artefacts.items() if one is not None}
 
 
 def _artefact(document: dict[str, Any], name: str) -> Artefact | None:
-    """Artefact under a key of a document; None without this key."""
+    """Artefact under one key of a JSON entry; None if the key is missing."""
     return Artefact.from_document(document[name]) if name in document else None
 
 
@@ -264,7 +264,7 @@ MOST_SIDE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Form of a record's label that is not one class.
+    """Format of labels that are not a single class: kind and count of the values of a record.
 
     Attributes:
         kind: "tags", 0 or 1 each; "numbers", finite; or "tokens", whole numbers from 0, and −1
@@ -286,21 +286,21 @@ class Labels:
 
     @property
     def dtype(self) -> type[np.float32] | type[np.int64]:
-        """Type of the graph's input for labels."""
+        """NumPy type of the labels that the graph takes."""
         return np.int64 if self.kind == "tokens" else np.float32
 
     def document(self) -> dict[str, Any]:
-        """Part of the charter that describes the labels."""
+        """JSON entry of the label format in a charter."""
         return {"kind": self.kind, "count": self.count}
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Self:
-        """Labels from their part of the charter."""
+        """Label format from its JSON entry in a charter."""
         return cls(document["kind"], document["count"])
 
 
 def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> NDArray[Any]:
-    """Labels of the type that the graph takes: int64 ``(m,)``, or ``(m, count)`` of ``form``.
+    """Labels in the type of the graph's input: int64 ``(m,)``, or ``(m, count)`` of ``form``.
 
     Args:
         labels: labels of a device's m records, shape ``(m,)`` or ``(m, count)``.
@@ -338,7 +338,7 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
 
 
 def _within(labels: NDArray[Any], low: int, high: int, expected: str) -> NDArray[Any]:
-    """The labels, if all are from ``low`` to ``high``."""
+    """Labels, refused if one of them is outside ``low`` to ``high``."""
     for found in (int(labels.min()), int(labels.max())):
         if not low <= found <= high:
             raise ParameterError("labels", found, expected)

@@ -28,7 +28,7 @@ Count = Annotated[int, COUNT]
 
 
 class RecordDocument(TypedDict):
-    """JSON form of a `Record`; its floats are texts of ``float.hex``."""
+    """JSON form of a ledger record; floats are texts of ``float.hex``."""
 
     task: Hex32
     step: Count
@@ -41,7 +41,7 @@ class RecordDocument(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Ledger head: the number of released steps, and the digest of the last record.
+    """Ledger head: the number of released steps and the digest of the last record.
 
     Attributes:
         steps: number of released steps.
@@ -56,7 +56,7 @@ class Head:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Ledger head from its text, ``steps:digest``.
+        """Ledger head parsed from the text ``steps:digest``.
 
         Raises:
             ValueError: another text.
@@ -71,7 +71,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Record of one release.
+    """Ledger record of one release.
 
     Attributes:
         task: the charter's digest, hexadecimal.
@@ -93,11 +93,14 @@ class Record:
     previous: bytes
 
     def canonical(self) -> bytes:
-        """Bytes of the record: ASCII JSON with sorted keys, no spaces, and hexadecimal floats."""
+        """Canonical bytes of the record: ASCII JSON with sorted keys and hexadecimal floats.
+
+        The JSON has no spaces.
+        """
         return json.dumps(self.document(), sort_keys=True, separators=(",", ":")).encode("ascii")
 
     def document(self) -> RecordDocument:
-        """JSON form of the record."""
+        """JSON form of the ledger record."""
         return {
             "task": self.task,
             "step": self.step,
@@ -110,7 +113,7 @@ class Record:
 
     @classmethod
     def from_document(cls, fields: dict[str, Any]) -> Self:
-        """Record from its JSON form.
+        """Ledger record from its JSON form.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError, OverflowError: ``fields`` differ from
@@ -131,17 +134,17 @@ class Record:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of `canonical`, 32 bytes."""
+        """SHA-256 of the record's canonical bytes, 32 bytes."""
         return hashlib.sha256(self.canonical()).digest()
 
     @property
     def head(self) -> Head:
-        """Head of a ledger whose last record is this one."""
+        """Ledger head of a ledger that ends with this record."""
         return Head(self.step + 1, self.digest)
 
 
 def require_chain(task: str, before: Head, record: Record) -> Head:
-    """Ledger head after a record that follows on the ledger head ``before``.
+    """Ledger head after a record, which must continue the ledger head ``before``.
 
     Args:
         task: the charter's digest, hexadecimal.
@@ -164,27 +167,27 @@ _UNUSED_KEY = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """Private Ed25519 key, 32 bytes; its ``repr`` does not show it."""
+    """Ed25519 private key, 32 bytes, which its ``repr`` does not show."""
 
     private: bytes
 
     @classmethod
     def new(cls) -> Self:
-        """Fresh key from the operating system's generator."""
+        """New private key from the operating system's random generator."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @property
     def public(self) -> bytes:
-        """Public key, 32 bytes."""
+        """Public key that belongs to the private key, 32 bytes."""
         return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """Signature, 64 bytes; the same message always gets the same one."""
+        """Ed25519 signature of a message, 64 bytes; equal messages get equal signatures."""
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(message)
 
 
 def verified(public_key: bytes | None, signature: bytes, message: bytes) -> bool:
-    """Whether ``signature`` is that of ``public_key`` for ``message``.
+    """Whether ``signature`` is a valid signature of ``message`` under ``public_key``.
 
     Without a key the answer is False, after the same work, so that its time reveals nothing.
     """

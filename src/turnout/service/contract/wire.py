@@ -48,7 +48,7 @@ NOT_SO = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recurs
 
 
 class StepPhase(StrEnum):
-    """Phase of the step in progress: the requests that the coordinator takes."""
+    """Phase of the step in progress, which determines the requests that are accepted."""
 
     CHECK_INS = "check-ins"
     ANSWERS = "answers"
@@ -57,7 +57,7 @@ class StepPhase(StrEnum):
 
 
 class WireAnswer(StrEnum):
-    """Outcome of a signed request, the key ``answer`` of its JSON."""
+    """Outcome of a signed request: the value of the JSON key ``answer``."""
 
     ACCEPTED = "accepted"
     LATE = "late"
@@ -79,42 +79,51 @@ STATUS_CODES = {
 
 
 def enrolments_path() -> str:
-    """Path of a POST that uses an invitation."""
+    """URL path for enrolment: a POST that uses an invitation."""
     return f"{PREFIX}/enrolments"
 
 
 def check_ins_path(step: int | str) -> str:
-    """Path of a POST without body that checks in (one-client rule)."""
+    """URL path for a check-in without an update (one-client rule): a POST without body."""
     return f"{PREFIX}/steps/{step}/check-ins"
 
 
 def requests_path(step: int | str) -> str:
-    """Path of a POST without body: whether the client's update is requested (one-client rule)."""
+    """URL path for a POST without body that asks for the client's choice (one-client rule).
+
+    The answer tells whether the client's update is requested.
+    """
     return f"{PREFIX}/steps/{step}/requests"
 
 
 def updates_path(step: int | str) -> str:
-    """Path of a POST of an update: a check-in (aggregated), or an answer (one-client)."""
+    """URL path for the POST of an update.
+
+    Under the aggregated rule an update is a check-in; under the one-client rule it is an answer.
+    """
     return f"{PREFIX}/steps/{step}/updates"
 
 
 def dummy_traffic_path(step: int | str) -> str:
-    """Path of a POST of dummy traffic: as long as an update and its path, and never counted."""
+    """URL path for the POST of dummy traffic, which is never counted.
+
+    Path and body are as long as those of an update.
+    """
     return f"{PREFIX}/steps/{step}/covered"
 
 
 def model_path(steps: int) -> str:
-    """Path of a GET of the parameters after so many steps, little-endian float32."""
+    """URL path for the GET of a model after ``steps`` steps, little-endian float32."""
     return f"{MODELS_PATH}/{steps}"
 
 
 def artefact_path(digest: str) -> str:
-    """Path of a GET of a content that the charter names by its SHA-256, hexadecimal."""
+    """URL path for the GET of a content whose hexadecimal SHA-256 is in the charter."""
     return f"{PREFIX}/artefacts/{digest}"
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host name or an address is that of this machine."""
+    """Whether a host name or an address refers to this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -130,7 +139,9 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """Signed part of a request: method, path and headers, so the body is read after the check.
+    """Signed part of a request: method, path and headers, so the signature is checked first.
+
+    The body is read only after this check; the signature covers its digest.
 
     Attributes:
         task: the charter's digest, hexadecimal.
@@ -164,12 +175,12 @@ class SignedRequest:
         format: str = "",
         head: str = "",
     ) -> Self:
-        """POST of ``body``; the other arguments are those of the class."""
+        """Signed part of a POST request with the given body."""
         digest = hashlib.sha256(body).digest()
         return cls(task, "POST", path, client, nonce, digest, format, head)
 
     def canonical(self) -> bytes:
-        r"""The signed bytes: ASCII, one line for each value that is not empty.
+        r"""Bytes to be signed: ASCII, one line for each value that is not empty.
 
         >>> request = SignedRequest("ab", "POST", "/v1/enrolments", 3, bytes(2), bytes(1))
         >>> print(request.canonical().decode())
@@ -190,7 +201,7 @@ class SignedRequest:
         ).encode("ascii")
 
     def headers(self, signature: bytes) -> dict[str, str]:
-        """HTTP headers of the request; they have all but task, method and path."""
+        """HTTP headers that carry the signed values other than task, method and path."""
         headers = {
             CLIENT_HEADER: str(self.client),
             NONCE_HEADER: self.nonce.hex(),
@@ -208,11 +219,11 @@ Seconds = Annotated[float, {"minimum": 0}]
 
 
 class CharterDocument(TypedDict):
-    """Canonical JSON of a charter; `Charter.from_canonical` reads it."""
+    """JSON type of a charter, as in `Charter.canonical`."""
 
 
 class StatusDocument(TypedDict):
-    """State of the schedule: the answer to a request for the status."""
+    """JSON type of the schedule's state, the answer to a status request."""
 
     task: Hex32
     step: Count
@@ -225,13 +236,13 @@ class StatusDocument(TypedDict):
 
 
 class RecordsDocument(TypedDict):
-    """Published records of the ledger, in order."""
+    """JSON type of a list of published ledger records, in order."""
 
     records: list[RecordDocument]
 
 
 class EnrolmentDocument(TypedDict):
-    """Body of an enrolment: the device's public key and the secret of its invitation."""
+    """JSON type of an enrolment: the device's public key and the invitation's secret."""
 
     client: Count
     public_key: Hex32
@@ -239,7 +250,7 @@ class EnrolmentDocument(TypedDict):
 
 
 class ReceiptDocument(TypedDict):
-    """JSON form of a `WireReceipt`."""
+    """JSON type of a `WireReceipt`."""
 
     answer: WireAnswer
     task: NotRequired[Hex32]
@@ -251,31 +262,31 @@ class ReceiptDocument(TypedDict):
 
 
 class UnknownDocument(TypedDict):
-    """Receipt for a request that no device of the task signed."""
+    """JSON type of the receipt for a request that no device of the task signed."""
 
     answer: Literal[WireAnswer.UNKNOWN]
 
 
 class ToldDocument(TypedDict):
-    """Answer to a signed ledger head that the ledger has."""
+    """JSON type of the answer to a signed ledger head that the ledger contains."""
 
     answer: Literal[WireAnswer.ACCEPTED]
 
 
 class DetailDocument(TypedDict):
-    """Cause of an error, as text."""
+    """JSON type of an error: its cause as text."""
 
     detail: str
 
 
 def head_bytes(task: str, head: Head) -> bytes:
-    """Bytes that the coordinator signs to publish a ledger head."""
+    """Bytes that the coordinator signs when it publishes a ledger head."""
     return f"{HEAD_FORMAT}\n{task}\n{head}".encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Ledger head with the coordinator's signature; a device stores it and presents it again."""
+    """Ledger head with the coordinator's signature, which devices store and present later."""
 
     head: Head
     signature: bytes
@@ -285,7 +296,7 @@ class SignedHead:
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Signed ledger head from its text, ``steps:digest:signature``.
+        """Signed ledger head parsed from the text ``steps:digest:signature``.
 
         Raises:
             ValueError: another text.
@@ -300,7 +311,7 @@ class SignedHead:
 
 @dataclass(frozen=True, slots=True)
 class WireReceipt:
-    """Receipt: the coordinator's answer to a signed request.
+    """Receipt that the coordinator returns for a signed request.
 
     Every copy of a request gets the same receipt, as long as the coordinator has the first copy.
 
@@ -342,7 +353,7 @@ class WireReceipt:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """Receipt from its JSON bytes.
+        """Receipt parsed from its JSON bytes.
 
         Raises:
             ValueError: other bytes.
@@ -366,7 +377,7 @@ class WireReceipt:
 @shows_shapes("task")
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Invitation of one device: all that the device needs before its first request.
+    """Invitation of one device, with all values that its first request needs.
 
     The device draws its steps from the participation in the invitation, and accepts only the
     charter whose digest is ``task``.
@@ -388,7 +399,7 @@ class Invitation:
     secret: bytes
 
     def encoded(self) -> str:
-        """Token of URL-safe characters."""
+        """Token of the invitation, in URL-safe characters."""
         fields = {
             "task": self.task,
             "key": self.coordinator_key.hex(),
@@ -402,7 +413,7 @@ class Invitation:
 
     @classmethod
     def decoded(cls, token: str) -> Self:
-        """Invitation from its token.
+        """Invitation parsed from its token.
 
         Raises:
             ParameterError: another text; the error does not show it, since it may have the secret.
@@ -434,7 +445,7 @@ _CODE = ("directions", "preferred", "seed_bits", "public_seed")
 
 
 def encoding_of(document: Document) -> UpdateEncoding:
-    """Encoding of updates from a charter's ``messages.update``, which names a known format.
+    """Update encoding from the charter's entry ``messages.update``, of a known format.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -445,7 +456,7 @@ def encoding_of(document: Document) -> UpdateEncoding:
 
 
 def document_of(encoding: UpdateEncoding) -> Document:
-    """Entry ``messages.update`` of a charter; `encoding_of` reads it.
+    """JSON entry ``messages.update`` of a charter for an update encoding.
 
     Raises:
         UnsupportedError: a randomizer whose messages have no format.
@@ -472,7 +483,7 @@ def document_of(encoding: UpdateEncoding) -> Document:
 
 
 def _message_document(encoding: MessageEncoding) -> Document:
-    """Entry ``messages.update`` for randomized messages."""
+    """JSON entry ``messages.update`` of a charter for randomized messages."""
     from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
     randomizer = encoding.randomizer
@@ -499,7 +510,7 @@ def _message_document(encoding: MessageEncoding) -> Document:
 
 
 def _seeded_code(fields: Document) -> UpdateEncoding:
-    """Encoding of the format ``seeded-code-1``."""
+    """Update encoding for the format ``seeded-code-1``."""
     from turnout.randomizers.vectors import SeededCode
 
     _require_fields(fields, *_CODE, "preference")
@@ -507,7 +518,7 @@ def _seeded_code(fields: Document) -> UpdateEncoding:
 
 
 def _sampled_bit(fields: Document) -> UpdateEncoding:
-    """Encoding of the format ``sampled-bit-1``."""
+    """Update encoding for the format ``sampled-bit-1``."""
     from turnout.randomizers.vectors import LInfRandomizer
 
     _require_fields(fields, "flip")
@@ -515,7 +526,7 @@ def _sampled_bit(fields: Document) -> UpdateEncoding:
 
 
 def _hadamard_bit(fields: Document) -> UpdateEncoding:
-    """Encoding of the format ``hadamard-bit-1``."""
+    """Update encoding for the format ``hadamard-bit-1``."""
     from turnout.randomizers.vectors import L1Randomizer
 
     _require_fields(fields, "flip")
@@ -523,12 +534,12 @@ def _hadamard_bit(fields: Document) -> UpdateEncoding:
 
 
 def _common(fields: Document) -> tuple[int, float, float]:
-    """Common parameters of all randomizers: dimension d, requested ε₀, clip norm C."""
+    """Parameters that all randomizers share: dimension d, requested ε₀ and clip norm C."""
     return fields["dimension"], fields["epsilon"], fields["clip_norm"]
 
 
 def _require_fields(fields: Document, *own: str) -> None:
-    """Require the fields of every randomizer and those of ``own``, and no others.
+    """Require exactly the fields that all randomizers share and those in ``own``.
 
     Raises:
         KeyError: names each field that is missing or unknown.
@@ -539,7 +550,7 @@ def _require_fields(fields: Document, *own: str) -> None:
 
 
 def _messages(randomizer: Any) -> UpdateEncoding:
-    """Encoding of the messages of a randomizer."""
+    """Update encoding for the messages of a randomizer."""
     from turnout.protocol.randomized import MessageEncoding
 
     return MessageEncoding(randomizer)
