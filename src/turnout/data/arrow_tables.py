@@ -31,14 +31,14 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
     """`Column` converted from an Arrow array.
 
     Args:
-        name: of the column.
-        held: the array.
-        rows: the numbers of its rows.
-        shapes: of arrays and images by column, to which the first batch adds its own.
+        name: name of the column.
+        held: Arrow array of the column.
+        rows: numbers of the array's rows in the table, from 0.
+        shapes: shape of arrays or images by column; the first batch adds an entry.
 
     Raises:
-        ParameterError: a type that is none of a column's, or arrays of different shapes.
-        InputFileError: an image that is none.
+        ParameterError: an unsupported type, or arrays of different shapes.
+        InputFileError: contents that are not an image.
     """
     import pyarrow as pa
 
@@ -82,8 +82,8 @@ def _images(
     """Pixel arrays decoded from a column of image files' contents.
 
     Raises:
-        ParameterError: images of other shapes than the first one; the row is named.
-        InputFileError: no image, or half of one.
+        ParameterError: an image whose shape differs from the first; the text names the row.
+        InputFileError: contents that are not an image, or are truncated.
     """
     found = [
         None if one is None else pixels(one, f"{name} in row {row} (counted from 0)")
@@ -146,7 +146,7 @@ def _arrays(
     """Column of arrays from (nested) lists of numbers, all lists of equal length.
 
     Raises:
-        ParameterError: lists of other lengths than in the first row, which is named.
+        ParameterError: a list whose length differs from the first; the text names the row.
     """
     sides: list[int] = []
     while _is_list(held.type):
@@ -208,9 +208,9 @@ class ArrowTable:
     """Table read as Arrow record batches.
 
     Args:
-        schema: of all columns, a ``pyarrow.Schema``.
-        read: gives record batches.
-        where: the file's name in errors; empty for what is in memory.
+        schema: ``pyarrow.Schema`` of all columns.
+        read: function that returns record batches.
+        where: name of the file in errors; empty for a table in memory.
     """
 
     typed = True
@@ -248,7 +248,7 @@ def parquet_table(path: Path) -> ArrowTable:
     """Table that reads a Parquet file batch by batch.
 
     Raises:
-        InputFileError: no Parquet file, or not a whole one.
+        InputFileError: a file that is not a Parquet file, or is truncated.
     """
     _require("a .parquet file")
     import pyarrow.parquet as pq

@@ -44,7 +44,7 @@ def trace_from(path: Path) -> NDArray[np.float64]:
 
     Raises:
         MissingFileError: there is no such file.
-        StorageError: the file cannot be read or is no such table.
+        StorageError: the file cannot be read, or is not a table of intervals.
     """
     try:
         text = path.read_text("utf-8")
@@ -61,7 +61,7 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     """Availability matrix from a CSV text of intervals; error messages call the text ``name``.
 
     Returns:
-        float64, shape (devices, slots): 1, 0, or NaN where no interval says.
+        float64, shape (devices, slots): 1, 0, or NaN outside all intervals.
 
     Raises:
         StorageError: another header, something other than whole numbers, an empty or reversed

@@ -64,7 +64,7 @@ class Ids:
     """Distinct client ids in the order in which they first appear.
 
     Args:
-        column: that holds them; None where all rows are one client's.
+        column: name of the column of ids; None if all rows belong to one client.
     """
 
     def __init__(self, column: str | None) -> None:
@@ -98,7 +98,7 @@ class Ids:
 class Split:
     """Rule that holds rows out for testing: a column, a share of the clients, or none.
 
-    A client's side depends on its own id alone, so a new client never moves another one.
+    Whether a client is held out depends on the client's id alone, so a new client changes no other.
 
     Attributes:
         share: of the clients, by a hash of their ids; of the rows, by a hash of their numbers,
@@ -140,13 +140,13 @@ def take_census(
 
     Args:
         table: read once.
-        client: the column of ids; None where all rows are one client's.
-        split: what is held out.
+        client: name of the column of ids; None if all rows belong to one client.
+        split: rule of the held-out rows.
         held: a column that is read where no other is needed.
-        tell: is called with the rows read so far.
+        tell: callback that receives the number of rows read so far.
 
     Raises:
-        ParameterError: a missing id, or nobody on one side of the split.
+        ParameterError: a missing id, or a split without training or without test rows.
     """
     split = Split(split.share, split.column, by_row=bool(split.share) and client is None)
     ids, counts, test_counts = Ids(client), np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -240,11 +240,11 @@ class Encoder:
     """Encoder of table rows as inputs and labels, by the [data] section of a plan.
 
     Args:
-        data: with the columns' names and their public constants.
+        data: [data] section with the columns' names and public constants.
         first: the first rows, which show the types of columns and the shapes of arrays.
 
     Raises:
-        ParameterError: a label whose kind its type leaves in doubt.
+        ParameterError: a label whose type allows several targets.
     """
 
     def __init__(self, data: DataSection, first: TableBatch) -> None:
@@ -387,7 +387,7 @@ def kinds_of(data: DataSection) -> dict[str, Kind]:
     """Columns of inputs and labels, each with the kind for files that store no types.
 
     Raises:
-        ParameterError: a label of which the plan does not say what it is.
+        ParameterError: a label whose target the plan does not state.
     """
     names = isinstance(data.classes, tuple)
     target = data.stated_target

@@ -29,11 +29,11 @@ def pixels(source: Path | bytes, where: str) -> NDArray[np.uint8]:
     """Pixels of an image, shape (height, width) if it is grey, else (height, width, 3).
 
     Args:
-        source: its file, or the contents of one (PNG, JPEG and others that Pillow reads).
-        where: the image, as an error names it.
+        source: path or contents of an image file (PNG, JPEG or another format of Pillow).
+        where: name of the image in errors.
 
     Raises:
-        InputFileError: it is no image, or half of one.
+        InputFileError: the source is not an image, or is truncated.
     """
     from PIL import Image
 
@@ -166,7 +166,7 @@ class ImageFolderTable:
     folder; ``client`` exists only where the folders of classes lie in folders of clients.
 
     Raises:
-        ParameterError: images at different depths, or a folder without any.
+        ParameterError: images at different depths, or a folder without images.
     """
 
     typed = True
@@ -200,7 +200,7 @@ class ImageFolderTable:
         """Batches of all images, in the order of their paths.
 
         Raises:
-            InputFileError: a file that is no image, or half of one.
+            InputFileError: a file that is not an image, or is truncated.
             ParameterError: images of different shapes.
         """
         # The first batch is small, since the size of the images is not known yet.

@@ -56,8 +56,8 @@ class ShelfContents:
     """Arrays of a cache entry, and JSON-ready facts about the arrays.
 
     Attributes:
-        arrays: by name; copied where they are written to, so that PyTorch shares their memory.
-        about: what else is to be known of them, JSON-ready.
+        arrays: arrays by name, copied on write, so that PyTorch can share their memory.
+        about: further facts about the arrays, JSON-ready.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -69,7 +69,7 @@ class Shelf:
     """Cache entry: a folder of arrays and of JSON-ready facts about the arrays.
 
     Attributes:
-        folder: named by what they are made of.
+        folder: path of the entry, named by a hash of the values that describe the contents.
     """
 
     folder: Path
@@ -99,10 +99,10 @@ class Shelf:
         """Contents of the cache entry, and whether this call made them; safe across processes.
 
         Args:
-            make: makes it, its arrays by the function that it is given.
+            make: function that makes the contents; its argument creates the arrays.
 
         Raises:
-            StorageError: it cannot be written, for want of room for instance.
+            StorageError: the contents cannot be written, for example because the disk is full.
         """
         # Contents that exist are used without a lock.
         if (found := self.kept()) is not None:
@@ -250,12 +250,12 @@ def lay_out(
         table: the clients' rows, and those of the test set where ``data.test`` is a share or a
             column; it is read two times.
         data: the columns and their public constants.
-        held_out: the test set, where it is a table of its own.
-        allocate: makes the arrays.
-        tell: is called after each batch.
+        held_out: separate table of the test set, if there is one.
+        allocate: function that creates the arrays.
+        tell: callback after each batch.
 
     Raises:
-        ParameterError: an unknown column, or a value that cannot be read as the plan says.
+        ParameterError: an unknown column, or a value that does not fit the plan.
         StorageError: a damaged file, or one that changes while it is read.
     """
     split = _checked_split(table, data, held_out)
@@ -277,7 +277,7 @@ def all_records(table: Table, data: DataSection) -> Records:
     """All records of a table in memory, in the order of the table, whatever their client.
 
     Raises:
-        ParameterError: an unknown column, or a value that cannot be read as the plan says.
+        ParameterError: an unknown column, or a value that does not fit the plan.
     """
     _check_columns(table, data)
     encoder = _encoder(table, data)
@@ -390,7 +390,7 @@ class _Writer:
         """Finished arrays, after a check that every row was written.
 
         Raises:
-            StorageError: rows are missing since they were counted.
+            StorageError: fewer rows than in the first pass.
         """
         census = self._census
         if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
@@ -457,7 +457,7 @@ def layouts_folder() -> Path:
 def content_digest(path: Path, tell: Tell) -> str:
     """Hash of the contents of a file, or of the names and contents of a folder's files.
 
-    Contents whose sizes and times of change are those of an earlier call are not read again.
+    Files with the sizes and modification times of an earlier call are not read again.
 
     Raises:
         InputFileError: a file that cannot be read.
@@ -514,10 +514,10 @@ def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[La
 
     Args:
         made_of: JSON-ready values.
-        make: makes it, its arrays by the function that it is given.
+        make: function that makes the contents; its argument creates the arrays.
 
     Raises:
-        StorageError: it cannot be written, for want of room for instance.
+        StorageError: the contents cannot be written, for example because the disk is full.
     """
     shelf = Shelf.of(ROOM, made_of)
     kept, made = shelf.keep(lambda allocate: _described(make(allocate)))

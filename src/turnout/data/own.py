@@ -36,8 +36,8 @@ def open_table(path: Path) -> Table:
     """Table of a data file or folder of any supported format.
 
     Raises:
-        ParameterError: there is none, or of no kind that is known.
-        InputFileError: it is damaged.
+        ParameterError: no such file or folder, or an unsupported format.
+        InputFileError: a damaged file.
         MissingExtraError: pyarrow or Pillow is needed and missing.
     """
     if path.is_dir():
@@ -74,13 +74,13 @@ def own_data(
     """Data set that the path in a plan's [data] section names.
 
     Args:
-        data: with a path.
-        folder: to which the path is relative.
-        tell: is called with what is done and how many rows are done.
-        say: is called with a line about the layout where one is made.
+        data: [data] section with a path.
+        folder: folder that contains the path.
+        tell: progress callback: the current activity and the number of rows done.
+        say: callback for one line of text if a new layout is made.
 
     Raises:
-        ParameterError: a missing file or column, or a value that is not what the table says.
+        ParameterError: a missing file or column, or a value that does not fit the [data] section.
         StorageError: a damaged file (`InputFileError`), or a cache that cannot be written.
     """
     # Open the table, and the separate test set if one is set.
@@ -111,11 +111,11 @@ def own_records(data: DataSection, path: Path) -> Records:
     """All records of a file or folder in memory, as the records of one client.
 
     Args:
-        data: the columns and constants; its path, client and test set are not looked at.
-        path: to read.
+        data: the columns and constants; its path, client and test set are ignored.
+        path: file or folder of the records.
 
     Raises:
-        ParameterError: a missing file or column, or a value that is not what the table says.
+        ParameterError: a missing file or column, or a value that does not fit the [data] section.
         InputFileError: a damaged file.
     """
     return all_records(texts_cut(open_table(path), data), data)

@@ -26,7 +26,7 @@ class PredictionTarget(StrEnum):
     CLASS = "class"
     """One class: int64, shape ``(records,)``, from 0."""
     TAGS = "tags"
-    """Any number of tags, each there or not: uint8 0 or 1, shape ``(records, outputs)``."""
+    """Any number of tags, each present or absent: uint8 0 or 1, shape ``(records, outputs)``."""
     NUMBERS = "numbers"
     """Real numbers: float32, shape ``(records, outputs)``."""
     TOKENS = "tokens"
@@ -104,8 +104,8 @@ def deal(
         labels: int, shape ``(records,)``.
         clients: at most one for each record.
         dealing: ``"shuffled"`` deals the records out like cards; ``"by-label"`` sorts them by
-            label first, so that most clients see one or two labels only.
-        generator: shuffles (simulation only).
+            label first, so that most clients hold one or two labels only.
+        generator: source of the shuffle (simulation only).
 
     Returns:
         int64, shape ``(records,)``, in 0 … ``clients − 1``.

@@ -129,10 +129,10 @@ class Table(Protocol):
         """Batches of all rows with the requested columns, in the same order in every pass.
 
         Args:
-            kinds: of the columns to read, which this table has; heeded where it has no types.
+            kinds: kind of each column to read; used only if the table has no types.
 
         Raises:
-            ParameterError: arrays of different shapes in a column, or values of no such kind.
+            ParameterError: arrays of different shapes in a column, or values of another kind.
             InputFileError: a damaged file.
         """
         ...
@@ -209,7 +209,7 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
 
     Raises:
         ParameterError: entries of another kind.
-        InputFileError: text that is none.
+        InputFileError: invalid characters in a text.
     """
     # A masked array: masked entries are missing.
     kind = array.dtype.kind
@@ -306,10 +306,10 @@ class CharacterTable:
     the last one filled up with −1. A text of fewer than two characters gives none.
 
     Args:
-        table: with a column of text.
-        text: its name.
+        table: table with a column of text.
+        text: name of the column of text.
         vocabulary: all characters, in the order of their tokens.
-        length: tokens of a record.
+        length: number of tokens of a record.
     """
 
     def __init__(self, table: Table, text: str, vocabulary: str, length: int) -> None:

@@ -9,7 +9,7 @@ errors, `FrequencyIntervals` that are valid for every number of clients, and the
 probability that a message supports its client's item and q that it supports another item,
 μ_v = q + (p − q)·f_v the mean share of messages that support v.
 
-c_v is a sum of n independent coins, n·f_v of probability p and the others of probability q. By
+c_v is a sum of n independent bits, n·f_v of probability p and the others of probability q. By
 Hoeffding (1956, Theorem 5) its tails, one or more away from the mean, are at most those of a
 binomial of mean n·μ_v; and for tails below 1/4 the limits of Clopper and Pearson are at least that
 far away. So the exact binomial interval for μ_v is valid, and with it f_v = (μ_v − q)/(p − q).
@@ -291,8 +291,8 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
         on exact binomial p-values (`turnout.estimation.frequencies`).
 
     Guarantees:
-        With probability at least 1 − ``error`` over the clients' coins, no returned item has a
-        frequency of ``threshold`` or less, for all possible clients' items.
+        With probability at least 1 − ``error`` over the clients' random bits, no returned item has
+        a frequency of ``threshold`` or less, for all possible clients' items.
 
     Args:
         evidence: of a tally.

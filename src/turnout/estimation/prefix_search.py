@@ -121,9 +121,10 @@ class PrefixSearch:
         """Items whose frequency is above ``threshold``.
 
         Guarantees:
-            With probability at least 1 − ``error``, over the clients' coins, no item is returned
-            that has a share of ``threshold`` or less among the last level's clients. If clients are
-            independent draws from a population, the same holds for the population's share.
+            With probability at least 1 − ``error``, over the clients' random bits, no item is
+            returned that has a share of ``threshold`` or less among the last level's clients. If
+            clients are independent draws from a population, the same holds for the population's
+            share.
 
         Args:
             messages: the messages of each level, as `encode` returned them.

@@ -4,10 +4,10 @@
 optimizer follows the mean), `RecordSGD` descends along updates of single records that clients draw
 in each step.
 
-An algorithm has two halves. The client's makes an update of what it was sent, of its own data and,
-where there is any, of its own state; the server's makes the next state of a release. The engine
-between them trusts neither: it clips, sums, adds the noise and keeps the clients' states apart from
-the server's.
+An algorithm has a client part and a server part. The client part computes an update from the
+received vector, the client's data and the client's state, if there is one. The server part computes
+the next server state from a release. The engine between the parts clips and sums the updates, adds
+the noise, and keeps the clients' states apart from the server's.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Algorithm(Protocol):
     """Interface of federated algorithms: the clients' updates and the server's steps.
 
     Every method is a function of its arguments and of the settings and data that the algorithm was
-    built with, and changes none of them. Of the clients' data ``client_update`` and
-    ``init_client`` read that one client's and ``evaluate`` reads any; the others read none, or the
-    model would tell what no noise covers. `turnout.testing.assert_algorithm` tests it.
+    built with, and changes none of them. ``client_update`` and ``init_client`` read the data of one
+    client only, and ``evaluate`` may read all data. The other methods must read no client data,
+    since no noise would cover it. `turnout.testing.assert_algorithm` tests these rules.
 
-    A run with checkpoints needs an algorithm that says what it computes, and on which data: a
+    A run with checkpoints needs an algorithm whose computation and data can be identified: a
     dataclass of plain values and arrays, or a `turnout.core.identity.Resumable`.
     """
 
@@ -56,7 +56,7 @@ class Algorithm(Protocol):
     def clip_norm(self) -> float:
         """ℓ2 bound C of one client's update, the same for the whole run.
 
-        It is said here alone: the engine clips by it and scales the noise by it.
+        The engine clips every update to this bound and scales the noise by it.
         """
         ...
 
@@ -118,8 +118,8 @@ class Algorithm(Protocol):
     ) -> Mapping[str, float]:
         """Metrics of the model by name; every call returns the same names.
 
-        They are for a simulation only: ε covers the models, but not metrics of clients' states and
-            data.
+        The metrics are for a simulation only: ε covers the models, but not metrics of clients'
+        states and data.
         """
         ...
 
@@ -131,7 +131,7 @@ class Batched(Protocol):
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
         """Sum of the updates of the given clients, each update clipped to ``clip_norm``.
 
-        The engine sees that no sum is too long, and looks at some clients alone before each
+        The engine checks the norm of every sum, and the updates of some single clients before each
         evaluation.
         """
         ...
@@ -141,7 +141,7 @@ class Batched(Protocol):
 class Separate(Protocol):
     """Algorithm without client states that computes many clients' updates as separate rows.
 
-    Where clients randomize their own messages no sum of updates exists anywhere.
+    If clients randomize their own messages, no party computes a sum of updates.
     """
 
     def updates(
@@ -152,9 +152,9 @@ class Separate(Protocol):
     ) -> Iterator[Any]:
         """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
 
-        ``use`` gets the number of clients in the groups before and a group's updates, (c, d), in
-        one of several threads; results come in the order of the groups, which is the same each
-        time. Clients that hold nothing are in no group.
+        ``use`` receives the number of clients in the earlier groups and a group's updates, (c, d),
+        in one of several threads. Results keep the order of the groups, which is the same in every
+        call. Clients without examples are in no group.
         """
         ...
 
@@ -177,8 +177,8 @@ class OfRecords(Protocol):
     ) -> Iterator[Any]:
         """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
-        ``use`` gets the number of the record among the drawn ones of its client, the number of
-        clients in the groups before and a group's updates, (c, d).
+        ``use`` receives the index of the drawn record, the number of clients in the earlier groups,
+        and a group's updates, (c, d).
         """
         ...
 
@@ -383,11 +383,11 @@ class RecordSGD(FedSGD):
 
         Args:
             sent: shape (d,).
-            clients: who takes part; each holds at least ``count`` records.
+            clients: numbers of the participating clients, each with at least ``count`` records.
             count: s.
-            generator: draws the records.
-            use: gets j, for each client's j-th record, the number of clients in the groups before
-                and a group's updates, (c, d).
+            generator: source of the draws.
+            use: function of j (the index of each client's drawn record), the number of clients in
+                the earlier groups, and a group's updates, (c, d).
         """
         drawn = self.task.holdings.sampled(np.asarray(clients, np.int64), count, generator)
         for j, records in enumerate(drawn.T):

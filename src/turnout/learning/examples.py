@@ -26,9 +26,9 @@ class Examples:
         inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
             fractions of 255. Computing is in float32; what is kept may be smaller. Lists of such
             numbers, and float64, are converted to float32.
-        labels: int64 classes from 0, shape ``(n,)``, or what the target says; anything that numpy
-            reads as that.
-        target: the kind of label: "class"; "tags", 0 or 1 each, shape ``(n, K)``; "numbers",
+        labels: int64 classes from 0, shape ``(n,)``, or the form of the target; anything that NumPy
+            converts to this form.
+        target: kind of label: "class"; "tags", 0 or 1 each, shape ``(n, K)``; "numbers",
             float32, ``(n, K)``; or "tokens", int64 classes of which −1 is ignored, ``(n, L)``.
     """
 
@@ -117,8 +117,8 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
 def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
     """Copy of the selected rows, in memory that is aligned as PyTorch aligns tensors.
 
-    Matrix products may round differently on differently aligned memory, and a memory-mapped array
-    is read here for these rows alone.
+    Matrix products may round differently on differently aligned memory, and only these rows of a
+    memory-mapped array are read.
     """
     found = torch.from_numpy(np.empty(0, array.dtype)).new_empty((index.size, *array.shape[1:]))
     if index.size:  # "clip" writes without a buffer; the index is known to be within the array

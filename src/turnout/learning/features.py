@@ -1,10 +1,10 @@
 """Fixed public functions of one input, applied once before training.
 
-A feature function sees one example at a time and no data set, so using it costs no privacy.
+A feature function reads one example at a time and no data set, so it has no privacy cost.
 `build_features` parses an expression that puts functions one after another and side by side
 ("deskewed | scattering + hog") into a `FeatureMap`; `apply_features` computes it with all threads.
 
-**Deskewing** centres a character and sets it upright, by its own ink alone.
+**Deskewing** centres a character and removes its slant, from the pixels of that image only.
 
 **Histograms of oriented gradients.** The image is cut into cells of 4 by 4 pixels. Each pixel votes
 for the direction of its gradient, with its length, in the nearest two of 12 directions and the
@@ -12,9 +12,9 @@ nearest cells. Blocks of 2 by 2 cells are brought to a common length, so that ne
 contrast counts.
 
 Source: Dalal and Triggs, *Histograms of oriented gradients for human detection* (CVPR 2005), with
-    directions around the whole circle and blocks normalised and cut off as there ("L2-Hys"). At
-    the end each direction is shifted and scaled over the image as scattering maps are, so that
-    clipping treats images nearly alike.
+    directions around the whole circle and the block normalisation "L2-Hys" of that paper. At the
+    end each direction is shifted and scaled over the image as scattering maps are, so that clipping
+    treats images nearly alike.
 
 **Wavelet scattering** of order two with J = 2 scales and L = 8 orientations turns an image into 81
 smooth maps a quarter of its width: the image smoothed, what oriented wavelets of two scales find in
@@ -85,7 +85,7 @@ def _one_thread_an_operation() -> Iterator[None]:
 def _workers(threads: int) -> ThreadPoolExecutor:
     """Shared pool of worker threads.
 
-    A matrix product asks its own thread how far to split, so the number is set in each thread.
+    PyTorch splits a matrix product by a setting of the current thread, so each thread sets it.
     """
     return ThreadPoolExecutor(
         threads, "turnout-learning", initializer=torch.set_num_threads, initargs=(1,)
@@ -96,9 +96,9 @@ def _workers(threads: int) -> ThreadPoolExecutor:
 def keep_freed_memory() -> None:
     """Make the C library keep freed memory for the next batch.
 
-    glibc hands large blocks back to the system when they are freed, and getting them again,
-    zeroed page by page, costs as much as computing with them. Once it has seen a block of just
-    under 32 MiB freed, it keeps blocks up to that size. Elsewhere this does nothing.
+    glibc returns large freed blocks to the system, and a new allocation, zeroed page by page, takes
+    as long as a computation on the block. After a block of just under 32 MiB is freed, glibc keeps
+    blocks up to that size. With another C library this function does nothing.
     """
     block = torch.empty(31 << 20, dtype=torch.uint8)
     del block
@@ -110,9 +110,10 @@ _LEAST_INK, _LEAST_VARIANCE = 1e-6, 1e-3
 def deskewed(images: Tensor) -> Tensor:
     """Images sheared along the rows until their slant is 0, and centred.
 
-    Ink is what is above 0. The slant is the covariance of an image's ink across and down by its
-    variance down; rows move by it, and the centre of mass comes to the middle. An image without
-    ink stays as it is. Made for handwriting, which slants; it says nothing about other images.
+    Ink is the part of an image above 0. The slant is the covariance of the ink's horizontal and
+    vertical positions divided by their vertical variance. Each row is shifted by the slant, and the
+    centre of mass moves to the centre of the image. An image without ink is unchanged. The function
+    is made for slanted handwriting; it does not help other images.
 
     Args:
         images: float32 in [0, 1], shape ``(n, height, width)``.
@@ -365,9 +366,10 @@ class FeatureMap:
     """Feature function of inputs, built from a feature expression.
 
     Attributes:
-        text: the expression, in its shortest form.
-        stages: one after another, each of functions that stand side by side.
-        code: the user's own code in it, by names and digests.
+        text: expression in its shortest form.
+        stages: functions in the order of application; each stage holds the functions that run in
+            parallel.
+        code: names and digests of the user's code in the expression.
     """
 
     text: str
@@ -377,8 +379,9 @@ class FeatureMap:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Features of a batch of inputs, float32; several functions give one flat vector.
 
-        Of k functions with d values in all, each that gives d′ is scaled by √(d / (k d′)): where
-        each brings values to variance 1, as scattering and hog do, all then weigh the same.
+        Of k functions with d values in all, each that gives d′ is scaled by √(d / (k d′)): if each
+        function scales values to variance 1, as scattering and hog do, all functions then have
+        equal weight.
         """
         for functions in self.stages:
             parts = [function(inputs) for function in functions]
@@ -391,7 +394,7 @@ def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
 
     Args:
         text: an expression as `turnout.core.feature_expressions.feature_stages` reads it.
-        folder: in which the code that it names is looked for first.
+        folder: folder that is searched first for the user's code.
 
     Raises:
         ParameterError: an unknown name, or code that cannot be imported or called.
@@ -420,13 +423,13 @@ def apply_features(
     and the rounding is part of the function.
 
     Args:
-        features: as `build_features` gives it, or an expression that names no code.
-        inputs: to transform.
-        allocate: makes the array of the result; None for one in memory.
+        features: result of `build_features`, or an expression without user code.
+        inputs: inputs to transform.
+        allocate: function that creates the array of the result; None: an array in memory.
 
     Raises:
-        ParameterError: inputs of a shape that it cannot take, features beyond ±65504, or a function
-            of the user's own that fails, draws at random or mixes examples.
+        ParameterError: inputs of an unsupported shape, features beyond ±65504, or a user's function
+            that fails, draws random numbers or mixes examples.
 
     Guarantees:
         Row i depends on input i alone. The same inputs give the same bits on any number of
@@ -484,8 +487,7 @@ def normalised_scattering(images: Tensor) -> Tensor:
     """Scattering maps of each image, standardised in groups of three; flattened.
 
     No grey image's features then have a norm above √(their number), 63 for MNIST, where the mean
-    is 49: clipping treats clients nearly alike. Each channel of a colour image has maps of its
-    own.
+    is 49: clipping treats clients nearly alike. Each channel of a colour image has separate maps.
     """
     # Imported here: few runs need it, and its filters take a moment.
 

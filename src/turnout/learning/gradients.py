@@ -13,7 +13,7 @@ Guarantees:
     Norms, clip factors and sums of updates are IEEE float32 and float64 on every device, whatever
     precision is set in the process: half-precision products would pass the clip norm by a part in
     500 where the margin is a part in a million. ``bfloat16`` is the precision of forward and
-    backward passes alone, whose result, a float32 update, is clipped like any other.
+    backward passes alone, and the resulting float32 update is clipped as usual.
 
     On a CPU the same run gives the same bits. On a GPU it does not: some of its sums are added up
     in the order in which their terms arrive.
@@ -153,7 +153,7 @@ class OuterProducts:
 class LocalTraining:
     """Settings of the local training that each client runs on the received model.
 
-    Each of its steps is a gradient step over all its examples.
+    Each local step is a gradient step over all examples of the client.
     """
 
     steps: int = 1
@@ -258,6 +258,6 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
 def exact_products() -> None:
     """Make PyTorch compute float32 matrix products in full precision, in the whole process.
 
-    A module of the user's own may have set otherwise when it was imported.
+    A user's module may have changed this setting when it was imported.
     """
     torch.set_float32_matmul_precision("highest")

@@ -100,9 +100,9 @@ class Holdings:
             clients: int64, shape ``(c,)``, each with at least one example.
 
         Returns:
-            ``(records, weights)``, both of shape ``(c, m)`` where m is the largest count.
-            Short rows repeat the client's *own* last example with weight 0, so that whatever
-            is wrong with one client's data stays with that client.
+            ``(records, weights)``, both of shape ``(c, m)`` where m is the largest count. Short
+            rows repeat the client's *own* last example with weight 0, so that a defect in one
+            client's data affects only that client.
         """
         counts = self.counts(clients)
         column = np.arange(counts.max())

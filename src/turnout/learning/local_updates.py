@@ -5,16 +5,16 @@
     `LayeredUpdates`   layered models, one step: gradients written out layer by layer.
     `SingleUpdates`    models that ``vmap`` cannot take, one client at a time.
 
-A client's update is minus the way that local gradient descent on the mean loss over its own
-examples moves the model; descending along it makes that loss smaller. One local step with
-learning rate 1, the default, makes it the gradient.
+A client's update is the model before minus the model after local gradient descent on the client's
+mean loss; descending along the update reduces that loss. With one local step of learning rate 1,
+the default, the update is the gradient.
 
 **Recorded graphs** (`Recorded`). A batch is some sixty small operations. From Python, two threads
 wait for the interpreter's lock between them: two cores trained a small network 1.2 times as fast as
 one. A graph runs in one call that does not hold the lock (1.8 times), and saves a fifth of the time
-of one thread. TorchScript is what runs the graph. Its optimizer is off, because it changes the
-order of sums. PyTorch calls it deprecated, and names nothing else that runs a graph without a
-compiler on the machine; where it does not record, the function runs from Python, to the same bits.
+of one thread. TorchScript runs the graph, with its optimizer off, because the optimizer changes the
+order of sums. TorchScript is deprecated, but PyTorch has no replacement that runs without a
+compiler on the machine. A function that cannot be recorded runs from Python, with the same bits.
 
 **Pooling** (`fast_max_pooling`). PyTorch has two kernels of the same results on a CPU: that for
 channels last is eight times as fast, conversion included. A user's module cannot choose it under
@@ -273,7 +273,7 @@ class VmappedUpdates:
     def clients_at_once(self, examples_each: int) -> int:
         """Number of clients with a given number of examples in an efficient batch.
 
-        Every client's update is written out: of large models there are fewer at once.
+        Every client's update is stored explicitly, so batches of large models hold fewer clients.
         """
         most, floats = (
             (128, LARGEST_UPDATES) if self.compute.on_cpu else (4096, LARGEST_UPDATES_ON_GPU)
@@ -395,7 +395,7 @@ def local_updates(
         model: model to train.
         local: settings of local training.
         loss: loss that clients minimise.
-        examples: examples like the clients', for trials of a user's own module.
+        examples: examples like those of the clients, for trials of a user's module.
         compute: the device, and the precision of passes.
 
     Raises:

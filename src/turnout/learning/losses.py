@@ -39,8 +39,8 @@ class Reference:
     """Name and digest of a user's code, for checkpoints and reports.
 
     Attributes:
-        name: as the plan gives it, or the qualified name of a Python object.
-        digest: of the source file that defines it, 32 hexadecimal digits; "" where there is none,
+        name: text of the plan, or the qualified name of a Python object.
+        digest: digest of the defining source file, 32 hexadecimal digits; "" where there is none,
             as for what is typed into an interpreter.
     """
 
@@ -51,13 +51,13 @@ class Reference:
 def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
     """Object that ``"module:name"`` refers to, and the reference with the digest of its code.
 
-    A file ``module.py`` in the folder comes before the Python path. This runs the code of that
-    file, as ``python module.py`` would.
+    A file ``module.py`` in the folder takes precedence over the Python path. This runs the code of
+    that file, as ``python module.py`` would.
 
     Args:
-        key: of the plan, for errors.
-        text: such as "mymodels:Net".
-        folder: of the plan.
+        key: key of the plan, for errors.
+        text: reference such as "mymodels:Net".
+        folder: folder of the plan.
 
     Raises:
         ParameterError: no such form, module or name, or a module that fails while it is imported.
@@ -149,12 +149,13 @@ class Loss:
     """Loss function, with its closed-form derivative if one exists.
 
     Attributes:
-        name: as a plan gives it.
-        target: the kind of label that it takes; "" for any.
-        each: the loss of each example, (n,); differentiable and vmap-able.
-        total: their sum, as a scalar.
-        derivative: of each example's loss by its outputs, (n, K); None without a closed form.
-        reference: where a loss of the user's own comes from.
+        name: name in a plan.
+        target: accepted kind of label; "" for any.
+        each: function that returns the loss of each example, (n,); differentiable, vmap-able.
+        total: function that returns the sum of the losses, a scalar.
+        derivative: derivative of each example's loss with respect to its outputs, (n, K); None
+            without a closed form.
+        reference: name and code digest of a user's loss.
     """
 
     name: str

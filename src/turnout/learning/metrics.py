@@ -155,7 +155,7 @@ def own_metric(
 ) -> WholeMetric:
     """Metric from a user's function of all outputs and labels.
 
-    A function with an attribute ``higher_is_better = False`` says that less is better.
+    A function with an attribute ``higher_is_better = False`` is better when smaller.
     """
 
     def value(outputs: Tensor, labels: Tensor) -> float:
@@ -179,10 +179,10 @@ def values(
     """Values of all metrics, by name.
 
     Args:
-        metrics: all of them.
-        totals: of each batch, by the names of the mean metrics.
-        outputs: all of them, if a metric of the whole asks for them.
-        labels: all of them.
+        metrics: all metrics.
+        totals: totals of each batch, by the names of the mean metrics.
+        outputs: outputs of all examples, if a `WholeMetric` needs them.
+        labels: labels of all examples.
     """
     found: dict[str, float] = {}
     for metric in metrics:
@@ -206,9 +206,9 @@ class Objective:
     """Training loss, with evaluation metrics of which the first is the headline metric.
 
     Attributes:
-        target: the kind of label: "class", "tags", "numbers" or "tokens".
-        loss: what an example's outputs cost.
-        metrics: of held-out examples; `LOSS` is said beside them.
+        target: kind of label: "class", "tags", "numbers" or "tokens".
+        loss: loss of an example's outputs.
+        metrics: metrics of held-out examples; `LOSS` is always added.
     """
 
     target: str
@@ -236,11 +236,11 @@ def build_objective(
 
     Args:
         target: "class", "tags", "numbers" or "tokens".
-        loss: a name, "module:name", or a function of outputs (n, …) and labels (n, …) that gives
+        loss: a name, "module:name", or a function of outputs (n, …) and labels (n, …) that returns
             a loss an example, (n,); None for the usual one of the target.
-        metric: names, "module:name", or functions of all outputs and labels that give a number;
+        metric: names, "module:name", or functions of all outputs and labels that return a number;
             None for the usual ones.
-        folder: of the plan, for "module:name".
+        folder: folder of the plan, for "module:name".
 
     Raises:
         ParameterError: a loss or metric that is unknown, or not for this kind of label.

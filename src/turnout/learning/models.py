@@ -276,7 +276,7 @@ class Tanh(WithoutParameters):
 class MaxPool(WithoutParameters):
     """Layer that takes the maximum of each 2×2 square, with stride 1.
 
-    Among equals the first in reading order counts, as in PyTorch.
+    Of equal values the first in reading order is the maximum, as in PyTorch.
     """
 
     input_shape: ImageShape
@@ -348,7 +348,7 @@ class Layered:
 
     Attributes:
         input_shape: shape that an input is viewed as; images are (height, width, channels).
-        layers: the last one gives the scores.
+        layers: layers in order; the last layer returns the scores.
         zero_start: start from zero parameters (for convex models).
     """
 

@@ -1,10 +1,10 @@
-"""Trials of a user's module on synthetic examples: does it treat each example by itself?
+"""Trials on synthetic examples that a user's module treats each example separately.
 
 `check_outputs` and `check_updates` test the behaviour of a module before it is trained, whatever
 its layers are. `check_outputs` requires that
 
 * outputs are finite and the same each time, and that computing them changes nothing;
-* each example's outputs are those that it has alone, in batches of several sizes and orders.
+* each example has the same outputs in a separate call and in batches of several sizes and orders.
 
 `check_updates` requires that clients' updates can be computed, and that
 
@@ -12,7 +12,7 @@ its layers are. `check_outputs` requires that
   pass nor the loss mixes them, and padding, which depends on others' holdings, does not count.
 
 Equality up to rounding has no fixed limit. The limit is the change of the same numbers when
-parameters and inputs are moved by 2⁻¹⁶ of themselves, or by more if the module computes with
+parameters and inputs are perturbed by a relative 2⁻¹⁶, or by more if the module computes with
 coarser numbers than float32. Rounding in attention, convolutions and recurrent layers stayed below
 a fifth of it in all measurements.
 """
@@ -159,9 +159,9 @@ def stands_alone(compute: Outputs, rows: Tensor, moved: Callable[[float], Output
     """Whether each row has the same outputs when computed alone and among other rows.
 
     Args:
-        compute: outputs (n, …) of rows (n, …).
-        rows: to try it on.
-        moved: the same function, with parameters that are moved by so much of themselves.
+        compute: function from rows (n, …) to outputs (n, …).
+        rows: rows on which to test the function.
+        moved: function that returns ``compute`` with parameters perturbed by a relative amount.
     """
     exact_products()
     random = np.random.default_rng(_SEED)
@@ -205,8 +205,8 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
 
     Args:
         model: the module.
-        examples: like those of clients.
-        updates: of one local step of learning rate 1, on this processor.
+        examples: examples like those of clients.
+        updates: computation of one local step with learning rate 1, on the CPU.
 
     Raises:
         ParameterError: there is no gradient, none that is finite, or one that mixes examples.

@@ -1,14 +1,14 @@
 """PyTorch modules as functions of one flat vector: that of the parameters that are trained.
 
 `build_module` builds a `ModuleModel` from a plan: code, start, pretrained base, trained parameters,
-low-rank adapters (`adapt`). `check_layers` refuses layers by their class, `check_behaviour` runs
-the module on made-up examples and refuses what it does, whatever its layers are called.
+low-rank adapters (`adapt`). `check_layers` refuses layers by class; `check_outputs` and
+`check_updates` run the module on synthetic examples and refuse unsupported behaviour.
 
 **Refused layers.** One client's update is a function of that client's own data and of the model
 alone, the same each time it is computed: on another number of threads, after a checkpoint, or on
-another device. Dropout in training would need a secret stream a client and a step for what the
-noise does already, which is to keep a model from memorizing its examples; so it is refused rather
-than switched off in silence. A layer in evaluation mode is a fixed function, and is accepted.
+another device. Dropout in training would need a secret random stream for each client and step. The
+privacy noise already keeps a model from memorizing examples, so dropout is refused rather than
+silently switched off. A layer in evaluation mode is a fixed function, and is accepted.
 
 **Low-rank adapters.** A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed,
 A (r, inputs) and B (outputs, r) trained. B starts at zero, so the start is the base. Fewer
@@ -114,7 +114,7 @@ class ModuleModel:
             module: with parameters; its forward takes inputs (n, …) and gives outputs (n, …).
             trainable: patterns of parameter names such as "head.*"; empty for all parameters
                 that require a gradient.
-            reference: where the module comes from; None for what its class says.
+            reference: name and code digest of the module; None derives them from its class.
 
         Raises:
             ParameterError: no parameter to train, a pattern that no parameter has, or a layer

@@ -257,7 +257,7 @@ class SupervisedTask:
 
         Args:
             parameters: shape (d,), read as float32.
-            clients: whose updates; those who hold nothing are in no group.
+            clients: numbers of the clients; clients without examples are in no group.
             use: gets the number of clients in the groups before and a group's updates, (c, d), in
                 one of several threads.
         """
