@@ -79,7 +79,7 @@ def _images(
     rows: NDArray[np.int64],
     shapes: Shapes,
 ) -> Column:
-    """Pixel arrays decoded from a column of image files' contents.
+    """Column of pixel arrays, decoded from the contents of image files.
 
     Raises:
         ParameterError: an image whose shape differs from the first; the text names the row.
@@ -316,7 +316,7 @@ def frame_table(frame: Any) -> ArrowTable:
 
 
 def series_table(values: Any, name: str) -> ArrowTable:
-    """Table with one column, whose values are exported to Arrow."""
+    """Table of one column, from an object that exports its values to Arrow."""
     _require("a series")
     import pyarrow as pa
 

@@ -30,7 +30,7 @@ _NOBODY = 0
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Census:
-    """Clients of a table, with the number of rows of each client.
+    """Numbers of training rows of each client, and of test rows, in a table.
 
     Attributes:
         offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in the
@@ -136,7 +136,7 @@ class Split:
 def take_census(
     table: Table, client: str | None, split: Split, held: str, tell: Callable[[int], object]
 ) -> Census:
-    """Census of a table's clients and rows, from one pass over the table.
+    """Counts of a table's clients and rows, from one pass over the table.
 
     Args:
         table: read once.
@@ -185,7 +185,7 @@ def _numbered(
     ids: Ids,
     split: Split,
 ) -> Census:
-    """Census whose clients are numbered in the order of their ids."""
+    """`Census` whose clients are numbered in the order of their ids."""
     held, out = int(counts.sum()), int(test_counts.sum())
     given = split.column if split.column is not None else split.share
     if held == 0 or (given and out == 0):
@@ -286,7 +286,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """Column of a batch with missing entries filled in; an error if no filler is set."""
+        """Column of a batch with missing entries filled in, or an error if no constant is set."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])
@@ -384,7 +384,7 @@ class Encoder:
 
 
 def kinds_of(data: DataSection) -> dict[str, Kind]:
-    """Columns of inputs and labels, each with the kind for files that store no types.
+    """Names of the input and label columns, each with its kind in a file without types.
 
     Raises:
         ParameterError: a label whose target the plan does not state.

@@ -55,7 +55,7 @@ class DataFile:
 
 
 def folders() -> list[Path]:
-    """Folders that are searched for a data file, in this order."""
+    """Folders that are searched for data files, in the order of the search."""
     named = os.environ.get(DATA_VARIABLE)
     return [*([Path(named)] if named else []), cache_folder()]
 

@@ -77,7 +77,7 @@ class Shelf:
 
     @classmethod
     def of(cls, room: str, made_of: object) -> Shelf:
-        """Cache entry of a category, addressed by a hash of values that describe the contents."""
+        """Cache entry whose folder name is a hash of the values that describe its contents."""
         text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
         return cls(
             cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -208,13 +208,13 @@ def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArra
 
 
 def untold(what: str, rows: int) -> None:
-    """Ignore a progress report."""
+    """Progress callback that ignores all reports."""
 
 
 @shows_shapes("target", "outputs", "names")
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Arrays of records sorted by client, and the settings by which columns became arrays.
+    """Arrays of records sorted by client, with the settings of the columns.
 
     Attributes:
         arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
@@ -227,7 +227,7 @@ class Layout:
     names: tuple[str, ...]
 
     def client_data(self, section: DataSection) -> ClientData:
-        """`ClientData` of the layout, with the [data] section from which the layout was made."""
+        """Data set made from the layout, with the [data] section of the plan."""
         arrays, holdings = self.arrays, None
         train = Records(arrays["inputs"], arrays["labels"])
         if "offsets" in arrays:
@@ -309,7 +309,7 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """Columns that decide the position of a row: client and split."""
+    """Names of the columns from which a row's client and test set membership follow."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
@@ -348,7 +348,7 @@ class _Writer:
         return parts
 
     def write(self, batch: TableBatch, tell: Tell) -> None:
-        """Write the rows of a batch to their sections of the arrays."""
+        """Write the rows of a batch into the arrays."""
         # The first batch determines the types and shapes of the arrays.
         parts = self.encoded(batch)
         number, out = self._census.placed(batch)
@@ -412,7 +412,7 @@ def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Next free position for each row's client or section, marked as used."""
+    """Next free position for each row in its client's range; the positions are then in use."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)
@@ -510,7 +510,7 @@ def _digest_of(path: Path, files: Sequence[Path], tell: Tell) -> str:
 
 
 def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[Layout, Shelf, bool]:
-    """Cached layout for given source values, its cache entry, and whether it is new.
+    """Cached layout, its cache entry, and whether this call made the layout.
 
     Args:
         made_of: JSON-ready values.

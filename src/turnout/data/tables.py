@@ -42,7 +42,7 @@ _TYPES: tuple[tuple[Any, Any], ...] = (
 
 
 class Kind(Enum):
-    """Kind of values as which a column is read from a file without types."""
+    """Kind of values to which the cells of a column are converted, in files without types."""
 
     NUMBERS = "numbers"
     WHOLE_NUMBERS = "whole numbers"
@@ -112,7 +112,7 @@ class TableBatch:
 
 
 class Table(Protocol):
-    """Table interface: named columns read batch by batch from a file, a folder or memory.
+    """Interface of tables whose named columns are read batch by batch.
 
     Attributes:
         typed: whether columns have types of their own.

@@ -2,8 +2,8 @@
 
 `estimate_frequencies` turns a `FrequencyTally` into a `FrequencyEstimate`: values and standard
 errors, `FrequencyIntervals` that are valid for every number of clients, and the items of
-`items_above`. `shrink` is the empirical-Bayes post-processing. The functions read tallies alone
-(`turnout.estimation.tallies`), so nothing here costs privacy.
+`items_above`. `shrink` is the empirical-Bayes post-processing. The functions read only tallies
+(`turnout.estimation.tallies`), so they have no privacy cost.
 
 **Intervals.** Notation: n clients, c_v the number of messages that support item v, p the
 probability that a message supports its client's item and q that it supports another item,
@@ -64,7 +64,7 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
 
     Args:
         raw: the unbiased estimate, finite numbers, shape (k,).
-        standard_errors: of ``raw``, above 0, shape (k,).
+        standard_errors: standard errors of ``raw``, above 0, shape (k,).
 
     Returns:
         Non-negative numbers that sum to 1, shape (k,).
@@ -173,8 +173,8 @@ class FrequencyIntervals:
     low: lower limits, shape (k,), at least 0.
     high: upper limits, shape (k,), at most 1.
     confidence: probability that the limits of one item are valid, or, if ``simultaneous``, of all
-        items at once. For the shares of these clients it is over their coins; for the shares of a
-        population it is over the sampling as well.
+        items at once. For the shares of these clients it is over their random bits; for the shares
+        of a population it is over the sampling as well.
     simultaneous: whether the confidence is for all items at once.
     """
 
@@ -193,7 +193,7 @@ def frequency_intervals(
     clients are a simple random sample, each with at least the given probability.
 
     Args:
-        evidence: of a tally.
+        evidence: evidence of a tally.
         confidence: at least 0.5, below 1.
         simultaneous: whether all limits must hold at once: Bonferroni over the k items, then made
             consistent, as shares sum to 1: each is at most 1 minus the others' lower limits and at
@@ -218,7 +218,7 @@ def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.f
 
     Args:
         shares: estimated shares, clipped to [0, 1], shape (k,).
-        clients: n, or a private estimate of it, above 0.
+        clients: n, or a private estimate of n, above 0.
     """
     within = np.clip(shares, 0.0, 1.0)
     return np.sqrt(within * (1 - within) / clients)
@@ -295,7 +295,7 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
         a frequency of ``threshold`` or less, for all possible clients' items.
 
     Args:
-        evidence: of a tally.
+        evidence: evidence of a tally.
         threshold: in [0, 1).
         error: family-wise error, above 0, at most 0.25.
 
@@ -347,7 +347,7 @@ class FrequencyEstimate:
 
     Attributes:
         randomizer: the randomizer of all messages.
-        evidence: of the tally.
+        evidence: evidence of the tally.
         frequencies: the estimate, shape (k,).
         post_processing: name of the step from `raw` to `frequencies` (see `estimate_frequencies`).
     """
@@ -432,7 +432,7 @@ def estimate_frequencies(
     """Frequencies with standard errors, from a tally of the clients' messages.
 
     Args:
-        tally: of at least one client.
+        tally: tally of at least one client.
         post_processing: "simplex" (default: in ℓ2 never further from the true shares than "raw",
             usually far closer), "empirical-bayes" (the closest for hundreds of items, but without
             that guarantee), "clip", "normalise" or "raw".

@@ -182,7 +182,7 @@ def collect_mean(
 ) -> MeanTally:
     """Tally of one message for each vector, made block by block.
 
-    For simulation: it plays clients and server; messages of a block are summed and discarded.
+    For simulation of clients and server: messages of a block are summed and discarded.
 
     Args:
         randomizer: randomizer of all clients.
@@ -235,7 +235,7 @@ def sampling_bounds(
             (d,).
         norm: norm that bounds the vectors: 1, 2 or infinity.
         radius: r, the bound, above 0.
-        clients: n, or a private estimate of it, above 0.
+        clients: n, or a private estimate of n, above 0.
 
     Returns:
         Of each coordinate for ℓ∞; otherwise the root mean square over coordinates.

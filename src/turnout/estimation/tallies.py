@@ -136,7 +136,7 @@ def collect(
 ) -> FrequencyTally:
     """Tally of one message for each value, made block by block.
 
-    For simulation: it plays clients and server; messages of a block are counted and discarded.
+    For simulation of clients and server: messages of a block are counted and discarded.
 
     Args:
         randomizer: randomizer of all clients.
@@ -251,9 +251,9 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
 def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
     """Entries with negative values set to 0, divided by the sum, shape (k,).
 
-    All equal where no entry is positive. Every item's positive noise stays and reduces all shares,
-    those of frequent items most. It is offered because it is common; where nearly all is noise it
-    can be closer than the projection.
+    All entries are equal if no entry is positive. Every item's positive noise stays and reduces all
+    shares, those of frequent items most. It is offered because it is common; where nearly all is
+    noise it can be closer than the projection.
 
     Args:
         raw: finite numbers, shape (k,).
@@ -266,7 +266,7 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 def normalise(raw: ArrayLike) -> NDArray[np.float64]:
     """Nearest point in ℓ2 whose entries sum to 1; some entries may be negative.
 
-    Sums over items stay unbiased, unlike after the other two.
+    Sums over items stay unbiased, unlike after `project_simplex` or `clip_and_normalise`.
 
     Args:
         raw: finite numbers, shape (k,).

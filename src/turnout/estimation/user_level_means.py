@@ -234,7 +234,7 @@ class UserLevelMean:
         """Middle of the fullest bin in each coordinate, shape (d,).
 
         Args:
-            messages: of all clients, as `range_messages` returned them; blocks are concatenated.
+            messages: messages of all clients from `range_messages`; blocks are concatenated.
         """
         randomizer = self.range_randomizer
         if randomizer is None:

@@ -185,7 +185,7 @@ class OfRecords(Protocol):
 
 @runtime_checkable
 class Grouped(Protocol):
-    """Algorithm with client states whose updates are deterministic and computed in groups."""
+    """Algorithm with client states whose clients draw nothing and are computed in groups."""
 
     def client_updates(
         self,

@@ -127,7 +127,7 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
 
 
 def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
-    """Outputs (n, …), after a check that computing them changes nothing."""
+    """Outputs (n, …), after a check that the call changes no parameter, buffer or input."""
     tensors = {**model.fixed, "its parameters": at, "its inputs": rows}
     before = {name: value.clone() for name, value in tensors.items()}
     outputs = model.logits(at, rows)

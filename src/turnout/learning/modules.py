@@ -96,9 +96,9 @@ class ModuleModel:
         The same module, parameters and inputs give the same bits in every thread.
 
     Attributes:
-        names: of the trained parameters, in the order of the flat vector.
-        shapes: of the trained parameters.
-        start: the parameters that training starts from, float32, (d,).
+        names: names of the trained parameters, in the order of the flat vector.
+        shapes: shapes of the trained parameters.
+        start: initial values of the trained parameters, float32, (d,).
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ModuleModel:
         """Build the model of a PyTorch module.
 
         Args:
-            module: with parameters; its forward takes inputs (n, …) and gives outputs (n, …).
+            module: module with parameters, from inputs (n, …) to outputs (n, …).
             trainable: patterns of parameter names such as "head.*"; empty for all parameters
                 that require a gradient.
             reference: name and code digest of the module; None derives them from its class.
@@ -226,7 +226,7 @@ class ModuleModel:
 def plain_attention() -> None:
     """Make PyTorch compute attention by plain matrix products, in the whole process.
 
-    ``vmap`` has no rule for the fused kernels, and a model must compute the same wherever it runs.
+    ``vmap`` has no rule for the fused kernels, and a model must compute the same on all machines.
     """
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -277,8 +277,8 @@ class Adapters:
     """Settings of low-rank adapters for linear layers: rank, scale and layers.
 
     Attributes:
-        rank: r, the rank of what is added.
-        alpha: α; what is added is scaled by α/r.
+        rank: r, the rank of the added matrix.
+        alpha: α; the added matrix is scaled by α/r.
         layers: patterns of names of linear layers such as "*.attn"; all of them by default.
     """
 
@@ -312,7 +312,8 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
     """Add low-rank adapters to the module's linear layers, and fix all other parameters.
 
     Args:
-        module: changed in place. Its linear layers must be called, not have their weights read.
+        module: module to change in place. Its code must call the linear layers, not read their
+            weights.
         adapters: layers, rank and scale.
 
     Raises:
@@ -357,15 +358,15 @@ def build_module(
     """Model from a user's PyTorch module, with optional parameter file and adapters.
 
     Args:
-        given: the module, or what makes it.
-        arguments: of what makes it, by keyword.
-        folder: of the plan: where code and the pretrained file are looked for first.
-        seed: of PyTorch's generator while the module is made: the same seed, the same start.
+        given: module, or class or function that builds the module.
+        arguments: keyword arguments of that class or function.
+        folder: folder of the plan, which is searched first for code and the pretrained file.
+        seed: seed of PyTorch's generator for the initial parameters.
         pretrained: a .safetensors file with the module's parameters; those that are trained may
             be missing. It is read without running code.
         trainable: patterns of the parameters that are trained, such as "head.*"; with adapters
             beside them. Empty for all, or for the adapters alone.
-        adapters: of low rank, on linear layers.
+        adapters: low-rank adapters of linear layers.
 
     Raises:
         ParameterError: code that cannot be imported or called, that makes no module, or a module

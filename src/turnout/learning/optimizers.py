@@ -180,7 +180,7 @@ class _Plain:
 class SGD(_Plain):
     """Stochastic gradient descent, with optional momentum.
 
-    v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov's look-ahead g + μ v in place of v.
+    v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov momentum g + μ v in place of v.
 
     Source: the conventions of ``torch.optim.SGD`` without dampening. Weight decay λ acts on
     the parameters directly, not through the velocity.
@@ -318,8 +318,8 @@ class OptimizerRule:
     """Entry of the optimizer registry: title in reports and builder.
 
     Attributes:
-        title: its name in reports.
-        build: builds it from learning rate, momentum and weight decay.
+        title: name of the optimizer in reports.
+        build: function from learning rate, momentum and weight decay to the optimizer.
     """
 
     title: str
@@ -336,7 +336,7 @@ def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], Op
 
     Args:
         name: word for the optimizer in plans.
-        title: its name in reports.
+        title: name of the optimizer in reports.
 
     Raises:
         ParameterError: another optimizer has the name.
@@ -393,7 +393,7 @@ def build_optimizer(
         name: word of a registered optimizer.
         rate: learning rate, above 0, or a schedule of it.
         momentum: in [0, 1); above 0 for "nesterov", 0 for "adam".
-        weight_decay: factor λ of the pull towards 0, at least 0.
+        weight_decay: weight-decay factor λ, at least 0.
 
     Raises:
         ParameterError: an unknown name, or a momentum that does not fit it.
@@ -495,7 +495,7 @@ class TailAverage:
 class AveragedOptimizer:
     """Optimizer that releases a running average of its iterates.
 
-    The optimiser itself goes on from the last iterate.
+    The inner optimizer continues from the last iterate.
     """
 
     optimizer: Optimizer

@@ -13,7 +13,8 @@ Notation:
 
 What leaves a client is one vector, which the engine clips to C and sums; the noise is added once,
 to the sum. A personal model is a function of the client's own data and of what was released, so its
-owner learns of all others what ε covers, and nobody else sees it (docs/design/personal.md).
+owner learns about the others no more than ε allows, and no other party receives the model
+(docs/design/personal.md).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ClientGroup:
     Attributes:
         inputs: shape (c, m, …).
         labels: int64, shape (c, m).
-        weights: of the examples in a client's mean, float32, shape (c, m).
+        weights: weights of the examples in a client's mean, float32, shape (c, m).
     """
 
     inputs: Tensor
@@ -163,10 +164,10 @@ def judged_on_own_classes(
     """Held-out examples for each client: at most ``most`` drawn from the client's classes.
 
     Args:
-        labels: of the examples that clients hold, shape (n,).
+        labels: labels of the clients' training examples, shape (n,).
         holdings: assignment of the examples to clients.
         held_out: labels of the held-out examples, shape (h,).
-        most: examples a client.
+        most: largest number of held-out examples of a client.
         generator: source of the draws.
 
     Raises:
@@ -207,7 +208,7 @@ _LOCAL = LocalTraining(steps=10, learning_rate=0.1)
 class _PersonalModels:
     """Base of algorithms with one shared model and a personal model in each client's state.
 
-    A client that comes for the first time starts its personal model from the shared one.
+    At a client's first participation its personal model starts from the shared model.
     """
 
     task: PersonalTask
@@ -358,9 +359,9 @@ class AdaPeD(_PersonalModels):
 
     The weight of the distance between the models is set by an adaptive parameter ψ.
 
-    A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies
-    of μ and ψ. It sends the way that both moved as one vector of d + 1 coordinates, which is
-    clipped as a whole: one sensitivity C, one price for both.
+    A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of
+    μ and ψ. It sends the changes of μ and ψ as one vector of d + 1 coordinates, which is clipped as
+    a whole, so that one sensitivity C covers both changes.
 
     Guarantee: a function of the messages' sum with noise of standard deviation σC in each of the
     d + 1 coordinates, hence ε of the run's scheme for μ and ψ together.
@@ -372,14 +373,14 @@ class AdaPeD(_PersonalModels):
 
     Args:
         task: clients' examples and the model.
-        optimizer: the server's, which follows the mean way of μ.
+        optimizer: server optimizer, which descends along the mean change of μ.
         clip_norm: C, from 1e-6 to 1e6.
         local: τ and η.
-        finish: local steps before a personal model is used, of which nothing is sent.
+        finish: local steps before a personal model is used, without a message.
         shared_rate: learning rate of a client's copy of μ.
-        psi: ψ at first, from 0.05 to 1000.
+        psi: initial ψ, from 0.05 to 1000.
         psi_rate: learning rate of ψ; 0 keeps it.
-        psi_weight: a move of ψ by 1 counts as that much of the message's norm.
+        psi_weight: factor of the change of ψ in the message.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -460,7 +461,8 @@ class AdaPeD(_PersonalModels):
 class Ridge(_PersonalModels):
     """Personal models with a squared ℓ2 penalty on the distance to a shared model.
 
-    A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ; the server's model follows.
+    A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ, along which the server's model
+    descends.
 
     Source: Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes* (NeurIPS
     2020), with one local solution a round; the thesis' Gaussian prior of §4.5.
@@ -493,7 +495,7 @@ class Ridge(_PersonalModels):
 class Alone(_PersonalModels):
     """Personal models without a shared model: every message is 0, so the server learns nothing.
 
-    The baseline of all others: it costs no privacy, whatever the scheme's ε.
+    The baseline of the other algorithms: it has no privacy cost, whatever the ε of the scheme.
     """
 
     @property

@@ -108,7 +108,7 @@ class SupervisedTask:
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Executor | None) -> Self:
-        """Same task with sums computed by an engine, or by threads of this process if None.
+        """Copy of the task whose sums an engine computes; None: threads of this process.
 
         Raises:
             UnsupportedError: an engine, for a task on a GPU.
@@ -204,9 +204,9 @@ class SupervisedTask:
     def block_sum(
         self, parameters: NDArray[np.floating], block: NDArray[np.int64], clip_norm: float
     ) -> UpdateSum:
-        """Sum of the clipped updates of a block of clients in the given order, for engines.
+        """Sum of the clipped updates of one block of clients, in the given order.
 
-        A block is made of whole groups, so it falls into the same ones wherever it is computed.
+        A block consists of whole groups, so every engine computes the same groups.
         """
         parts = self._group_sums(self._checked(parameters), list(self._groups(block)), clip_norm)
         return self._merged(list(parts), block.size)
@@ -219,7 +219,7 @@ class SupervisedTask:
         size: int,
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """Sum of each block of ``size`` groups, with the groups distributed over threads."""
+        """Sum of the clipped updates of each block of ``size`` groups, computed in threads."""
         chosen = [groups[start : start + size] for start in range(0, len(groups), size)]
         if self._engine is not None and len(chosen) > 1:
             blocks = [np.concatenate(each) for each in chosen]

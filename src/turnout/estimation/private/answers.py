@@ -98,7 +98,7 @@ class Frequencies:
         population_low, population_high: limits of each share in the population, shape (k,).
         confidence: probability that the limits of one share are valid.
         clients: n; None where n is private.
-        about: n where it is public, else its private estimate.
+        about: n if n is public, else a private estimate of n.
         cost: privacy cost for one client.
     """
 
@@ -136,7 +136,7 @@ class Mean:
         mse_bound: upper bound on E‖value − mean‖₂² of clipped vectors; in the central model an
             estimate.
         clients: n; None where n is private.
-        about: n where it is public, else its private estimate.
+        about: n if n is public, else a private estimate of n.
         cost: privacy cost for one client.
         rows: description of the vectors whose mean is estimated.
     """
@@ -166,7 +166,7 @@ class EstimateCost:
     """Privacy cost of an estimate for one client, with its trust model.
 
     Attributes:
-        epsilon: ε, never below the true one.
+        epsilon: upper bound on ε.
         delta: δ; 0 where ε is pure.
         kind: kind of guarantee that ε is.
         relation: "replace-one" or "add-remove".

@@ -55,7 +55,7 @@ class SumNoise:
     Attributes:
         law: "laplace" or "gaussian".
         deviation: standard deviation of one number's noise, in units.
-        epsilon: ε of the whole sum, never below the true one.
+        epsilon: upper bound on ε of the whole sum.
         delta: δ; 0 for Laplace noise.
         scale: (t, s) of Laplace noise.
     """

@@ -226,7 +226,7 @@ def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
 
 
 def _clients(blocks: Callable[[], Iterable[NDArray]]) -> int:
-    """Number of rows, counted in one pass over the data."""
+    """Number of rows in all blocks, counted in one pass over the data."""
     return sum(len(block) for block in blocks())
 
 

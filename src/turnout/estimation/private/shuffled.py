@@ -155,7 +155,7 @@ def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
     """Randomizer of the same form with another local level ε₀.
 
     Args:
-        randomizer: one whose parts do not depend on its level.
+        randomizer: randomizer whose other parameters do not depend on its level.
         epsilon: ε₀ of the new randomizer.
 
     Raises:

@@ -95,13 +95,13 @@ def largest_affordable(
 ) -> Affordable[Made]:
     """Randomizer (or other object) of almost the largest level that a target ε allows.
 
-    The returned object was priced itself, whatever `make` does at other levels. Only the distance
-    from the target relies on prices that increase with the level.
+    The ε of the returned object was computed itself, whatever `make` does at other levels. Only the
+    distance from the target relies on prices that increase with the level.
 
     Args:
         make: returns an object of a level; an error above ``epsilon`` means that a level is too
             large.
-        price: a proved ε of the object, never above its level.
+        price: function that returns a proved ε of an object, never above its level.
         epsilon: target, above 0.
         start: level at which the search begins, if its price is within the target.
 
@@ -132,7 +132,7 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """Largest ε₀ found, from ε to 30, at which any non-adaptive randomizer meets (ε, δ).
+    """Largest found ε₀ (at least ε, at most 30) at which any non-adaptive randomizer meets (ε, δ).
 
     Args:
         clients: n.
@@ -159,7 +159,7 @@ def _begun(
     epsilon: float,
     start: float | None,
 ) -> Affordable[Made]:
-    """First trial of the search: at the start level if its ε is small enough, else at ε₀ = ε."""
+    """First trial of the search: the start level if its ε meets the target, else ε₀ = ε."""
     if start is not None and start > epsilon:
         trial = _made(make, price, start)
         if trial is not None and trial.epsilon <= epsilon:
@@ -171,7 +171,7 @@ def _begun(
 def _made(
     make: Callable[[float], Made], price: Callable[[Made], float], level: float
 ) -> Affordable[Made] | None:
-    """Object made at a level, with its ε; None if ``make`` raises an error."""
+    """Object made at a local level ε₀, with its ε; None if ``make`` raises an error."""
     try:
         made = make(level)
     except (ParameterError, UnsupportedError):
@@ -180,7 +180,7 @@ def _made(
 
 
 def _next(tried: Sequence[_Tried], low: float, high: float, *, halve: bool) -> float:
-    """Next ln ε₀ to try: by the secant through the two best trials, within the bracket."""
+    """Next ln ε₀ to try, from the secant through the two best trials, within the bracket."""
     known = sorted((each for each in tried if each.known), key=lambda each: abs(each.excess))
     if math.isinf(high):
         # Prices increase at least as fast as levels, so this step mostly overshoots.
@@ -205,7 +205,7 @@ class ShuffledMean:
         randomizer: randomizer of every client.
         clients: n; all clients follow the protocol.
         delta: δ.
-        epsilon: ε of all shuffled messages together, never below the true one.
+        epsilon: upper bound on ε of all shuffled messages together.
     """
 
     randomizer: VectorRandomizer
