@@ -270,7 +270,8 @@ def parquet_table(path: Path) -> ArrowTable:
 def _rows_at_once(file: Any, names: Sequence[str]) -> int:
     """Number of rows per batch, from the size of the first rows in memory.
 
-    The file's own statistics are not used: those of a damaged file end the process (pyarrow 26).
+    The statistics in the file are not used, since reading them from a damaged file ends the process
+    (pyarrow 26).
     """
     for first in file.iter_batches(_FIRST_ROWS, columns=list(names), use_threads=False):
         size = max(1, first.nbytes // max(1, first.num_rows))

@@ -33,9 +33,9 @@ class Census:
     """Numbers of training rows of each client, and of test rows, in a table.
 
     Attributes:
-        offsets: of the clients' training rows, int64, shape ``(clients + 1,)``; clients are in the
-            order of their ids, and each has at least one row. Without a column of clients all rows
-            belong to one client.
+        offsets: start of each client's training rows, int64, shape ``(clients + 1,)``; clients are
+            in the order of their ids, and each has at least one row. Without a column of clients
+            all rows belong to one client.
         test_rows: number of held-out rows.
         number_of: number of each client by the ids' first appearance, −1 where all rows of the
             client are held out.
@@ -101,8 +101,8 @@ class Split:
     Whether a client is held out depends on the client's id alone, so a new client changes no other.
 
     Attributes:
-        share: of the clients, by a hash of their ids; of the rows, by a hash of their numbers,
-            where all rows belong to one client.
+        share: held-out share of the clients, chosen by a hash of the ids; if all rows belong to one
+            client, held-out share of the rows, chosen by a hash of the row numbers.
         column: name of a column of true and false.
     """
 

@@ -45,7 +45,7 @@ class DataFile:
 
     Attributes:
         path: below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
-        sha256: of the decompressed contents.
+        sha256: SHA-256 of the decompressed contents.
         mirrors: official addresses, tried in turn; none where the file may not be passed on.
     """
 

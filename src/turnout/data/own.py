@@ -28,7 +28,7 @@ _DAMAGED = (
     *(ArithmeticError, RuntimeError, SyntaxError, tokenize.TokenError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy raises of a file that is none of its own, or half of one."""
+"""Exceptions that NumPy raises for a file in another format or a truncated file."""
 _MIB = 2**20
 
 

@@ -101,7 +101,7 @@ class TableBatch:
 
     Attributes:
         rows: the number of each row in its source, from 0, int64, shape ``(rows,)``.
-        columns: by name.
+        columns: columns of the batch, by name.
     """
 
     rows: NDArray[np.int64]
@@ -115,7 +115,7 @@ class Table(Protocol):
     """Interface of tables whose named columns are read batch by batch.
 
     Attributes:
-        typed: whether columns have types of their own.
+        typed: whether the source stores types of columns.
     """
 
     typed: bool

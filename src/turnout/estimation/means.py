@@ -95,7 +95,7 @@ class MeanEstimate:
     """Estimated mean of the clients' vectors, with standard errors and privacy.
 
     Attributes:
-        value: unbiased but for the randomizer's clipping, shape (d,).
+        value: estimated mean, unbiased except for the clipping of the randomizer, shape (d,).
         clients: n.
         moments: means of y_j and y_j² over the sampled messages, shape (2, d).
     """
@@ -187,7 +187,7 @@ def collect_mean(
     Args:
         randomizer: randomizer of all clients.
         values: vectors, shape (n, d), n at least 1; a memory-mapped array is read block by block.
-        source: of all private randomness.
+        source: source of all private randomness.
         first: number of the first client.
         block_clients: number of clients whose messages are held at once; None: about 16 MiB of
             vectors.
@@ -253,7 +253,7 @@ def project_ball(vector: FloatArray, norm: float, radius: float) -> FloatArray:
     Args:
         vector: shape (d,).
         norm: 1, 2 or infinity.
-        radius: above 0.
+        radius: radius of the ball, above 0.
 
     >>> project_ball(np.array([3.0, 0.5]), 1, 2.0).tolist()
     [2.0, 0.0]

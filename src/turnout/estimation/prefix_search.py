@@ -104,7 +104,7 @@ class PrefixSearch:
         Args:
             values: the clients' items, whole numbers from 0 to 2^b − 1, shape (n,).
             groups: their levels, shape (n,).
-            source: of the clients' randomness and of public rows.
+            source: source of the clients' randomness and of public rows.
         """
         array = np.asarray(values)
         messages = []

@@ -141,7 +141,7 @@ def collect(
     Args:
         randomizer: randomizer of all clients.
         values: the clients' items, shape (n,); a memory-mapped array is read block by block.
-        source: of the clients' randomness and of public questions.
+        source: source of the clients' randomness and of public questions.
         block_clients: number of messages held at once, at least 1.
     """
     checks.count(block_clients=block_clients)
@@ -251,9 +251,9 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
 def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
     """Entries with negative values set to 0, divided by the sum, shape (k,).
 
-    All entries are equal if no entry is positive. Every item's positive noise stays and reduces all
-    shares, those of frequent items most. It is offered because it is common; where nearly all is
-    noise it can be closer than the projection.
+    All entries are equal if no entry is positive. The positive noise of every item remains and
+    reduces all shares, most of all the shares of frequent items. The function is provided because
+    it is common; if raw estimates are mostly noise, its result can be closer than the projection.
 
     Args:
         raw: finite numbers, shape (k,).

@@ -213,7 +213,7 @@ class UserLevelMean:
 
         Args:
             means: y_i, shape (n, d); clipped to ±B.
-            source: of all private randomness.
+            source: source of all private randomness.
             first: number of the block's first client.
         """
         randomizer = self.range_randomizer
@@ -252,8 +252,8 @@ class UserLevelMean:
 
         Args:
             means: y_i, shape (n, d).
-            centre: as `centre` returned it, shape (d,).
-            source: of all private randomness.
+            centre: result of `centre`, shape (d,).
+            source: source of all private randomness.
             first: number of the block's first client.
         """
         return self.mean_randomizer.encode(self._offsets(means, centre), source, first)
@@ -273,7 +273,7 @@ class UserLevelMean:
 
         Args:
             means: y_i, shape (n, d).
-            source: of all private randomness.
+            source: source of all private randomness.
         """
         vectors = self._checked(means)
         centre = self.centre(self.range_messages(vectors, source))

@@ -169,7 +169,7 @@ class LocalTraining:
 class ClientBatch:
     """Batch of c clients with m examples each: inputs and labels (c, m, …), weights (c, m).
 
-    A client's weights sum to 1; those of padding are 0.
+    A client's weights sum to 1; the weights of padding are 0.
     """
 
     inputs: Tensor

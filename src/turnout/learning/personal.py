@@ -1,12 +1,12 @@
-"""Personal models: each client keeps a model of its own, and only what they share is released.
+"""Personal models: each client keeps a personal model, and only a shared model is released.
 
-`AdaPeD`, `Ridge` and `Alone` are the algorithms; `PersonalTask` judges clients one by one, each on
-held-out examples of its own.
+`AdaPeD`, `Ridge` and `Alone` are the algorithms; `PersonalTask` evaluates each client on the
+client's held-out examples.
 
 Notation:
     θ     a client's personal model, (d,): its state, which never leaves it
     μ     the shared model, (d,)
-    ψ     how far personal models are from it, a positive number (DP-AdaPeD)
+    ψ     distance between personal models and μ, a positive number (DP-AdaPeD)
     τ     local steps between two messages
     η     learning rate of θ
     C     clip norm of a message as a whole
@@ -65,7 +65,7 @@ class ClientGroup:
 
 
 class PersonalTask(SupervisedTask):
-    """Task of clients that evaluate models on held-out examples of their own.
+    """Task in which each client evaluates models on the client's held-out examples.
 
     Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
     classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
@@ -400,7 +400,7 @@ class AdaPeD(_PersonalModels):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates of a message: those of the shared model μ, plus 1 for ψ."""
+        """Number of coordinates of a message: the size of the shared model μ, plus 1 for ψ."""
         return self.task.dimension + 1
 
     def init(self, generator: np.random.Generator) -> ServerState:

@@ -126,7 +126,7 @@ class Mean:
     """Estimated mean of clipped vectors, with standard errors and privacy cost.
 
     Attributes:
-        value: mean, unbiased but for the randomizer's own clipping, shape (d,).
+        value: estimated mean, unbiased except for the clipping of the randomizer, shape (d,).
         noise_errors: standard errors of each coordinate about the mean of *these* clients' clipped
             vectors, from privacy noise alone, shape (d,): exact, a root mean square or an upper
             bound.

@@ -223,10 +223,10 @@ def central_frequencies(
         blocks: items of the rows, below ``items``, block by block.
         items: k.
         privacy: request for the central model.
-        source: of the noise.
+        source: source of the noise.
         mechanism: "auto", "laplace" or "gaussian".
         post_processing: one of `POST_PROCESSING`.
-        confidence: of the limits, in [0.5, 1).
+        confidence: confidence of the limits, in [0.5, 1).
 
     Raises:
         ParameterError: an unknown mechanism or post-processing, or Gaussian noise without δ.
@@ -311,7 +311,7 @@ def central_mean(
     Args:
         blocks: vectors of the rows, each of shape (rows, d).
         privacy: request for the central model.
-        source: of the noise.
+        source: source of the noise.
         norm: one of `NORMS`.
         dimension: d.
         radius: radius of the ball, above 0.

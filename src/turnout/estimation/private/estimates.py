@@ -68,12 +68,12 @@ def frequencies(
         data: a path to a file, or rows, with one item in each row, see `item_blocks`.
         items: k, at least 2; public, independent of the data.
         privacy: ε, δ, relation and trust model of the estimate.
-        source: of all randomness.
+        source: source of all randomness.
         labels: names of the items, shape (k,); without them items are whole numbers.
         column: the column, for a file with several.
         mechanism: see `frequency_randomizer`; in the central model "laplace" or "gaussian".
         post_processing: see `estimate_frequencies`.
-        confidence: of the intervals, in [0.5, 1).
+        confidence: confidence of the intervals, in [0.5, 1).
         missing: public item that replaces a missing value; None: a missing value is an error.
 
     Raises:
@@ -161,7 +161,7 @@ def mean(
         radius: radius of the ball, above 0, in the unit of the values; public, independent of the
             data.
         privacy: ε, δ, relation and trust model of the estimate.
-        source: of all randomness.
+        source: source of all randomness.
         columns: the columns, for a file with others.
         mechanism: see `shuffled_mean`; "auto" in the other models.
         missing: public number that replaces a missing one; None: a missing number is an error.
@@ -254,7 +254,7 @@ def user_mean(
         epsilon: ε₀ of both messages of a client, for all its samples together.
         radius: samples lie in [−radius, radius]^d.
         deviation: σ of σ²-sub-Gaussian samples about a common mean, in each coordinate.
-        source: of all randomness.
+        source: source of all randomness.
         columns: the columns, for a file with others.
         client: the column that names the client of a row.
         samples: least number of samples of a client; required with ``client``.

@@ -77,10 +77,12 @@ class HeavyHitters:
 
     Attributes:
         items: names of the items, in order of decreasing evidence.
-        values: unbiased estimates of their shares, shape (items,).
-        noise_errors: upper bounds on their standard errors from privacy noise, shape (items,).
-        threshold: the share that every item exceeds.
-        error: upper bound on the probability that one of them does not.
+        values: unbiased estimates of the items' shares, shape (items,).
+        noise_errors: upper bounds on the standard errors of ``values`` from privacy noise, shape
+            (items,).
+        threshold: share that every returned item exceeds.
+        error: upper bound on the probability that any returned item has a share of at most
+            ``threshold``.
         candidates: number of items in the last test.
         clients: n.
         cost: privacy cost for one client.
@@ -122,7 +124,7 @@ def heavy_hitters(
         path: a file with one item in each row, see `item_blocks`.
         epsilon: ε₀ of a client's one message, above 0, at most 30.
         threshold: in [0, 1); public, independent of the data.
-        source: of all randomness.
+        source: source of all randomness.
         size: number of items, which are 0 to size − 1; or
         labels: names of the items; or
         letters: number of letters that count, for items that are words.
