@@ -78,8 +78,8 @@ _DIGITS_BRIGHTEST = 16
 def digits() -> ClientData:
     """UCI optical digits: 1,437 training and 360 test images of 8×8 pixels.
 
-    Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the
-        split is ours (digits.md beside this module).
+    Source: E. Alpaydin, C. Kaynak, 1998, https://doi.org/10.24432/C50P49, CC BY 4.0; the split was
+        made for this package (see digits.md in this folder).
     """
     place = resources.files("turnout.data").joinpath("digits.npz")
     with resources.as_file(place) as path, np.load(path) as stored:

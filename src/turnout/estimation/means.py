@@ -59,7 +59,7 @@ class MeanTally:
         return cls(randomizer, total, len(messages), _moments(randomizer, messages, first))
 
     def __add__(self, other: MeanTally) -> MeanTally:
-        """Tally of both groups of clients, which must be disjoint.
+        """Sum of two tallies, of disjoint groups of clients.
 
         Raises:
             ParameterError: tallies of different randomizers.

@@ -112,7 +112,7 @@ class FrequencyTally:
         return cls(randomizer, counts, len(messages))
 
     def __add__(self, other: FrequencyTally) -> FrequencyTally:
-        """Tally of both groups of clients, which must be disjoint.
+        """Sum of two tallies, of disjoint groups of clients.
 
         Raises:
             ParameterError: tallies of different randomizers.

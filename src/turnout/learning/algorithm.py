@@ -98,8 +98,8 @@ class Algorithm(Protocol):
     ) -> tuple[NDArray[np.floating], ClientState | None]:
         """Unclipped update of a client, and the client's new state.
 
-        ``sent`` is what `sent` made of the server's state, ``generator`` the client's randomness
-        in this step.
+        ``sent`` is the vector that method `sent` returned; ``generator`` is the source of the
+        client's randomness in this step.
         """
         ...
 
@@ -195,7 +195,7 @@ class Grouped(Protocol):
     ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
         """Unclipped updates of the given clients, (c, d), and the clients' new states, in order.
 
-        A row is a function of what was sent and of that client's own state and data.
+        Each row is a function of the sent vector and of that client's state and data only.
         """
         ...
 

@@ -402,9 +402,9 @@ def logistic(input_shape: Shape, classes: int) -> Layered:
 def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
     """Small convolutional tanh network, as commonly used for private training on MNIST.
 
-    16 kernels 8×8 (stride 2, padding 3), max-pool, ``filters`` kernels 4×4 (stride 2),
-    max-pool, 32 units, scores. Pooling windows are 2×2, one apart, and tanh follows each
-    stage (after the pooling, which is the same function for less work).
+    16 kernels 8×8 (stride 2, padding 3), max-pool, ``filters`` kernels 4×4 (stride 2), max-pool, 32
+    units, scores. Pooling windows are 2×2 with stride 1. Tanh follows each stage, after the
+    pooling: the values are the same as before the pooling.
 
     Source: Papernot, Thakurta, Song, Chien, Erlingsson, *Tempered Sigmoid Activations for Deep
         Learning with Differential Privacy* (AAAI 2021), Table 1, in the form of Tramèr and

@@ -285,7 +285,7 @@ def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float,
 
     Returns:
         The confidence of the noise's limits, and the chance that either of the sampling limits
-        fails. They make the sum of both widths least at a share of one in ten.
+        fails. The division minimises the sum of both widths for an item with a share of 0.1.
     """
     miss = 1 - confidence
 
