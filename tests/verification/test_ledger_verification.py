@@ -211,7 +211,7 @@ MUTANTS = {
     "epsilon as a JSON number": (lambda: edited(record(4, epsilon=0.5)), r"^step 4: .*float\.hex"),
     "epsilon NaN as JSON": (
         lambda: edited(record(4, epsilon=float("nan"))),
-        r"^step 4: .*NaN and Infinity not at all",
+        r"^step 4: .*expected a finite float",
     ),
     "delta raised": (lambda: edited(record(6, delta=(0.1).hex())), r"^step 6: delta = 0\.1"),
     "a record has more": (lambda: edited(record(1, note="x")), r"^step 1: .*its fields are"),

@@ -200,7 +200,7 @@ def calibrate(
 
     Args:
         scheme: what happens, where the value in the place of what is solved for does not count; or
-            a participation law, with Gaussian noise; or a function that makes a scheme of the
+            a participation, with Gaussian noise; or a function that makes a scheme of the
             value.
         epsilon: the ε that must hold.
         delta: δ, unless it is solved for.

@@ -143,7 +143,7 @@ def _spread(points: FloatArray) -> IntArray:
 
 
 def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> FloatArray:
-    """Shares of a design on these points whose value over them is at most (1 + tolerance)·r.
+    """Shares of a design on the given points with a value over them of at most (1 + tolerance)·r.
 
     Each step moves share to the point of the largest value, or away from the point of the smallest
     value among those with a share, by the length that enlarges det M most.

@@ -217,11 +217,11 @@ class BareSums(BatchMechanism):
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Rewards, unchanged."""
+        """Rewards as they are, without randomization."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals, unchanged."""
+        """Sums without noise: the totals as they are."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
@@ -267,7 +267,7 @@ class CentralSums(BatchMechanism):
         return Channels(pulls, np.ones(pulls.size), s / t)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Rewards, unchanged: the learner is trusted."""
+        """Rewards as they are, since the learner is trusted."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
@@ -315,7 +315,7 @@ class LocalBits(BatchMechanism):
         return randomized_bits(rewards, self.epsilon_asked, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals, unchanged: the messages are randomized."""
+        """Totals as they are, since the messages are randomized."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
@@ -370,7 +370,7 @@ class ShuffledBits(BatchMechanism):
         return randomized_bits(rewards, level, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals, unchanged."""
+        """Totals as they are, since the messages are randomized."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:

@@ -124,7 +124,7 @@ class PrivateLinUCB:
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 
     def epsilon(self, horizon: int, dimension: int) -> Bounds:
-        """Bounds on ε of a run, under replace-one of a client's action, context and reward.
+        """Bounds on ε of a whole run, under replace-one of a client's action, context and reward.
 
         The upper bound is that of all nodes that hold a client together, or of its message. The
         lower bound of Gaussian noise is attained by two clients √4.5 apart, in the first of at
@@ -135,9 +135,9 @@ class PrivateLinUCB:
             dimension: number d of coordinates of an action.
         """
         if self.model == "shuffled":
-            law, numbers = KaryResponse(self.bit_level(dimension), 2), _numbers(dimension)
-            upper = shuffled_price([(law, numbers)], self.batch, self.delta)
-            lower = price(shuffled(law, self.batch), self.delta).epsilon.lower
+            randomizer, numbers = KaryResponse(self.bit_level(dimension), 2), _numbers(dimension)
+            upper = shuffled_price([(randomizer, numbers)], self.batch, self.delta)
+            lower = price(shuffled(randomizer, self.batch), self.delta).epsilon.lower
             return Bounds(min(lower, upper), upper)
         nodes = self.levels(horizon) if self.model == "central" else 1
         noise = _noise_of(self.epsilon_asked, self.delta, _SENSITIVITY * math.sqrt(nodes))

@@ -47,7 +47,7 @@ all_mechanisms()  # the files of randomizers register the words of questions
 @question_randomizer("table")
 @dataclass(frozen=True, slots=True)
 class TableFile(Checked):
-    """A mechanism with finitely many outcomes, by the file of their probabilities."""
+    """File with the probabilities of a mechanism with finitely many outcomes."""
 
     pair_file: str = text(
         "CSV file of the outcomes' probabilities with and without the client: columns present and "
@@ -197,7 +197,7 @@ def _keys_of_target() -> set[str]:
 
 
 def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
-    """Settings that can be solved for, and δ, by the names of their flags without dashes."""
+    """Names of the settings that can be solved for, and δ, as flags without dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     kind = question_randomizers()[randomizer]

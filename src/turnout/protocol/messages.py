@@ -70,7 +70,7 @@ class Verdict(IntEnum):
     DUPLICATE = 1
     """The client took part in this step, or as often as the law allows in this window, already."""
     OUTSIDE_ITS_WINDOW = 2
-    """The participation law gives the client no chance of this step."""
+    """The participation never lets the client take part in this step."""
 
 
 @shows_shapes()

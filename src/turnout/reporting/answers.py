@@ -1,8 +1,8 @@
 """Answers to questions about a scheme, as tables and as JSON.
 
 `answer_table` and `answer_record` print a guarantee with its `Footnotes`: its assumptions, and the
-privacy that remains without them. `law_words` and `randomizer_words` describe a scheme by the names
-that questions use.
+privacy that remains without them. `participation_words` and `randomizer_words` describe a scheme by
+the names that questions use.
 """
 
 from __future__ import annotations
@@ -192,14 +192,17 @@ def _times(rounds: int, value: float) -> float:
     return float(rounds * Decimal(repr(value)))
 
 
-def law_words(scheme: Scheme) -> dict[str, Any]:
+def participation_words(scheme: Scheme) -> dict[str, Any]:
     """Name and parameters of the participation, and the release rule."""
-    law = scheme.participation
+    participation = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
     else:
-        names = participation_names(type(law))
-        words = {"name": names.question or names.plan, **_values(law, named=names.question)}
+        names = participation_names(type(participation))
+        words = {
+            "name": names.question or names.plan,
+            **_values(participation, named=names.question),
+        }
         if scheme.population is not None:
             words["clients"] = scheme.population
     if scheme.order is not None:
@@ -223,13 +226,13 @@ def randomizer_words(randomizer: Randomizer) -> dict[str, Any]:
 
 def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
     """Name and parameters of a scheme's shuffle, without the speaking order."""
-    law, shuffle = scheme.participation, shuffle_of(scheme)
+    participation, shuffle = scheme.participation, shuffle_of(scheme)
     for name, kind in SHUFFLES.items():
         if isinstance(shuffle, kind):
             return {"name": name, **_values(shuffle)}
     return {
-        "name": participation_names(type(law)).plan,
-        **_values(law),
+        "name": participation_names(type(participation)).plan,
+        **_values(participation),
         "clients": scheme.population,
     }
 
@@ -273,7 +276,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
         "randomizer": _randomizer(answer),
         **guarantee_record(answer.guarantee),
         **_footnotes(answer).record(),
-        "scheme": law_words(answer.scheme),
+        "scheme": participation_words(answer.scheme),
         "seconds": answer.seconds,
     }
     if answer.calibration is not None:
@@ -289,7 +292,7 @@ def answer_table(answer: Answer) -> Table:
     """Answer as a table."""
     # The scheme, and a solved parameter if there is one.
     rows = {
-        "scheme": _in_words(law_words(answer.scheme)),
+        "scheme": _in_words(participation_words(answer.scheme)),
         "randomizer": _in_words(_randomizer(answer)),
     }
     if (found := answer.calibration) is not None:

@@ -82,7 +82,7 @@ def template(name: str) -> jinja2.Template:
 def _subtitle(summary: Summary) -> str:
     prepared = summary.outcome.prepared
     return (
-        f"{prepared.plan.model.title}, {prepared.population:,} clients, participation law "
+        f"{prepared.plan.model.title}, {prepared.population:,} clients, participation "
         f"{prepared.plan.participation.law}"
     )
 
@@ -118,7 +118,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
         (
             "Check-ins expected",
             f"{outcome.expected_check_ins.sum():,.0f}",
-            f"in {outcome.history.check_ins.size:,} steps, by the participation law",
+            f"in {outcome.history.check_ins.size:,} steps, by the participation",
         ),
     )
 

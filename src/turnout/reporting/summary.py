@@ -52,8 +52,8 @@ class Outcome:
     """Plan and results of one simulated run.
 
     Attributes:
-        expected_check_ins: the law's mean check-ins at each step, shape ``(steps,)``.
-        expected_empty_steps: the law's mean number of steps without participants.
+        expected_check_ins: mean number of check-ins at each step, shape ``(steps,)``.
+        expected_empty_steps: mean number of steps without participants.
         spent: ε so far at some of the steps.
         parameters: of the final model, shape ``(dimension,)``.
         last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.

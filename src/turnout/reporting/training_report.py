@@ -73,7 +73,7 @@ def as_json(record: dict[str, Any]) -> str:
 
 
 def _history(outcome: Outcome) -> str:
-    """Table with one row for each evaluation."""
+    """Columns of a table of metrics, with one row for each evaluation."""
     history = outcome.history
     return table_csv(
         step=history.step,
@@ -84,7 +84,7 @@ def _history(outcome: Outcome) -> str:
 
 
 def _check_ins(outcome: Outcome) -> str:
-    """Table with one row for each step."""
+    """Columns of a table of check-ins, with one row for each step."""
     history = outcome.history
     return table_csv(
         step=np.arange(1, history.check_ins.size + 1),
@@ -97,7 +97,7 @@ def _check_ins(outcome: Outcome) -> str:
 
 
 def _clients(outcome: Outcome) -> str:
-    """Table with one row for each client."""
+    """Columns of a table of ε, with one row for each client."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     sizes = clients.window_sizes

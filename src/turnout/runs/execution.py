@@ -79,8 +79,8 @@ class ReadyRun:
         # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
         from turnout.runs.building import build_algorithm
 
-        plan, law = workload.plan, prepared.scheme.participation
-        interval = evaluation_interval(plan, law.steps)
+        plan, participation = workload.plan, prepared.scheme.participation
+        interval = evaluation_interval(plan, participation.steps)
         algorithm = build_algorithm(workload, workload.module, phase)
         simulation = Simulation(
             prepared.scheme,
@@ -102,7 +102,7 @@ class ReadyRun:
             StorageError: the checkpoint is damaged or another run's.
             InterruptedRunError: Ctrl-C.
         """
-        plan, law = self.prepared.plan, self.prepared.scheme.participation
+        plan, participation = self.prepared.plan, self.prepared.scheme.participation
         with watcher.training(
             what, self.simulation.steps, plan.privacy.epsilon, self.curve.at
         ) as tell:
@@ -111,8 +111,8 @@ class ReadyRun:
             self.prepared,
             result.history,
             result.seconds,
-            expected_check_ins(law, self.prepared.population),
-            expected_empty_steps(law, self.prepared.population),
+            expected_check_ins(participation, self.prepared.population),
+            expected_empty_steps(participation, self.prepared.population),
             self.curve,
             result.parameters,
             result.last[: result.parameters.size],  # DP-AdaPeD sends ψ as well

@@ -61,7 +61,7 @@ class HeldOut:
         """Workload with each client held out with probability ``share``.
 
         Raises:
-            ParameterError: nobody is held out, or nobody is left; or a law that does not fit.
+            ParameterError: no client is held out or left, or the participation does not fit.
         """
         population = holdings.population
         streams = SimulationStreams(workload.plan.run.seed)
@@ -74,8 +74,8 @@ class HeldOut:
         train = workload.data.train
         test = Records(train.inputs[theirs.records], train.labels[theirs.records])
         data = replace(workload.data, test=test, holdings=ours)
-        law = workload.plan.participation_for(kept.size)
-        left = replace(workload, data=data, population=kept.size, participation=law)
+        participation = workload.plan.participation_for(kept.size)
+        left = replace(workload, data=data, population=kept.size, participation=participation)
         owners = np.repeat(np.arange(held.size), np.diff(theirs.offsets))
         return cls(left, held.size, owners)
 
@@ -135,15 +135,17 @@ def search_price(
     from turnout.accounting import calibrate_selection, price, selected
 
     # The number of candidates is random, and its distribution is public.
-    privacy, law = plan.privacy, held.workload.participation
-    if law.steps > MOST_STEPS:
-        raise ParameterError("participation.steps", law.steps, f"at most {MOST_STEPS:,} in all")
-    stopping = stopping_law(section)
+    privacy, participation = plan.privacy, held.workload.participation
+    if participation.steps > MOST_STEPS:
+        raise ParameterError(
+            "participation.steps", participation.steps, f"at most {MOST_STEPS:,} in all"
+        )
+    stopping = stopping_distribution(section)
 
     # A candidate is a run of the plan; its score is one noisy release.
     def run(noise: float) -> Scheme:
         release, unit = plan.protocol.release, privacy.unit
-        return Scheme(GaussianNoise(noise), law, privacy.relation, release, unit)
+        return Scheme(GaussianNoise(noise), participation, privacy.relation, release, unit)
 
     def score(noise: float) -> Scheme:
         return Scheme(GaussianNoise(noise), EveryStep(1), privacy.relation, unit=privacy.unit)
@@ -173,7 +175,7 @@ def search_price(
     return PreparedPlan(plan, held.workload.population, run(noise), total), found
 
 
-def stopping_law(section: TuneSection) -> Stopping:
+def stopping_distribution(section: TuneSection) -> Stopping:
     """Distribution of the number of runs."""
     from turnout.accounting import Stopping
 
@@ -288,7 +290,9 @@ class Search:
             )
         free = public is not None or section.data is not None
         ranges = parse_ranges(section.ranges)
-        _check_values(plan, ranges, section.candidates if free else stopping_law(section).most)
+        _check_values(
+            plan, ranges, section.candidates if free else stopping_distribution(section).most
+        )
         tried, given = plan, beside or Beside()
         if free:
             tried = plan.model_copy(update={"data": section.data or DataSection.model_validate({})})

@@ -96,8 +96,8 @@ def gather(
     population = _population(plan, data, held, len(trace))
     if population != len(trace):
         raise ParameterError("data.clients", population, f"{len(trace)}, as in the trace")
-    law = availability_participation(trace, section.window, section.probability)
-    return Workload(plan, data, population, law, trace, own_folder)
+    participation = availability_participation(trace, section.window, section.probability)
+    return Workload(plan, data, population, participation, trace, own_folder)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

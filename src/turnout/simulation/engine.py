@@ -124,7 +124,7 @@ class Simulation:
     was.
 
     Args:
-        scheme: participation law, noise and release rule.
+        scheme: participation, noise and release rule.
         algorithm: what is learned, on which data. Its ``clip_norm`` is C, to which each update is
             clipped; the noise is scaled by the same number.
         expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean

@@ -184,7 +184,7 @@ def parsed(data: bytes) -> Document:
     """Parsed lines of a ledger file.
 
     Raises:
-        DamagedError: a line is not one, down to the last byte.
+        DamagedError: a line is not in the canonical form of its kind.
     """
     lines = data.split(b"\n")
     if lines.pop() != b"":
@@ -249,7 +249,7 @@ def _bytes_of(text: object, length: int) -> bytes:
 
 
 def _refused(text: str) -> NoReturn:
-    raise ValueError(f"{text}: floats are written by float.hex, NaN and Infinity not at all")
+    raise ValueError(f"{text}: expected a finite float in the format of float.hex")
 
 
 def _record(line: bytes, number: int) -> RecordLine:
