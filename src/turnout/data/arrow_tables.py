@@ -393,6 +393,7 @@ class CsvTable:
             )
         # One thread, so that an error names its row and rows keep their order.
         options = csv.ReadOptions(use_threads=False, block_size=_CSV_BLOCK_BYTES)
+        # Cells may contain line breaks; an empty line is a row of missing values.
         lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
         with _WholeLines(self._path) as file:
             yield csv.open_csv(file, options, lines, convert)

@@ -459,6 +459,7 @@ def _load(module: nn.Module, file: Path, trainable: tuple[str, ...]) -> None:
         if name not in found and not trained:
             expected = f"a file that also contains {name!r}, or a pattern for it in trainable"
             raise ParameterError(key, shown, expected)
+    # Parameters that the file lacks keep their initial values.
     module.load_state_dict(found, strict=False)
 
 

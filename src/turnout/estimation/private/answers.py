@@ -299,7 +299,7 @@ def chosen_randomizer(
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
     if mechanism != "auto":
-        return chosen, f"{mechanism} was asked for"
+        return chosen, f"{mechanism} was requested"
     within = "" if bits is None else f" within {bits} bits"
     return chosen, f"{name} has the fewest bits within 5 % of the least error bound{within}"
 

@@ -332,6 +332,7 @@ def central_mean(
     unit = noise.deviation * radius / UNITS / about
     pull = value / radius * (UNITS / weight) if private else np.zeros(dimension)
     errors = unit * np.sqrt(1 + pull**2)
+    # The sampling error is an upper bound, since the variance of the rows is private.
     return Mean(
         value,
         errors,
@@ -421,7 +422,7 @@ def _cheaper(
     if mechanism != "laplace" and privacy.delta is not None:
         options.append(gaussian_noise(privacy.epsilon, privacy.delta, sensitivity2 * _ABOVE))
     noise = min(options, key=lambda option: option.deviation)
-    reason = f"{mechanism} was asked for"
+    reason = f"{mechanism} was requested"
     return noise, reason if mechanism != "auto" else _only_or_less(privacy, noise)
 
 

@@ -112,6 +112,7 @@ def frequencies(
     tally = FrequencyTally.zero(randomizer)
     for block in blocks():
         tally += collect(randomizer, block, source)
+    # A file that changed between the passes would make the privacy cost wrong.
     _require_counted(tally.clients, clients)
     return _frequencies(estimate_frequencies(tally, post_processing), confidence, cost)
 
@@ -206,6 +207,7 @@ def mean(
         start = 0 if tally is None else tally.clients
         part = collect_mean(randomizer, clip_rows(block, norm, radius), source, start)
         tally = part if tally is None else tally + part
+    # A file that changed between the passes would make the privacy cost wrong.
     assert tally is not None
     _require_counted(tally.clients, clients)
     return answered_mean(estimate_mean(tally), cost)
@@ -282,6 +284,7 @@ def user_mean(
     n, dimension = means.shape
     scheme = UserLevelMean(dimension, epsilon, radius, deviation, samples, n, chance)
     found = scheme.estimate(means, source)
+    # ε₀ of both messages together is pure and local, for all samples of a client.
     cost = EstimateCost(
         found.epsilon,
         0.0,

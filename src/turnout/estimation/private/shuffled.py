@@ -115,13 +115,13 @@ def shuffled_mean(
         raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
     if mechanism == "one-message":
         one, _ = _one_message(norm, dimension, radius, privacy, clients)
-        return one, _cost(one, f"{mechanism} was asked for", privacy, clients)
+        return one, _cost(one, f"{mechanism} was requested", privacy, clients)
     target = (_target(privacy), _delta(privacy))
     if mechanism == "several-messages":
         found = several_messages(
             norm, dimension, radius, clients, target, bits=privacy.bits, quick=False
         )
-        return found.randomizer, _several_cost(found, f"{mechanism} was asked for")
+        return found.randomizer, _several_cost(found, f"{mechanism} was requested")
     # "auto": compare one message with several by their predicted errors.
     one, reason = _one_message(norm, dimension, radius, privacy, clients)
     try:
