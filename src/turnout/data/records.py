@@ -102,9 +102,10 @@ def deal(
 
     Args:
         labels: int, shape ``(records,)``.
-        clients: at most one for each record.
-        dealing: ``"shuffled"`` deals the records out like cards; ``"by-label"`` sorts them by
-            label first, so that most clients hold one or two labels only.
+        clients: number of clients, at most the number of records.
+        dealing: ``"shuffled"`` assigns the records in random order to the clients in turn;
+            ``"by-label"`` sorts the records by label and assigns consecutive ranges, so that most
+            clients hold one or two labels only.
         generator: source of the shuffle (simulation only).
 
     Returns:

@@ -100,7 +100,7 @@ class TableBatch:
     """Batch of consecutive table rows.
 
     Attributes:
-        rows: the number of each row in its source, from 0, int64, shape ``(rows,)``.
+        rows: number of each row in the table, from 0, int64, shape ``(rows,)``.
         columns: columns of the batch, by name.
     """
 

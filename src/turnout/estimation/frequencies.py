@@ -414,7 +414,7 @@ class FrequencyEstimate:
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-        """Items above ``threshold``; with probability at least 1 − ``error`` no item is wrong."""
+        """Items above ``threshold``, all correctly so with probability at least 1 − ``error``."""
         return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:

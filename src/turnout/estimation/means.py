@@ -224,21 +224,22 @@ def estimate_mean(tally: MeanTally) -> MeanEstimate:
 def sampling_bounds(
     value: FloatArray, noise_errors: FloatArray, norm: float, radius: float, clients: float
 ) -> FloatArray:
-    """Estimated upper bounds on standard errors from sampling n vectors, shape (d,).
+    """Estimates of upper bounds on the standard errors from sampling n vectors, shape (d,).
 
-    Computed from public numbers and the estimate alone: a number in [−r, r] of mean μ has variance
-    at most r² − μ² (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r over all coordinates.
+    The bounds are computed from public numbers and the estimate only: a number in [−r, r] of mean μ
+    has variance at most r² − μ² (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r, summed
+    over all coordinates.
 
     Args:
         value: the estimated mean, shape (d,).
-        noise_errors: standard errors of ``value``, whose squares are subtracted from its, shape
-            (d,).
+        noise_errors: standard errors of ``value``, whose squares are subtracted from the squares of
+            ``value``, shape (d,).
         norm: norm that bounds the vectors: 1, 2 or infinity.
         radius: r, the bound, above 0.
         clients: n, or a private estimate of n, above 0.
 
     Returns:
-        Of each coordinate for ℓ∞; otherwise the root mean square over coordinates.
+        A bound for each coordinate in ℓ∞; in the other norms the root mean square over coordinates.
     """
     squares = value**2 - noise_errors**2
     if norm == math.inf:

@@ -24,8 +24,8 @@ class Examples:
 
     Attributes:
         inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
-            fractions of 255. Computing is in float32; what is kept may be smaller. Lists of such
-            numbers, and float64, are converted to float32.
+            fractions of 255. Computations use float32; the stored type may be smaller. Lists of
+            such numbers, and float64, are converted to float32.
         labels: int64 classes from 0, shape ``(n,)``, or the form of the target; anything that NumPy
             converts to this form.
         target: kind of label: "class"; "tags", 0 or 1 each, shape ``(n, K)``; "numbers",
