@@ -123,7 +123,7 @@ def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
 def test_more_records_than_a_client_holds_are_refused(tmp_path):
     too_many = SEVERAL | {"randomizer": SEVERAL["randomizer"] | {"messages": 8}}
     with pytest.raises(
-        ParameterError, match=r"randomizer\.messages = 8: expected at most 7, the rec"
+        ParameterError, match=r"randomizer\.messages = 8: expected at most 7, the smallest"
     ):
         tn.train(too_many, tmp_path / "run")
     assert not (tmp_path / "run").exists()
