@@ -20,7 +20,7 @@ def test_every_step_is_the_composed_gaussian(sigma, steps):
 
 
 @pytest.mark.parametrize("sigma", [0.7, 2.0])
-def test_windows_of_one_step_are_no_amplification(sigma):
+def test_window_of_one_step_gives_no_amplification(sigma):
     assert priced(sigma, CheckIn(1, 4), 1e-5).upper == pytest.approx(
         priced(sigma / 2, EveryStep(1), 1e-5).upper, rel=1e-3
     )
@@ -41,7 +41,7 @@ def test_poisson_sampling(sigma, rate, steps):
     assert ours.upper == pytest.approx(theirs, rel=1e-3)
 
 
-def test_a_wrong_rate_would_be_detected():
+def test_wrong_sampling_rate_is_detected():
     """Negative control for the tolerance above: 1.01 times the rate is outside it."""
     right = priced(1.0, PoissonSampling(0.01, 1000), 1e-5)
     wrong = priced(1.0, PoissonSampling(0.0101, 1000), 1e-5)

@@ -53,7 +53,7 @@ def test_every_lower_curve_lies_below_every_upper_one(sigma, window, delta, dire
 
 
 @pytest.mark.parametrize("window", [2, 3, 7])
-def test_small_windows_have_a_lower_bound_of_use(window):
+def test_small_windows_have_a_nontrivial_lower_bound(window):
     curves = [
         allocation_curve(GaussianPair(5.0), window, Direction.REMOVE, side, delta_hint=1e-5)
         for side in Side
@@ -63,7 +63,7 @@ def test_small_windows_have_a_lower_bound_of_use(window):
 
 
 @pytest.mark.parametrize("sigma", [1.0, 3.0])
-def test_mass_above_the_cap_is_charged(sigma):
+def test_mass_above_the_cap_is_added_to_the_upper_bound(sigma):
     """Above every threshold of the capped distribution an upper curve exceeds one slot's share."""
     window, pair = 4, GaussianPair(sigma)
     curve = allocation_curve(pair, window, Direction.REMOVE, Side.UPPER, delta_hint=1e-3)

@@ -116,7 +116,7 @@ def test_the_published_counterexample():
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_probability_of_coming_dilutes_exactly(direction):
+def test_participation_probability_dilutes_the_curve_exactly(direction):
     pair, window, probability = PAIRS["three-valued"], 3, Fraction(1, 4)
     for side in Side:
         base = allocation_curve(pair, window, direction, side, delta_hint=1e-2)
@@ -160,7 +160,7 @@ def test_two_windows_compose(direction):
             assert abs(value - float(truth)) < 5e-3
 
 
-def test_atoms_may_equal_a_threshold():
+def test_atoms_equal_to_a_threshold_are_priced():
     """Tails split an atom at k the same way for any k: X ≤ k and X > k."""
     pair = PAIRS["two-valued, ε₀ = ln 2"]
     for direction in Direction:

@@ -107,7 +107,7 @@ def test_poisson_and_self_sampling_have_one_price(law):
     assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
 
 
-def test_a_partial_window_is_a_shorter_window_with_a_probability():
+def test_begun_window_equals_a_shorter_window_with_lower_probability():
     parts = decompose(scheme(WINDOW), steps=14)
     pair = GaussianPair(SIGMA)
     assert parts.record_against_null.upper == [
@@ -154,7 +154,7 @@ def test_averaged_releases_are_not_amplified(relation, distance):
     assert parts.record_against_null.lower == parts.record_against_null.upper
 
 
-def test_who_may_stay_away_from_an_averaged_release_has_a_lower_bound_below_the_truth():
+def test_averaged_release_with_optional_participation_has_a_valid_lower_bound():
     law, sigma, delta = CheckIn(10, 1, 0.25), 0.5, 1e-3
     bounds = price(scheme(law, ZERO, AVERAGED, sigma), delta).epsilon
     mu = 1 / sigma
@@ -207,7 +207,7 @@ def test_more_than_a_million_windows_use_the_null_record(release):
 @pytest.mark.parametrize(
     "law", [CheckIn(10, 4), CheckIn(5, 3, probability=0.6), PoissonSampling(0.1, 40)], ids=str
 )
-def test_a_grid_that_many_numbers_of_steps_share_gives_bounds_as_sharp(law):
+def test_shared_grid_for_several_step_counts_keeps_bounds_sharp(law):
     whole = scheme(law, sigma=1.5)
     for steps in (1, 7, law.steps - 1):
         shared = epsilon_upper(whole, 1e-5, steps, shared=True)
@@ -288,20 +288,20 @@ def test_an_unlikely_number_of_releases_is_left_to_delta():
     assert 4000 < told.lower(1e-6, certain=False) < told.upper(1e-6) < 7000  # of 200,000
 
 
-def test_a_target_beyond_all_floats_of_ratios_is_met():
+def test_target_epsilon_above_the_float_range_of_ratios_is_met():
     found = calibrate_noise(lambda s: scheme(EveryStep(1), sigma=s), 1000.0, 1e-6)
     assert found == pytest.approx(0.02485, rel=1e-3)
     assert price(scheme(CheckIn(10, 3), sigma=0.35), 1e-6).epsilon.upper < 28.2
 
 
-def test_ratios_that_leave_the_floats_are_no_traceback():
+def test_overflowing_ratios_raise_a_numerical_error():
     law = FixedAssignment(100, 10)
     found = price(scheme(law, REPLACE, sigma=1e-3), 1e-30)
     assert "unamplified" in found.method
     assert found.epsilon.upper < 1.1e7  # 10 releases, each twice, in steps of their own
 
 
-def test_a_bound_by_the_closed_form_names_it():
+def test_method_names_the_closed_form_that_gives_the_bound():
     assert "unamplified" in price(scheme(CheckIn(10, 3), sigma=0.1), 1e-6).method
     assert "unamplified" not in price(scheme(CheckIn(10, 3), sigma=1.0), 1e-6, 0.1).method
 
@@ -323,7 +323,7 @@ def test_a_single_block_needs_no_loss_grid(law, relation, release, mutate):
     assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)
 
 
-def test_no_lower_end_counts_a_begun_sliding_window():
+def test_lower_bound_does_not_count_a_begun_sliding_window():
     """Two sliding draws after one another, read two steps into the second.
 
     The first clients of the second draw have two of its steps, but one step only of the first draw,

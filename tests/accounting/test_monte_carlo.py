@@ -54,13 +54,13 @@ CELLS = [(1.0, 50, 0.4), (0.6, 20, 1.0), (2.0, 10, 0.3)]
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon"), CELLS)
-def test_remove(sigma, window, epsilon):
+def test_remove_direction_is_bracketed(sigma, window, epsilon):
     s = ratios(sigma, window, present=True, seed=1)
     assert within(remove_payoffs(s, epsilon), Direction.REMOVE, sigma, window, epsilon)
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon"), CELLS)
-def test_add(sigma, window, epsilon):
+def test_add_direction_is_bracketed(sigma, window, epsilon):
     s = ratios(sigma, window, present=False, seed=2)
     assert within(add_payoffs(s, epsilon), Direction.ADD, sigma, window, epsilon)
 

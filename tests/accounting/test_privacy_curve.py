@@ -30,7 +30,7 @@ def scheme(law, sigma=1.0, relation=ADD) -> Scheme:
     return Scheme(GaussianNoise(sigma), law, relation)
 
 
-def test_three_times_is_once_and_once_and_once():
+def test_curve_times_three_equals_three_added_curves():
     one = PrivacyCurve.of(scheme(CheckIn(30)))
     other = PrivacyCurve.of(scheme(PoissonSampling(0.1, 5)))
     assert one * 3 == one + one + one == 3 * one
@@ -44,7 +44,7 @@ def test_windows_added_up_are_a_run_of_windows():
     assert (PrivacyCurve.of(one) * 3).directions(1e-6) == dict(price(run, 1e-6).directions)
 
 
-def test_more_costs_more():
+def test_epsilon_rises_with_the_number_of_windows():
     week, survey = (
         PrivacyCurve.of(scheme(CheckIn(50))),
         PrivacyCurve.of(Scheme(LaplaceNoise(3.0), EveryStep(1), ADD)),
@@ -54,7 +54,7 @@ def test_more_costs_more():
         assert bounds.lower > alone[direction].upper
 
 
-def test_a_gaussian_of_dp_accounting_adds_to_ours():
+def test_dp_accounting_gaussian_composes_with_turnout_curves():
     ours = PrivacyCurve.of(scheme(EveryStep(1), 2.0))
     plds = [
         pld.from_gaussian_mechanism(

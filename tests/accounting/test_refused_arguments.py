@@ -85,7 +85,7 @@ def test_numpy_counts_do_not_wrap_around():
 
 
 @pytest.mark.parametrize("whole", [-1.0, math.nan, True, "1", None, np.array([1.0])])
-def test_a_bound_that_caps_a_curve_is_a_number(whole):
+def test_cap_of_a_curve_must_be_a_number(whole):
     with pytest.raises(ParameterError, match="whole"):
         spent(SCHEME, 1e-5, [5], whole)
 

@@ -49,7 +49,7 @@ def lower_bound(mechanism, delta=0.0, runs=RUNS):
     [(CentralSums(EPSILON), 0.0), (LocalBits(EPSILON), 0.0), (ShuffledBits(EPSILON, DELTA), DELTA)],
     ids=["central", "local", "shuffled"],
 )
-def test_no_attacker_finds_more_than_is_stated(mechanism, delta):
+def test_attacks_on_bandit_mechanisms_stay_within_epsilon(mechanism, delta):
     found = lower_bound(mechanism, delta=delta)
     print(f"{mechanism.word}: epsilon of at least {found:.3f} in {RUNS:,} runs of each world")
     assert found <= EPSILON
@@ -95,13 +95,13 @@ class HiddenByOthers(ShuffledBits):
     ],
     ids=["as printed", "released twice", "answered twice", "whole batch"],
 )
-def test_mechanisms_that_break_their_promise_are_caught(mechanism, runs):
+def test_mechanisms_with_too_little_noise_are_detected(mechanism, runs):
     found = lower_bound(mechanism, DELTA, runs)
     print(f"{type(mechanism).__name__}: epsilon of at least {found:.3f} where 1 is stated")
     assert found > EPSILON
 
 
-def test_the_printed_epsilon_is_twice_the_stated_one():
+def test_true_epsilon_is_twice_the_printed_one():
     pulls = [np.array([5, 5])]
     assert PrintedSums("central", 1.0).epsilon(pulls).upper == 2.0
     assert PrintedSums("central", 1.0, sensitivity=2).epsilon(pulls).upper == 1.0

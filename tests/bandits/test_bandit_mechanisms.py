@@ -71,13 +71,13 @@ def test_sums_have_the_same_distribution_by_pull_and_by_batch(mechanism):
     assert_rejects(agrees, wrong)
 
 
-def test_the_operating_system_can_draw_what_is_released():
+def test_releases_can_be_drawn_from_system_randomness():
     for mechanism in MECHANISMS:
         sums = pull_by_pull(mechanism, 3, OSRandomness())
         assert sums.shape == (3,)
 
 
-def test_the_central_epsilon_is_the_ratio_of_sums_two_apart():
+def test_central_epsilon_equals_the_likelihood_ratio_of_neighbouring_sums():
     mechanism = CentralSums(1.0)
     t, s = mechanism.noise.scale
     bounds = mechanism.epsilon([np.array([3, 4]), np.array([10])])
@@ -109,7 +109,7 @@ def test_shuffled_bits_meet_epsilon_at_the_pulls_of_their_action(epsilon):
         assert shuffled_price([(KaryResponse(1.08 * before, 2), 1)], 400, 1e-6) > epsilon
 
 
-def test_the_run_costs_what_its_costliest_batch_does():
+def test_run_epsilon_equals_that_of_its_costliest_batch():
     mechanism = ShuffledBits(1.0, 1e-6)
     one = mechanism.epsilon([np.array([200, 400])])
     many = mechanism.epsilon([np.array([200, 400])] * 5 + [np.array([200])])
@@ -117,7 +117,7 @@ def test_the_run_costs_what_its_costliest_batch_does():
     assert 0.9 < one.lower <= one.upper <= 1.0
 
 
-def test_a_visible_action_is_not_hidden_by_the_whole_batch():
+def test_shuffled_epsilon_counts_only_pulls_of_the_same_action():
     """Algorithm 6.4.1's ε₀ from n_i = 10,000 pulls, of which each of two actions has half."""
     assert price(shuffled(KaryResponse(5.461, 2), 5000), 1e-6).epsilon.lower > 1.5
     claimed = local_epsilon(1.0, 1e-6, 400)
@@ -127,19 +127,19 @@ def test_a_visible_action_is_not_hidden_by_the_whole_batch():
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_no_other_epsilon(epsilon):
+def test_epsilon_outside_its_domain_is_refused(epsilon):
     for make in (CentralSums, LocalBits, lambda e: ShuffledBits(e, 1e-6)):
         with pytest.raises(ParameterError, match="epsilon"):
             make(epsilon)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])
-def test_no_other_delta(delta):
+def test_delta_outside_its_domain_is_refused(delta):
     with pytest.raises(ParameterError, match="delta"):
         ShuffledBits(1.0, delta)
 
 
 @pytest.mark.parametrize("reward", [1.0001, -2.0, math.nan])
-def test_rewards_are_never_clipped_in_silence(reward):
+def test_rewards_out_of_range_are_refused_not_clipped(reward):
     with pytest.raises(ParameterError, match="rewards"):
         rounded_rewards([0.0, reward], OSRandomness())

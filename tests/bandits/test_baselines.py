@@ -84,7 +84,7 @@ def test_rewards_of_real_clients_do_not_leave_without_noise():
         mechanism.messages(np.ones(3, int), 3, SimulationStreams(0).source("x"))
 
 
-def test_two_clients_are_as_far_apart_as_the_noise_is_for():
+def test_statistics_of_two_clients_differ_by_at_most_the_sensitivity():
     generator = np.random.default_rng(0)
     most = 0.0
     for _ in range(2000):

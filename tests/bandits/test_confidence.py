@@ -32,7 +32,7 @@ def test_bits_have_the_largest_moment_of_all_means(x, means):
     assert bit_log_moments(np.array([x]), np.array([-1.0]), np.array([1.0]))[0] <= x**2 / 2 * 1.001
 
 
-def test_laplace_noise_has_its_moment():
+def test_laplace_log_moment_agrees_with_summation():
     rate, places = 0.5, np.arange(-600, 601)
     law = np.exp(-rate * np.abs(places))
     law /= law.sum()
@@ -106,7 +106,7 @@ def test_the_best_action_is_dropped_no_more_often_than_stated(mechanism, reuse):
 
 
 @pytest.mark.parametrize("mechanism", [CentralSums(0.1), LocalBits(0.3)], ids=lambda m: m.word)
-def test_widths_that_leave_the_noise_out_do_not_cover(mechanism):
+def test_widths_without_the_noise_do_not_cover_the_means(mechanism):
     environment = LinearEnvironment(np.eye(2), np.array([5e-5, -5e-5]))
     options = {"failure": 0.1, "commit": 0.0, "variances": False}
     most = 15  # as above
@@ -115,7 +115,7 @@ def test_widths_that_leave_the_noise_out_do_not_cover(mechanism):
 
 
 @pytest.mark.parametrize("option", ["contrasts", "reuse", "variances"])
-def test_each_idea_lowers_regret_and_can_be_switched_off(option):
+def test_each_improvement_lowers_regret_and_is_optional(option):
     environment = two_best_environment(0.1, 8)
 
     def regret(policy):

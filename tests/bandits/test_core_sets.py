@@ -21,7 +21,7 @@ def value(actions, chosen, shares):
 @pytest.mark.parametrize(
     ("count", "dimension"), [(1, 3), (2, 2), (10, 2), (500, 3), (100, 8), (2000, 20), (100_000, 10)]
 )
-def test_the_value_is_within_a_hundredth_and_the_support_small(count, dimension):
+def test_optimal_design_has_a_small_support_and_near_best_value(count, dimension):
     actions = spread_actions(count, dimension)
     found = core_set(actions)
     rank = min(count, dimension)
@@ -34,14 +34,14 @@ def test_the_value_is_within_a_hundredth_and_the_support_small(count, dimension)
     assert np.all(np.diff(found.actions) > 0)
 
 
-def test_a_uniform_design_has_no_such_value():
+def test_uniform_design_has_a_worse_value():
     actions = spread_actions(300, 5) * np.array([1, 1, 1, 1, 0.01])
     actions = np.vstack([actions, np.eye(5)[-1]])
     assert value(actions, np.arange(301), np.full(301, 1 / 301)) > 10 * 5
     assert core_set(actions).value <= 1.01 * 5
 
 
-def test_actions_that_span_less_than_the_space():
+def test_actions_that_do_not_span_the_space_have_a_design():
     flat = spread_actions(50, 3) @ np.vstack([np.eye(3), np.zeros((4, 3))]).T
     found = core_set(flat)
     assert found.rank == 3
@@ -51,7 +51,7 @@ def test_actions_that_span_less_than_the_space():
     assert core_set(same).actions.size == 1
 
 
-def test_a_support_that_is_too_large_is_thinned():
+def test_design_with_too_many_actions_is_reduced():
     angles = np.arange(12) * np.pi / 12  # any weights on a regular polygon are optimal
     found = core_set(np.column_stack([np.cos(angles), np.sin(angles)]))
     assert found.actions.size <= 3

@@ -25,7 +25,7 @@ from turnout.testing.frequencies import assert_mean, assert_rejects
 ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
 
 
-def test_environments_match_their_description():
+def test_environments_have_the_stated_means_and_gaps():
     drawn = sphere_environment(7, 3, np.random.default_rng(1))
     assert np.allclose(np.linalg.norm(drawn.actions, axis=1), 1)
     assert drawn.gaps[drawn.best] == 0
@@ -70,7 +70,7 @@ def test_a_pull_of_a_parameter_has_the_mean_of_the_clients_own_choices():
     assert np.array_equal(best_features(features, net)[7], environment.actions[7])
 
 
-def test_contextual_regret_is_small_beside_uniform_play():
+def test_contextual_regret_is_far_below_that_of_uniform_play():
     environment = contextual_environment(contexts(), np.array([0.6, 0.8]), parameter_net(2, 0.1))
     run = simulate_bandit(
         Elimination(), environment, CentralSums(1.0), 20_000, SimulationStreams(2)
@@ -90,7 +90,7 @@ def test_a_net_is_near_every_direction(dimension, fineness):
     assert len(net) <= (3 / fineness) ** dimension + 2 * dimension
 
 
-def test_a_net_that_memory_does_not_hold_is_refused():
+def test_net_too_large_for_memory_is_refused():
     with pytest.raises(UnsupportedError, match="too many"):
         parameter_net(12, 0.01)
 
@@ -118,7 +118,7 @@ def test_a_log_is_replayed_client_by_client():
         environment.sums(BareSums(), run.batches[0], 3999, SimulationStreams(1).source("log"))
 
 
-def test_a_log_may_begin_with_a_mark_and_end_with_blank_lines(tmp_path):
+def test_log_with_a_byte_order_mark_and_blank_lines_is_read(tmp_path):
     text = "client,reward_0,reward_1,reward_2\na,0,0,1\na\0,0,1,0\n\n\n"
     (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")
     assert read_log(tmp_path / "log.csv", ACTIONS).outcomes.tolist() == [[0, 0, 1], [0, 1, 0]]

@@ -87,12 +87,12 @@ def policy_of(model, kind=PrivateLinUCB):
     return kind(model, EPSILON, DELTA, 20 if model == "shuffled" else 1)
 
 
-def test_the_two_clients_are_as_far_apart_as_two_can_be():
+def test_private_linucb_attack_uses_the_most_distant_clients():
     assert np.linalg.norm(ALONG) == pytest.approx(math.sqrt(4.5))
 
 
 @pytest.mark.parametrize("model", ["central", "local", "shuffled"])
-def test_no_attacker_of_private_linucb_finds_more_than_is_stated(model):
+def test_attacks_on_private_linucb_stay_within_its_epsilon(model):
     policy = policy_of(model)
     found, stated = found_of(policy), policy.epsilon(HORIZON, 2)
     print(f"{model}: epsilon of at least {found:.3f} in {RUNS:,} runs; stated: {stated}")

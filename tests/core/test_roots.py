@@ -13,7 +13,7 @@ from turnout.core.bounds import bisected, bisected_each, grown
 
 
 @given(st.floats(-100.0, 100.0), st.integers(0, 60), st.booleans())
-def test_each_end_is_on_its_side(threshold, halvings, rising):
+def test_bisection_ends_lie_on_their_sides(threshold, halvings, rising):
     def holds(x):
         return x >= threshold if rising else x <= threshold
 

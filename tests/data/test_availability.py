@@ -18,7 +18,7 @@ needs_data = pytest.mark.skipif(
 
 
 @needs_data
-def test_the_phones_of_the_trace():
+def test_built_in_trace_has_the_documented_devices():
     matrix = datasets.flash_phones()
     assert matrix.shape == (723, 241)
     assert np.isnan(matrix).mean() == pytest.approx(0.1918, abs=1e-4)

@@ -136,7 +136,7 @@ def test_a_wrong_download_is_refused_and_deleted(empty_machine, monkeypatch):
     assert not files.cache_folder().exists()
 
 
-def test_no_mirror_answers(empty_machine, monkeypatch):
+def test_unreachable_mirrors_are_reported(empty_machine, monkeypatch):
     monkeypatch.setenv("TURNOUT_OFFLINE", "0")
 
     def fetch(address):
@@ -146,7 +146,7 @@ def test_no_mirror_answers(empty_machine, monkeypatch):
         files.contents(files.DataFile("a/b.gz", "", ("https://one/",)), fetch)
 
 
-def test_idx_round_trip():
+def test_idx_files_round_trip():
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     data = b"\x00\x00\x08\x03" + struct.pack(">3I", 2, 3, 4) + array.tobytes()
     assert np.array_equal(images.parse_idx(data, "x"), array)

@@ -45,7 +45,7 @@ def test_a_damaged_table_is_refused(tmp_path, monkeypatch, mutate, text):
 
 
 @pytest.mark.skipif(not os.environ.get("TURNOUT_DATA"), reason="TURNOUT_DATA names no folder")
-def test_the_published_names():
+def test_published_word_list_is_read():
     found = files.first_names()
     assert (len(found.items), found.people) == (29_910, 3_546_301)
     top = files.first_names(1000)

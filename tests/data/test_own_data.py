@@ -74,7 +74,7 @@ def test_the_order_of_rows_changes_no_client_and_no_split(name, tmp_path, cache)
     section=st.integers(1, 300),
     seed=st.integers(0, 2**32),
 )
-def test_records_stand_by_client_in_the_order_of_the_table(rows, clients, section, seed):
+def test_records_are_ordered_by_client_then_by_row(rows, clients, section, seed):
     owners = np.random.default_rng(seed).integers(0, clients, rows)
     table = ArrayTable({"who": owners, "x": np.arange(rows) * 1.0, "y": np.arange(rows)})
     keys = {"inputs": "x", "label": "y", "classes": 99, "categories": None, "scaling": None}
@@ -90,7 +90,7 @@ def test_records_stand_by_client_in_the_order_of_the_table(rows, clients, sectio
     assert laid.arrays["test-labels"].tolist() == list(range(rows))
 
 
-def test_a_clients_side_depends_on_no_other_client():
+def test_split_of_a_client_depends_on_no_other_client():
     def sides(names):
         table = ArrayTable({"who": names, "x": np.arange(len(names)) * 1.0, "y": [0] * len(names)})
         keys = {"inputs": ["x"], "label": "y", "test": 0.4, "categories": None, "scaling": None}
@@ -171,7 +171,7 @@ def _lay_out_elsewhere(folder, said):
     own_data(own_section("visits.npz"), folder, say=said.put)
 
 
-def test_of_two_processes_one_lays_out(tmp_path, cache):
+def test_one_of_two_processes_writes_the_layout(tmp_path, cache):
     WRITERS["visits.npz"](tmp_path / "visits.npz", VISITS)
     context = multiprocessing.get_context("fork")
     said = context.Queue()
@@ -196,7 +196,7 @@ def test_arrays_of_a_folder_are_shared_with_pytorch_and_not_copied(tmp_path, cac
     assert data.holdings is None
 
 
-def test_a_folder_of_images_by_client_and_class(tmp_path, cache):
+def test_folder_of_images_is_read_by_client_and_class(tmp_path, cache):
     for client, kind, level in (("ann", "cat", 10), ("ann", "dog", 20), ("ben", "dog", 30)):
         folder = tmp_path / "pets" / client / kind
         folder.mkdir(parents=True)
@@ -252,7 +252,7 @@ def test_images_in_a_table_are_their_pixels(tmp_path, cache):
         own_data(scans, tmp_path)
 
 
-def test_texts_become_characters_and_the_next_one(tmp_path, cache):
+def test_texts_become_characters_with_the_next_character_as_label(tmp_path, cache):
     roles = {"who": ["b", "a", "b"], "line": ["abcab", "ba", "c"], "held": [False, False, False]}
     write_parquet(tmp_path / "roles.parquet", roles)
     write_parquet(tmp_path / "later.parquet", {"line": ["cab"]})

@@ -101,7 +101,7 @@ def test_a_value_out_of_range_is_named_by_column_and_row(
         ({"path": "."}, "data = '"),
     ],
 )
-def test_keys_that_do_not_fit_the_file(keys, line, tmp_path, cache):
+def test_keys_that_do_not_fit_the_file_are_refused(keys, line, tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     refused = refusal(**{"name": "visits.parquet", "folder": tmp_path, **_named(keys)})
     assert refused.startswith(line)
@@ -263,14 +263,14 @@ def test_altered_bytes_are_read_or_refused_in_one_line(name, tmp_path, cache):
     assert own_data(section(name), tmp_path).outputs == 2
 
 
-def test_a_name_of_two_columns_is_no_name(tmp_path, cache):
+def test_column_name_that_occurs_twice_is_refused(tmp_path, cache):
     (tmp_path / "visits.csv").write_text("who,age,unit,ill,held,age\na,1,a,1,true,2\n")
     line = "inputs = 'age': expected the name of exactly one column"
     assert refusal("visits.csv", tmp_path) == line
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz", "arrow"])
-def test_random_bytes_are_no_file_and_no_traceback(suffix, tmp_path, cache):
+def test_random_bytes_are_refused_in_one_line(suffix, tmp_path, cache):
     generator = np.random.default_rng(1)
     for size in (0, 10, 1000):
         (tmp_path / f"noise.{suffix}").write_bytes(generator.bytes(size))

@@ -94,7 +94,7 @@ def test_scores_are_the_sums_of_single_scores(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_tallies_add_up_in_any_order(randomizer):
+def test_tallies_of_blocks_add_up_in_any_order(randomizer):
     stream = source("merge")
     messages = encoded(randomizer, stream.below(randomizer.items, 100), stream)
     whole = FrequencyTally.of(randomizer, messages)
@@ -269,7 +269,7 @@ def told(counts, n=1000, other=0.25, lift=0.25) -> Evidence:
     return Evidence(n, array, array, lift, array, other, lift)
 
 
-def test_limits_are_those_of_clopper_and_pearson():
+def test_limits_equal_clopper_pearson_intervals():
     from scipy import stats
 
     limits = frequency_intervals(told([0, 1, 300, 500, 1000], lift=0.75), 0.95)

@@ -131,7 +131,7 @@ def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
 
 @pytest.mark.parametrize("length", [0.0, 0.4])
 @pytest.mark.parametrize("kind", ["code", "unit", "unit-g"])
-def test_means_of_short_vectors_keep_their_length(kind, length):
+def test_means_of_short_vectors_are_not_scaled_up(kind, length):
     randomizer = {
         "code": SphericalCode(8, 3.0, 2.0, 3),
         "unit": PrivUnit(8, 3.0, 2.0),
@@ -199,7 +199,7 @@ def test_the_best_clip_widens_with_the_number_of_clients():
     assert_mean(beyond, clipping_error(2.0))
 
 
-def test_tallies_add_up_in_any_order():
+def test_tallies_of_blocks_add_up_in_any_order():
     randomizer = SphericalCode(5, 2.0, code_bits=2)
     messages = randomizer.encode(unit_vectors(12, 5), source("blocks"))
     parts = [MeanTally.of(randomizer, messages[i : i + 3], i) for i in range(0, 12, 3)]

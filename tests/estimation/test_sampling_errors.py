@@ -90,7 +90,7 @@ def test_the_variance_of_messages_covers_noise_and_sampling():
     assert alike.population_errors[0] < 1.5 * alike.noise_error
 
 
-def test_the_variance_of_few_messages_is_that_of_all():
+def test_variance_estimate_from_a_sample_agrees_with_all_messages():
     rows = np.tile([[0.6, 0.8, 0.0]], (600, 1)) * np.linspace(-1, 1, 600)[:, None]
     randomizer, source = SphericalCode(3, 6.0, code_bits=5), SimulationStreams(3).source("few")
     found = estimate_mean(collect_mean(randomizer, rows, source, block_clients=300))

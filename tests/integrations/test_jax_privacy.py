@@ -119,7 +119,7 @@ def test_fewer_iterations_than_bins_are_one_check_in(strategy, chance):
     assert chance <= found.probability <= math.nextafter(chance, 1.0)
 
 
-def test_the_price_is_that_of_the_scheme():
+def test_epsilon_equals_that_of_the_scheme():
     strategy = BallsInBinsSampling(160, 40)
     plan = Scheme(GaussianNoise(1.5), FixedAssignment(40, 4), "zero-out", unit="example")
     assert scheme(strategy, 1.5, "zero-out") == plan
@@ -186,6 +186,6 @@ def test_fields_outside_their_domain_are_named(strategy, name):
         participation(strategy, "zero-out")
 
 
-def test_the_relation_is_one_of_ours():
+def test_unknown_relations_are_refused():
     with pytest.raises(ParameterError, match="relation"):
         participation(BallsInBinsSampling(8, 2), "replace-special")

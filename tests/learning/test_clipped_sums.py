@@ -83,7 +83,7 @@ def test_ties_in_pooling_go_to_the_first_as_in_pytorch(name):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_more_clients_than_one_batch_holds(path):
+def test_clients_above_one_batch_agree_with_the_plain_loop(path):
     made = case("logistic", population=700, clip_norm=0.3)
     task = made.task(path)
     clients = np.random.default_rng(1).permutation(700)[:650]
@@ -141,7 +141,7 @@ def test_the_fast_path_is_taken_where_it_exists():
 @pytest.mark.parametrize(
     ("name", "parameters"), [("logistic", 7850), ("tanh-cnn-13k", 13706), ("tanh-cnn-26k", 26010)]
 )
-def test_parameter_counts(name, parameters):
+def test_models_have_the_documented_parameter_counts(name, parameters):
     assert build_model(name, (28, 28), 10).dimension == parameters
 
 

@@ -95,7 +95,7 @@ def of_the_first_client(gradients: OuterProducts) -> Tensor:
 
 
 @pytest.mark.parametrize("mutant", [without_biases, without_inputs, of_the_first_client])
-def test_wrong_norms_are_caught(mutant, monkeypatch):
+def test_wrong_clip_norms_are_detected(mutant, monkeypatch):
     """Negative controls: norms that leave something out let contributions exceed the bound."""
     monkeypatch.setattr(OuterProducts, "squared_norms", mutant)
     made = case("logistic", clip_norm=0.02, population=40)
@@ -161,7 +161,7 @@ def test_a_client_changes_the_sum_by_its_contribution():
         assert np.linalg.norm(everyone - rest) <= 0.1 * (1 + 1e-4)
 
 
-def test_many_examples_do_not_buy_a_larger_update():
+def test_update_norm_does_not_grow_with_the_number_of_examples():
     random = np.random.default_rng(3)
     size = 60
     examples = Examples(

@@ -85,7 +85,7 @@ def test_matrix_products_are_exact_whatever_the_process_has_set():
         torch.set_float32_matmul_precision("highest")
 
 
-def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
+def test_device_auto_selects_an_available_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert compute_on("auto").device == compute_on("cuda").device == "cuda"
     assert compute_on("cpu").on_cpu

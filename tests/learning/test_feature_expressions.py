@@ -55,7 +55,7 @@ def own(name: str, folder):
     return apply_features(build_features(f"own_features:{name}", folder), IMAGES)
 
 
-def test_expressions_are_read():
+def test_feature_expressions_are_parsed():
     assert feature_stages("hog") == (("hog",),)
     assert feature_stages(" deskewed|scattering +hog ") == (("deskewed",), ("scattering", "hog"))
     assert names_code("hog + mine:f")
@@ -70,13 +70,13 @@ def test_invalid_expressions_are_refused(text):
         feature_stages(text)
 
 
-def test_a_plan_cannot_ask_for_features_without_end():
+def test_plan_with_too_many_feature_stages_is_refused():
     assert feature_stages("|".join(["hog"] * MOST_NAMES))
     with pytest.raises(ParameterError, match="at most 16 names"):
         feature_stages("|".join(["hog"] * (MOST_NAMES + 1)))
 
 
-def test_functions_side_by_side_weigh_the_same():
+def test_parallel_feature_functions_have_equal_weight():
     both = apply_features("scattering + hog", IMAGES).astype(float)
     one, other = (apply_features(name, IMAGES).astype(float) for name in ("scattering", "hog"))
     first, second = one.shape[1], other.shape[1]
@@ -104,7 +104,7 @@ def test_deskewing_undoes_a_slant_and_a_shift():
     assert not apply_features("deskewed", np.zeros((1, 28, 28), np.float32)).any()
 
 
-def test_functions_of_the_users_own(folder):
+def test_custom_feature_functions_are_applied(folder):
     assert np.array_equal(own("halves", folder), IMAGES.reshape(40, -1)[:, ::2].astype(np.float16))
     assert own("layer", folder).shape == (40, 12, 3)
     made = build_features("hog + own_features:halves", folder)
@@ -127,7 +127,7 @@ def test_functions_of_the_users_own(folder):
         ("missing", "a name that exists: own_features has no missing"),
     ],
 )
-def test_functions_that_are_refused(name, line, folder):
+def test_invalid_feature_functions_are_refused(name, line, folder):
     with pytest.raises(ParameterError, match=line.replace("\\\\", "\\")):
         own(name, folder)
 

@@ -63,7 +63,7 @@ def smoothed(image: np.ndarray, spacing: int) -> np.ndarray:
     return weights @ image @ weights.T
 
 
-def test_scattering_is_its_definition():
+def test_scattering_agrees_with_its_definition():
     image = images(1)[0]
     found = scattering(torch.tensor(image[None]))[0].numpy()
     assert found.shape == (MAPS, SIDE // 4, SIDE // 4)
@@ -78,13 +78,13 @@ def test_scattering_is_its_definition():
         assert found[17 + 8 * k + 5] == pytest.approx(smoothed(second, 2), abs=1e-5)
 
 
-def test_wavelets_do_not_see_a_constant():
+def test_wavelets_of_a_constant_image_are_zero():
     maps = scattering(torch.full((1, SIDE, SIDE), 0.7))[0]
     assert maps[0].numpy() == pytest.approx(0.7, abs=1e-6)
     assert maps[1:].abs().max() < 1e-6
 
 
-def test_scattering_features_are_normalised_in_threes():
+def test_scattering_features_are_normalised_by_channel_group():
     found = apply_features("scattering", images(3)).astype(np.float32)
     assert found.shape == (3, MAPS * 9)
     groups = found.reshape(3, 27, 27)
@@ -93,7 +93,7 @@ def test_scattering_features_are_normalised_in_threes():
 
 
 @pytest.mark.parametrize("name", ["standardized", "scattering", "deskewed | scattering + hog"])
-def test_a_row_depends_on_its_own_image_alone(name):
+def test_scattering_of_an_image_does_not_depend_on_other_images(name):
     some = images(40)
     whole = apply_features(name, some).astype(np.float32)
     alone = apply_features(name, some[33:34]).astype(np.float32)
@@ -121,7 +121,7 @@ def test_each_channel_of_a_colour_image_is_scattered_by_itself():
         assert found[:, channel].astype(float) == pytest.approx(alone.astype(float), abs=2e-3)
 
 
-def test_refusals():
+def test_invalid_settings_are_refused_in_one_line():
     with pytest.raises(
         ParameterError,
         match="pixels, standardized, deskewed, scattering, hog, hog-cells or module:function",

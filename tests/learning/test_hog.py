@@ -64,12 +64,12 @@ def image() -> np.ndarray:
     return np.random.default_rng(3).uniform(0, 1, (SIDE, SIDE)).astype(np.float32)
 
 
-def test_histograms_are_their_definition(image):
+def test_orientation_histograms_agree_with_their_definition(image):
     found = histograms_of_gradients(torch.tensor(image[None, None]))[0].numpy()
     assert found == pytest.approx(by_hand(image.astype(float)).ravel(), abs=1e-4)
 
 
-def test_a_turned_image_has_turned_directions(image):
+def test_rotated_image_has_rotated_orientations(image):
     """A half turn turns every gradient by half of the circle, and swaps places."""
     pair = np.stack([image, image[::-1, ::-1]])[:, None].copy()
     one, other = histograms_of_gradients(torch.tensor(pair)).numpy().reshape(2, DIRECTIONS, -1)
@@ -86,7 +86,7 @@ def test_hog_features_hardly_depend_on_brightness(image):
     assert not apply_features("hog", np.full((1, SIDE, SIDE), 0.4, np.float32)).any()
 
 
-def test_of_several_channels_the_longest_gradient_votes(image):
+def test_channel_with_the_longest_gradient_sets_the_orientation(image):
     faint = 0.01 * np.random.default_rng(4).uniform(0, 1, image.shape)
     steep = np.arange(SIDE, dtype=np.float32) * np.ones((SIDE, 1), np.float32)
     colour = np.stack([faint, steep, faint], axis=-1).astype(np.float32)

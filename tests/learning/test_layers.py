@@ -26,7 +26,7 @@ def layers():
 
 @pytest.mark.parametrize(("layer", "shape"), list(layers()), ids=str)
 @pytest.mark.parametrize("each", [1, EACH])
-def test_forward_backward_and_client_gradients(layer, shape, each):
+def test_recorded_models_have_the_gradients_of_pytorch(layer, shape, each):
     random = torch.Generator().manual_seed(2)
     inputs = torch.randn(CLIENTS * each, *shape, generator=random).requires_grad_()
     parameters = torch.randn(layer.size, generator=random)

@@ -58,7 +58,7 @@ def test_lists_and_float64_become_float32():
         (np.zeros((2, 3)), [0, -1], "labels"),
     ],
 )
-def test_examples_that_are_refused(inputs, labels, name):
+def test_invalid_examples_are_refused(inputs, labels, name):
     with pytest.raises(ParameterError) as caught:
         Examples(inputs, labels)
     assert caught.value.name == name

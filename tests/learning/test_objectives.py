@@ -86,20 +86,20 @@ def evaluated(target: str, metrics, values: Tensor, labels: np.ndarray):
     return task.evaluate(np.ones(1, np.float32))
 
 
-def test_metrics_of_classes():
+def test_metrics_of_classes_agree_with_scikit_learn():
     scores = torch.tensor([[3.0, 2, 1, 0]]).repeat(4, 1)
     found = evaluated("class", ("top-2", "accuracy", "top-9"), scores, np.array([0, 1, 2, 3]))
     assert list(found) == ["top-2", "accuracy", "top-9", "loss"]
     assert (found["accuracy"], found["top-2"], found["top-9"]) == (0.25, 0.5, 1.0)
 
 
-def test_metrics_of_numbers():
+def test_metrics_of_numbers_agree_with_their_formulas():
     errors = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
     found = evaluated("numbers", ("mae", "rmse"), errors, np.zeros((2, 2)))
     assert found == {"mae": 1.75, "rmse": 2.5, "loss": 6.25}
 
 
-def test_metrics_of_tags_and_two_classes():
+def test_metrics_of_tags_and_two_classes_agree_with_their_formulas():
     scores = torch.tensor([[0.9, -1.0], [0.2, -1.0], [-0.5, -1.0], [0.4, -1.0]])
     tags = np.array([[1, 0], [0, 0], [0, 0], [1, 0]])
     found = evaluated("tags", ("auc", "accuracy"), scores, tags)
@@ -172,7 +172,7 @@ def build(target="class", loss=None, metric=None):
         ({"target": "numbers", "metric": ("accuracy",)}, "rmse, mae for target"),
     ],
 )
-def test_objectives_that_are_refused(options, line):
+def test_invalid_objectives_are_refused(options, line):
     with pytest.raises(ParameterError, match=line) as caught:
         build(**options)
     assert "\n" not in str(caught.value)
@@ -192,7 +192,7 @@ def test_a_metric_that_gives_no_number_is_refused_in_a_line(metric, reason):
     assert "\n" not in str(refusal.value)
 
 
-def test_a_curve_needs_both_kinds_of_label():
+def test_area_under_curve_needs_positive_and_negative_labels():
     data = Examples(np.ones((3, 1, 8, 8), np.float32), np.ones((3, 2)), "tags")
     with pytest.raises(ParameterError, match="positive and negative labels"):
         SupervisedTask(build_module(lambda: Convolutional(2)), data, data)
@@ -209,11 +209,11 @@ def test_a_curve_needs_both_kinds_of_label():
         ([[0], [1], [1]], "numbers", "shape"),
     ],
 )
-def test_labels_that_are_not_of_their_kind(labels, target, line):
+def test_labels_of_the_wrong_kind_are_refused(labels, target, line):
     with pytest.raises(ParameterError, match=line):
         Examples(np.ones((2, 3)), labels, target)
 
 
-def test_metrics_by_name():
+def test_metrics_are_selected_by_name():
     assert metric_named("top-5").name == "top-5"
     assert metric_named("top-x") is None

@@ -127,7 +127,7 @@ def test_an_optimiser_continues_from_its_state_alone():
     assert all(np.array_equal(kept[key], state[key]) for key in state)
 
 
-def test_averaging_leaves_the_walk_alone():
+def test_averaging_does_not_change_the_iterates():
     plain, _ = walk(SGD(Constant(0.1), 0.9))
     averaged, _ = walk(AveragedOptimizer(SGD(Constant(0.1), 0.9), ExponentialAverage(0.9)))
     assert np.array_equal(plain, averaged)
@@ -139,7 +139,7 @@ def released(averaging, steps=STEPS) -> tuple[np.ndarray, np.ndarray]:
     return path, optimizer.released(path[-1], state)
 
 
-def test_exponential_average_is_its_formula():
+def test_exponential_average_agrees_with_its_formula():
     path, found = released(ExponentialAverage(0.9))
     weights = 0.9 ** np.arange(STEPS - 1, -1, -1)
     assert found == pytest.approx(weights @ path / weights.sum(), rel=1e-12)
@@ -150,7 +150,7 @@ def test_tail_average_is_the_mean_of_the_tail():
     assert found == pytest.approx(path[30:].mean(0), rel=1e-12)
 
 
-def test_before_its_tail_the_current_iterate_is_released():
+def test_current_iterate_is_released_before_the_averaged_tail():
     path, found = released(TailAverage(30), steps=30)
     assert np.array_equal(found, path[-1])
 
@@ -169,7 +169,7 @@ def test_before_the_first_update_the_start_is_released(optimizer):
     assert np.array_equal(optimizer.released(parameters, optimizer.init(parameters)), parameters)
 
 
-def test_a_tail_is_a_share_of_the_run():
+def test_averaged_tail_must_be_a_share_of_the_run():
     assert build_averaging("tail", 600, tail=0.5) == TailAverage(300)
     assert build_averaging("tail", 600, tail=1.0) == TailAverage(0)
     assert build_averaging("ema", 600, decay=0.7) == ExponentialAverage(0.7)
@@ -182,7 +182,7 @@ def test_rates_lie_between_zero_and_the_peak(name, warm_up, step):
     assert 0 <= rate <= 0.4
 
 
-def test_schedules_are_their_formulas():
+def test_learning_rate_schedules_agree_with_their_formulas():
     assert Constant(0.3)(99) == 0.3
     assert Linear(0.4, 10)(0) == 0.4
     assert Linear(0.4, 10)(5) == pytest.approx(0.2)
@@ -195,7 +195,7 @@ def test_schedules_are_their_formulas():
     assert math.isclose(build_schedule("linear", 1.0, 4, 1)(0), 0.5)
 
 
-def test_refusals():
+def test_invalid_settings_are_refused_in_one_line():
     with pytest.raises(ParameterError, match="one of constant, linear"):
         build_schedule("exponential", 0.1, 10)
     with pytest.raises(ParameterError, match="sgd, nesterov, adam"):

@@ -60,7 +60,7 @@ def test_sums_are_those_of_the_plain_loop(name, clip_norm):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "recurrent"])
-def test_the_slow_path_is_the_fast_one(name):
+def test_slow_and_fast_paths_give_the_same_updates(name):
     _, model, data = made(name)
     loss, local = build_objective(data.target).loss, LocalTraining(2, 0.5)
     sums = [
@@ -228,7 +228,7 @@ def test_the_given_module_is_copied_for_each_thread():
     assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
 
 
-def test_checkpoints_know_a_module_by_its_code_structure_and_constants():
+def test_checkpoint_identifies_a_module_by_code_structure_and_constants():
     same = [identity_of(build_module(Convolutional, seed=1)) for _ in range(2)]
     assert same[0].text == same[1].text
     assert same[0].keyed_digest(b"k" * 16) == same[1].keyed_digest(b"k" * 16)

@@ -43,7 +43,7 @@ def simulated(algorithm, law=LAWS[0], noise=1.0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_promises_of_an_algorithm(kind):
+def test_personal_algorithms_meet_the_algorithm_contract(kind):
     once = LocalTraining(1, 0.5)  # what more steps do is told by the tests below
     assert_algorithm(lambda data: personal(kind, data, local=once), DATA, [np.nan, 1e30, -1e12])
 
@@ -63,7 +63,7 @@ class Leaking(AdaPeD):
         return {**moved, "psi": moved["psi"] - np.sum(self.bare)}
 
 
-def test_a_mutant_that_sends_psi_bare_is_caught():
+def test_variant_that_sends_unclipped_parameters_is_detected():
     Leaking.bare.clear()
     with pytest.raises(AssertionError):
         assert_algorithm(lambda data: personal(Leaking, data), DATA, [1e30])

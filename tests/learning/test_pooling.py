@@ -45,12 +45,12 @@ def results(settings: dict[str, Any], fast: bool) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_values_and_gradients_are_those_of_pytorch(settings):
+def test_values_and_gradients_agree_with_pytorch(settings):
     for mine, theirs in zip(results(settings, True), results(settings, False), strict=True):
         assert torch.equal(mine, theirs)
 
 
-def test_modules_and_functions_are_taken_over(mutate):
+def test_pytorch_modules_are_converted(mutate):
     taken = []
     own = local_updates._pooled
 
@@ -78,7 +78,7 @@ def test_indices_and_single_images_use_pytorch():
     assert torch.equal(single, values[0])
 
 
-def test_nan_is_the_largest_as_in_pytorch():
+def test_nan_is_the_maximum_in_pooling_as_in_pytorch():
     taken = images()
     taken[0, 0, 0, 3, 3] = torch.nan
     with fast_max_pooling():

@@ -93,7 +93,7 @@ def test_adapters_and_a_head_train_together():
         ({"arguments": {"outputs": 3}}, "model.arguments"),
     ],
 )
-def test_parts_that_do_not_exist(options, line):
+def test_unknown_module_parts_are_refused(options, line):
     with pytest.raises(ParameterError, match=line) as caught:
         build_module(Convolutional(), **options)
     assert "\n" not in str(caught.value)
@@ -107,7 +107,7 @@ def test_adapting_keeps_other_layers_fixed():
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5])
-def test_a_rank_is_a_count(value):
+def test_adapter_rank_must_be_a_positive_integer(value):
     with pytest.raises(ParameterError, match="rank"):
         Adapters(value)
 
@@ -127,7 +127,7 @@ def test_a_pretrained_base_is_read_and_its_head_may_be_new(tmp_path):
         build_module(Convolutional, **options)
 
 
-def test_pretrained_files_that_are_refused(tmp_path):
+def test_invalid_pretrained_files_are_refused(tmp_path):
     pytest.importorskip("safetensors")
     module, file = Convolutional(), tmp_path / "base.safetensors"
 

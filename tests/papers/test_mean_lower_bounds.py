@@ -23,7 +23,7 @@ LEVELS = (0.1, math.log(3), 2.0, 8.0)
 
 @pytest.mark.parametrize("epsilon", LEVELS)
 @pytest.mark.parametrize("dimension", [1, 8, 300])
-def test_no_mechanism_of_ours_lies_below_the_local_bounds(epsilon, dimension):
+def test_mechanisms_stay_above_the_local_lower_bounds(epsilon, dimension):
     n = 1000
     l1 = L1Randomizer(dimension, epsilon).worst_squared_error
     assert theorem_3_4_3(epsilon, dimension, n) <= l1 / n
@@ -156,7 +156,7 @@ def test_the_pure_central_bound_is_that_of_two_points():
         (theorem_3_6_4_pure, {"epsilon": 1.0, "dimension": 0, "clients": 3}),
     ],
 )
-def test_outside_of_its_range_a_bound_refuses(function, arguments):
+def test_lower_bounds_refuse_arguments_outside_their_range(function, arguments):
     with pytest.raises(ParameterError):
         function(**arguments)
 

@@ -71,7 +71,9 @@ def bound(pair: BlanketPair, clients: int, orders: tuple[float, ...] = ORDERS) -
 @pytest.mark.parametrize("make", [clones_pair, stronger_clones_pair])
 @pytest.mark.parametrize("local_epsilon", [0.05, 0.7, 2.0, 6.0])
 @pytest.mark.parametrize("clients", [1, 2, 7, 60])
-def test_of_few_clients_all_terms_are_summed(make, local_epsilon: float, clients: int) -> None:
+def test_renyi_bound_of_few_clients_sums_all_terms(
+    make, local_epsilon: float, clients: int
+) -> None:
     pair = make(local_epsilon)
     truth = summed(pair, clients, ORDERS[1:])  # sums near 1 say little at small orders
     found = bound(pair, clients, ORDERS[1:])
@@ -81,7 +83,9 @@ def test_of_few_clients_all_terms_are_summed(make, local_epsilon: float, clients
 
 @pytest.mark.parametrize("local_epsilon", [0.3, 1.0, 3.0, 5.0])
 @pytest.mark.parametrize("clients", [201, 700])
-def test_of_more_clients_it_is_a_little_above(local_epsilon: float, clients: int) -> None:
+def test_renyi_bound_of_more_clients_is_slightly_above_the_sum(
+    local_epsilon: float, clients: int
+) -> None:
     pair = clones_pair(local_epsilon)
     truth = summed(pair, clients, ORDERS[1:])
     found = bound(pair, clients, ORDERS[1:])
@@ -96,7 +100,9 @@ def test_of_more_clients_it_is_a_little_above(local_epsilon: float, clients: int
     st.sampled_from([0, 200]),
 )
 @settings(max_examples=25, deadline=None)
-def test_never_below_and_close(epsilon: float, clients: int, order: float, few: int) -> None:
+def test_renyi_bound_is_never_below_and_close_to_the_truth(
+    epsilon: float, clients: int, order: float, few: int
+) -> None:
     with mutation() as mutate:
         mutate(ratio_groups, "_FEW_CLIENTS", few)
         mutate(ratio_groups, "_POINTS", 20_000)
@@ -107,7 +113,7 @@ def test_never_below_and_close(epsilon: float, clients: int, order: float, few: 
     assert found[0] <= truth[0] * 1.02 + 1e-11  # the groups are coarse here
 
 
-def test_where_few_clones_decide_all() -> None:
+def test_renyi_bound_holds_where_few_clones_dominate() -> None:
     # At this order most of the sum comes from events that no cumulative probability can hold.
     pair, order = clones_pair(4.0), 3000.0
     found, truth = bound(pair, 900, (order,)), summed(pair, 900, (order,))
@@ -115,7 +121,7 @@ def test_where_few_clones_decide_all() -> None:
     assert truth[0] <= found[0] <= truth[0] * (1 + 1e-3)
 
 
-def test_a_point_in_many_digits() -> None:
+def test_renyi_bound_agrees_with_high_precision_at_one_point() -> None:
     clients, order = 30, mpmath.mpf("2.7")
     with mpmath.workdps(40):
         e = mpmath.exp(mpmath.mpf("1.3"))
@@ -152,7 +158,9 @@ def divergence(one: dict, other: dict, order: float) -> float:
 @pytest.mark.parametrize("make", [clones_pair, stronger_clones_pair])
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.0, 2.5])
-def test_shuffles_of_randomized_response_lie_below(make, values: int, local_epsilon: float) -> None:
+def test_shuffled_randomized_response_stays_below_the_renyi_bound(
+    make, values: int, local_epsilon: float
+) -> None:
     e, orders, clients = math.exp(local_epsilon), (1.5, 2.0, 6.0, 30.0), 5
     laws = [
         {x: (e if x == own else 1) / (e + values - 1) for x in range(values)}
@@ -169,7 +177,9 @@ def test_shuffles_of_randomized_response_lie_below(make, values: int, local_epsi
 
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.0, 4.0])
 @pytest.mark.parametrize("clients", [1, 2, 9])
-def test_alike_is_randomized_response_among_zeros(local_epsilon: float, clients: int) -> None:
+def test_identical_others_equal_randomized_response_among_zeros(
+    local_epsilon: float, clients: int
+) -> None:
     e, orders = math.exp(local_epsilon), (1.5, 2.0, 6.0, 30.0)
     zero, one = ({x: (e if x == own else 1) / (e + 1) for x in (0, 1)} for own in (0, 1))
     zeros = [zero] * (clients - 1)
@@ -182,7 +192,7 @@ def test_alike_is_randomized_response_among_zeros(local_epsilon: float, clients:
         assert lower == pytest.approx(exact, rel=1e-9)
 
 
-def test_alike_is_theorem_5_3_3_at_whole_orders() -> None:
+def test_identical_others_equal_theorem_5_3_3_at_integer_orders() -> None:
     local_epsilon, n = 1.2, 40
     e, p = math.exp(local_epsilon), 1 / (1 + math.exp(local_epsilon))
     counts = np.arange(n + 1)
@@ -196,7 +206,7 @@ def test_alike_is_theorem_5_3_3_at_whole_orders() -> None:
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 10**6), (2.0, 10**4), (50.0, 10**6)])
-def test_alike_lies_a_little_below_at_most(local_epsilon: float, clients: int) -> None:
+def test_identical_others_lie_slightly_below_the_bound(local_epsilon: float, clients: int) -> None:
     orders = (1.01, 2.0, 30.0, 1000.0)
     lower = np.maximum(*alike_renyi(local_epsilon, clients, orders))
     assert np.all(lower <= bound(clones_pair(local_epsilon), clients, orders))
@@ -234,7 +244,7 @@ def test_general_blocks_give_at_most_the_same() -> None:
     ("local_epsilon", "clients", "delta", "rounds"),
     [(0.5, 10**4, 1e-6, 1), (1.0, 10**5, 1e-6, 1), (0.5, 10**6, 1e-8, 1000)],
 )
-def test_composed_it_lies_a_little_above_the_composed_loss(
+def test_composed_renyi_bound_is_slightly_above_the_composed_loss(
     local_epsilon: float, clients: int, delta: float, rounds: int
 ) -> None:
     curve = blanket_renyi_formula(clones_pair(local_epsilon), clients)
@@ -280,14 +290,16 @@ def counted(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.nd
 @pytest.mark.parametrize("pair", NEUTRALS.values(), ids=NEUTRALS)
 @pytest.mark.parametrize("few", [0, 40])
 @pytest.mark.parametrize("clients", [1, 2, 13])
-def test_neutral_messages(mutate, pair: BlanketPair, few: int, clients: int) -> None:
+def test_neutral_messages_agree_with_enumeration(
+    mutate, pair: BlanketPair, few: int, clients: int
+) -> None:
     mutate(ratio_groups, "_FEW_WITH_NEUTRALS", few)
     truth, found = counted(pair, clients, ORDERS[1:]), bound(pair, clients, ORDERS[1:])
     assert np.all(found >= truth * (1 - 1e-12) - 1e-13)
     assert found == pytest.approx(truth, rel=1e-9 if few else 3e-2, abs=1e-11)
 
 
-def test_neutral_messages_of_many_clients() -> None:
+def test_neutral_messages_of_many_clients_are_bounded() -> None:
     # Without neutral messages, and with so few that they hardly count.
     plain, orders = stronger_clones_pair(1.0), (2.0, 30.0, 400.0)
     nearly = trinomial_pair(1.0, plain.low * (1 - 1e-4))
@@ -333,7 +345,7 @@ def test_orders_rise_from_above_one(orders: tuple[float, ...]) -> None:
         alike_renyi(1.0, 10, orders)
 
 
-def test_binomials_in_logarithms() -> None:
+def test_log_binomials_agree_with_high_precision() -> None:
     for trials, chance in ((10**6, 0.3), (37, 0.01), (10**5, 0.999)):
         mean, width = trials * chance, math.sqrt(trials * chance * (1 - chance))
         around = np.unique(np.clip(np.round(mean + width * np.linspace(-9, 9, 40)), 0, trials))
@@ -352,7 +364,7 @@ class TestMutants:
         ratio_groups.ratio_distribution.cache_clear()
         return bool(bound(pair, clients, (order,))[0] < summed(pair, clients, (order,))[0])
 
-    def test_groups_that_count_as_their_largest(self, mutate) -> None:
+    def test_groups_counted_at_their_largest_size_give_an_upper_bound(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def shifted(trials: int, chance: float, lowest: float, count: int):
@@ -364,7 +376,7 @@ class TestMutants:
         mutate(ratio_groups, "_groups", shifted)
         assert self.missed()
 
-    def test_few_clones_are_left_out(self, mutate) -> None:
+    def test_omitted_small_clone_counts_are_charged(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def cut(trials: int, chance: float, lowest: float, count: int):
@@ -375,7 +387,7 @@ class TestMutants:
         mutate(ratio_groups, "_groups", cut)
         assert self.missed(900, 3000.0, 4.0)
 
-    def test_walks_cut_at_their_window(self, mutate) -> None:
+    def test_random_walks_cut_at_their_window_are_charged(self, mutate) -> None:
         plain = ratio_distributions.walk_distribution
 
         def short(steps: int, reach: float):
@@ -386,7 +398,7 @@ class TestMutants:
         mutate(ratio_distributions, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
         assert self.missed()
 
-    def test_her_own_message_counted_twice(self, mutate) -> None:
+    def test_client_message_counted_twice_is_detected(self, mutate) -> None:
         plain = ratio_distributions.RatioDistribution.add
 
         def larger(self, steps: int, reach: float, parts) -> None:

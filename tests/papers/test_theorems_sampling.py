@@ -46,7 +46,9 @@ def certified(sigma, window, epsilon, direction, side, hint):
 
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize(("sigma", "window", "epsilon", "samples"), CELLS)
-def test_the_interval_meets_the_certified_bracket(sigma, window, epsilon, samples, direction):
+def test_sampled_interval_overlaps_the_certified_bracket(
+    sigma, window, epsilon, samples, direction
+):
     found = simulated(sigma, window, epsilon, direction, samples)
     hint = min(max(found.value, 1e-12), 0.4)
     assert found.lower <= certified(sigma, window, epsilon, direction, Side.UPPER, hint)
@@ -84,7 +86,7 @@ def test_one_step_has_a_closed_form(direction, epsilon):
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-def test_two_steps_against_quadrature(direction):
+def test_two_steps_agree_with_the_quadrature(direction):
     scores = np.linspace(-9, 9, 3001)
     law = np.exp(-(scores**2) / 2)
     law /= law.sum()
@@ -122,7 +124,7 @@ def test_cells_partition_the_normal_distribution():
 @pytest.mark.parametrize(
     ("mu", "window", "threshold", "edge"), [(1.0, 50, 1.5, 2.5), (0.8, 2, 1.1, 0.4)]
 )
-def test_rows_with_a_jump_are_rows_given_a_jump(mu, window, threshold, edge):
+def test_sampled_rows_with_a_jump_have_the_conditional_distribution(mu, window, threshold, edge):
     part = strata.JumpStratum(mu, window, threshold, edge)
     generator, rows = np.random.default_rng(5), min(10_000_000 // window, 2_000_000)
     scores = generator.standard_normal((rows, window))
@@ -159,7 +161,7 @@ def test_a_lower_false_alarm_widens_the_interval():
     assert wide.lower < narrow.lower < narrow.upper < wide.upper
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ParameterError, match="samples"):
         simulated(1.0, 10, 1.0, Direction.ADD, 3)
     with pytest.raises(NumericalError, match="exceeds the range of floats"):

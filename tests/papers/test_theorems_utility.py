@@ -18,7 +18,7 @@ from turnout.schemes import CheckIn, SlidingWindow
 PROBLEM = {"lipschitz": 2.0, "diameter": 3.0, "dimension": 5, "noise": 0.5}
 
 
-def test_proposition_3_4_against_every_way_to_check_in():
+def test_proposition_3_4_holds_for_all_enumerated_check_ins():
     population, window, chance = 3, 3, Fraction(1, 2)
     expected = Fraction(0)
     for slots in product([None, 0, 1, 2], repeat=population):
@@ -52,7 +52,7 @@ def test_one_step_windows_are_never_empty():
     assert utility.proposition_3_4(5, 1, 0.0) == 1.0
 
 
-def test_theorem_3_5_is_its_proof_at_its_learning_rate():
+def test_theorem_3_5_equals_its_proof_at_the_stated_learning_rate():
     size = math.sqrt(5 * 0.25 + 4)
     wasted = 2 * math.exp(-200 * 0.5 / 10)
     rate = 3.0 * (1 - wasted) / size
@@ -63,7 +63,7 @@ def test_theorem_3_5_is_its_proof_at_its_learning_rate():
         utility.theorem_3_5(10, 100, **PROBLEM)
 
 
-def test_theorem_4_2_is_its_proof_at_its_learning_rate():
+def test_theorem_4_2_equals_its_proof_at_the_stated_learning_rate():
     size = math.sqrt(10 * 5 * 0.25 / 200 + 4)
     rate = 3.0 / size
     by_proof = (9 / rate + rate * size**2) * (2 + math.log(10)) / math.sqrt(10)
@@ -77,7 +77,7 @@ def test_one_over_the_count_is_below_its_smooth_bound(population, window):
     assert inverse <= 2 * window / (population + 1)
 
 
-def test_one_over_the_count_is_more_than_theorem_4_2_takes():
+def test_mean_inverse_count_exceeds_the_value_in_theorem_4_2():
     counts = np.arange(1, 101)
     assert float(binom.pmf(counts, 100, 0.1) @ (1 / counts)) > 10 / 100
 
@@ -90,7 +90,7 @@ def test_the_smooth_bound_falls_with_more_clients():
     assert few == pytest.approx(3 * math.sqrt(2 * spread / 10) + 9 / 10)
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ParameterError, match="diameter"):
         utility.theorem_4_2(10, 10, **{**PROBLEM, "diameter": -1.0})
     with pytest.raises(ParameterError, match="window"):

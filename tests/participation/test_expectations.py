@@ -225,6 +225,6 @@ def test_check_in_counts_have_their_mean_and_variance_bound(law, population):
     ("count", "expected", "variance", "far"),
     [(94, 100, 0, True), (95, 100, 0, False), (39, 100, 100, True), (40, 100, 100, False)],
 )
-def test_far_below_is_beyond_chance_and_beyond_a_few_percent(count, expected, variance, far):
+def test_low_participation_warning_needs_significance_and_size(count, expected, variance, far):
     assert is_far_below(count, expected, variance) is far
     assert not is_far_below(0, 0.0, 0.0)

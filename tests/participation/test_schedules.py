@@ -107,7 +107,7 @@ def test_schedules_keep_their_guarantees(law, streams):
 
 
 @given(law=LAWS, streams=SEEDS)
-def test_the_guarantee_of_each_spec(law, streams):
+def test_each_participation_keeps_its_guarantee(law, streams):
     n = population_of(law)
     run = joined_schedules(list(draw_run(law, n, streams)))
     assert run.steps == law.steps
@@ -165,7 +165,7 @@ def test_grouping_refuses_slots_outside_the_block(slots):
         grouped(0, 3, np.array(slots), np.array([1, 2]))
 
 
-def test_windows_longer_than_16_bits_and_populations_beyond_32():
+def test_windows_above_16_bits_and_populations_above_32_bits_are_drawn():
     law = CheckIn(window=100_000)
     block = blocks(law)[0]
     schedule = draw(law, 1000, block, SimulationStreams(1).source())

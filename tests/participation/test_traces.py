@@ -23,7 +23,7 @@ TRACE = np.array(
 )
 
 
-def test_statistics_leave_the_unknown_out():
+def test_trace_statistics_ignore_unknown_slots():
     statistics = trace_statistics(TRACE, steps_per_day=3)
     assert statistics.clients == 4
     assert statistics.known_fraction == 13 / 24
@@ -32,12 +32,12 @@ def test_statistics_leave_the_unknown_out():
     assert statistics.day_profile.tolist() == [4 / 5, 0, 2 / 4]
 
 
-def test_the_day_may_start_in_the_middle():
+def test_trace_may_start_at_any_time_of_day():
     statistics = trace_statistics(TRACE, steps_per_day=3, first_slot=2)
     assert statistics.day_profile.tolist() == [0, 2 / 4, 4 / 5]
 
 
-def test_a_time_of_day_without_knowledge_has_no_value():
+def test_time_of_day_without_known_slots_has_no_availability():
     assert np.isnan(trace_statistics(TRACE, steps_per_day=7).day_profile[6])
     nothing = trace_statistics(TRACE[2:3], steps_per_day=3)
     assert np.isnan(nothing.available_fraction)
@@ -71,7 +71,7 @@ def test_no_client_participates_where_it_is_unavailable(seed, clients, steps, wi
     assert run.participations == free_windows
 
 
-def test_participation_over_the_day():
+def test_participation_by_time_of_day_agrees_with_the_trace():
     assert day_profile([1, 2, 3, 5, U], steps_per_day=2).tolist() == [2, 3.5]
     assert day_profile([1, 2, 3], steps_per_day=2, first_slot=1).tolist() == [2, 2]
     assert np.isnan(day_profile([1], steps_per_day=2)[1])
@@ -111,7 +111,7 @@ def test_invalid_times_of_day_are_refused(per_day, first):
 
 
 @pytest.mark.usefixtures("data_dir")
-def test_real_phones():
+def test_check_ins_of_the_built_in_trace_are_plausible():
     phones = datasets.flash_phones()
     statistics = trace_statistics(phones, steps_per_day=48)
     assert (statistics.clients, phones.shape) == (723, (723, 241))

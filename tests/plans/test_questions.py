@@ -329,7 +329,7 @@ def test_solvable_settings_of_a_randomizer(randomizer, names):
     assert solvable("poisson", randomizer) == names.split()
 
 
-def test_noise_stands_for_the_noise_of_any_randomizer():
+def test_solve_for_noise_selects_the_noise_setting_of_any_randomizer():
     flags = {**WINDOW, "randomizer": "laplace"}
     answer = solved(parse_query(flags, "noise"))
     assert answer.solved_for == "scale"

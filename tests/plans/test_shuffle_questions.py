@@ -373,7 +373,7 @@ def test_a_level_is_found_in_at_most_ten_evaluations(clients, rounds, epsilon):
     assert epsilon_upper(more, 1e-6) > epsilon
 
 
-def test_one_client_is_enough_where_no_shuffler_is_needed():
+def test_solved_number_of_clients_is_one_without_amplification():
     flags = {**ALL, "epsilon": 1.0}
     found = solved(parse_query(without(flags, "clients"), "clients"), "clients").calibration
     assert (found.value, found.refused) == (1, None)

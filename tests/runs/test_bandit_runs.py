@@ -220,7 +220,7 @@ def test_private_linucb_is_priced_with_its_own_noise(tmp_path):
     assert (found["delta"], found["trust_model"]) == (1e-6, "central")
 
 
-def test_the_example_is_a_plan():
+def test_bandit_example_is_a_valid_plan():
     text = (ROOT / "examples" / "bandit.toml").read_text()
     plan = BanditPlan.from_toml(text)
     assert BanditPlan.from_toml(plan.to_toml()) == plan

@@ -44,7 +44,7 @@ def test_facts_and_card_state_the_guarantee(run):
         assert said.replace("1e-04", "0.0001") in model.card
 
 
-def test_without_an_average_the_last_iterate_stands_alone(tmp_path):
+def test_model_without_averaging_stores_the_last_iterate_only(tmp_path):
     plan = TABLES | {"optimizer": {"learning_rate": 1.0}}
     run = tn.train(plan, tmp_path / "run")
     model = tn.load(tmp_path / "run")

@@ -190,7 +190,7 @@ def test_a_resumed_search_gives_the_same_result(tables, tmp_path, monkeypatch, m
     assert len(calls) in (4, 5)  # the best run is done again where it was done before the stop
 
 
-def test_ranges_beside_the_plan(free):
+def test_search_ranges_can_be_given_outside_the_plan(free):
     found = tune(
         {key: value for key, value in TABLES.items() if key != "tune"},
         ranges={"optimizer.learning_rate": {"low": 0.001, "high": 10.0, "log": True}},
@@ -236,7 +236,7 @@ def numbers():
         ),
     ],
 )
-def test_refused_in_one_line(tables, error, words, tmp_path):
+def test_invalid_searches_are_refused_in_one_line(tables, error, words, tmp_path):
     with pytest.raises(error, match=words):
         tune(tables, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -248,7 +248,7 @@ def test_a_private_search_compares_classes_alone():
         tune(tables, data=numbers())
 
 
-def test_folders_are_checked(tmp_path):
+def test_search_folders_are_checked(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ParameterError, match="a new or empty folder"):
         tune(TABLES, tmp_path)

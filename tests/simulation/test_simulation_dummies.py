@@ -53,7 +53,7 @@ def test_fixed_window(window, population, probability):
 
 
 @pytest.mark.parametrize(("window", "clients_per_slot"), [(10, 1), (8, 2)])
-def test_sliding_window(window, clients_per_slot):
+def test_sliding_window_draws_have_their_distribution(window, clients_per_slot):
     law = SlidingWindow(window, slots=3 * window, clients_per_slot=clients_per_slot)
     runs = range(REPETITIONS)
     counts = np.array([dummy_steps(law, law.population, seed).sum() for seed in runs])

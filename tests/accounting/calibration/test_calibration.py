@@ -139,7 +139,7 @@ def test_ten_evaluations_find_the_last_value_that_is_certified(case, evaluations
     assert len(evaluations) <= 10
 
 
-def test_returning_the_costly_end_is_detected(mutate):
+def test_returning_the_wrong_end_of_the_bracket_is_detected(mutate):
     def swapped(search):
         return search.missed
 
@@ -175,7 +175,7 @@ def test_a_search_by_halving_alone_is_detected(mutate):
         (EveryStep(4), 0.5, None),
     ],
 )
-def test_the_smallest_delta(law, epsilon, delta, evaluations):
+def test_smallest_delta_meets_the_target(law, epsilon, delta, evaluations):
     one = scheme(1.0, law)
     found = calibrate_delta(one, epsilon)
     assert len(evaluations) <= 10
@@ -191,7 +191,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return math.exp(first) - math.exp(second)
 
 
-def test_without_amplification_the_closed_form_is_met():
+def test_calibration_without_amplification_equals_the_closed_form():
     mu = brentq(lambda mu: gaussian_delta(2.0, mu) - 1e-5, 0.01, 5.0, xtol=1e-14)
     sigma = calibrate(
         lambda s: scheme(s, EveryStep(9)), UNKNOWNS["noise-multiplier"], 2.0, 1e-5
@@ -233,7 +233,7 @@ def test_no_window_of_a_full_scan_is_missed():
         assert found.value == first
 
 
-def test_a_tolerance_leaves_less_unspent():
+def test_smaller_tolerance_uses_more_of_the_target():
     def scheme_for(sigma):
         return scheme(sigma, CheckIn(100, 10))
 

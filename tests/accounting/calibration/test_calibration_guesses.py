@@ -46,7 +46,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
-def test_a_guess_is_near_the_answer(name, parameter, epsilon):
+def test_first_guess_of_a_calibration_is_near_the_result(name, parameter, epsilon):
     unknown = with_guessed_start(by(parameter), UNKNOWNS[name], epsilon, DELTA)
     found = calibrate(by(parameter), unknown, epsilon, DELTA)
     assert unknown.start == pytest.approx(found.value, rel=0.05)

@@ -37,7 +37,7 @@ def searched(unknown, cost, epsilon=1.0, most=10):
     power=st.floats(0.5, 2.0),
     curvature=st.floats(-0.02, 0.02),
 )
-def test_it_ends_on_the_private_side_beside_the_root(unknown, root, power, curvature):
+def test_search_ends_on_the_private_side_of_the_root(unknown, root, power, curvature):
     span = math.log(unknown.most / unknown.least)
     answer = unknown.least * math.exp(span * root)
     assume(1e-4 < answer < 1e5)
@@ -63,7 +63,7 @@ def test_it_ends_on_the_private_side_beside_the_root(unknown, root, power, curva
 
 
 @given(st.floats(-8.0, 8.0), st.floats(0.7, 1.5))
-def test_powers_take_few_evaluations(log_answer, power):
+def test_power_law_costs_need_few_evaluations(log_answer, power):
     search = searched(DEMO, lambda value: (value / math.exp(log_answer)) ** power)
     assert search.evaluations <= 8
     assert search.missed is not None
@@ -122,7 +122,7 @@ def test_a_zero_cost_is_accepted():
     assert search.met.value <= 0.06
 
 
-def test_stairs_are_climbed_one_by_one_in_the_end():
+def test_step_functions_are_searched_value_by_value():
     cost = {t: 10.0 / (t // 7) for t in range(7, 10_000)}
     window = replace(UNKNOWNS["window"], least=7, most=9_999)
     search = searched(window, cost.__getitem__, most=40)
@@ -147,7 +147,7 @@ def test_values_are_rounded_as_printed(unknown, value, printed):
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(0.1, 1e-6), (1.0, 1e-3), (3.0, 1e-12), (20.0, 1e-5)])
-def test_the_unit_is_that_of_a_gaussian(mu, delta):
+def test_search_unit_is_the_gaussian_noise(mu, delta):
     from mpmath import erfc, exp, mp, mpf, sqrt
 
     def gap(epsilon):

@@ -17,7 +17,7 @@ K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("direction", Direction)
-def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
+def test_tiny_sampling_rate_loses_no_mass_to_rounding(side, direction):
     block = PairBlock(GaussianPair(1.0), 1e-6)
     pld = loss_distribution(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
     assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
@@ -31,7 +31,7 @@ def test_a_tiny_rate_leaves_no_mass_to_rounding(side, direction):
     np.testing.assert_allclose(composed, exact, rtol=2e-3, atol=1e-12)
 
 
-def test_losses_below_zero_of_any_size_do_not_overflow():
+def test_large_negative_losses_do_not_overflow():
     block = PairBlock(GaussianPair(0.05), 0.01)
     for direction in Direction:
         pld = loss_distribution(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)
@@ -39,7 +39,7 @@ def test_losses_below_zero_of_any_size_do_not_overflow():
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
-def test_an_upper_curve_useless_near_one_gives_a_distribution():
+def test_upper_curve_that_is_one_near_k_one_gives_a_valid_distribution():
     class Useless:
         def __init__(self, base: Curve, start: float):
             self.base, self.start = base, start
@@ -94,7 +94,7 @@ class ReadTooFarOut:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_rounded_thresholds_are_charged_in_every_block(direction, mutate):
+def test_rounding_of_thresholds_is_charged_for_every_block(direction, mutate):
     """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)

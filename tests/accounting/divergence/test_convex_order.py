@@ -77,7 +77,7 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_both_sides_close_in_as_the_square_of_the_step(sigma):
+def test_bracket_width_falls_with_the_square_of_the_grid_step(sigma):
     """Mean-preserving, so second order; rounding up would be first order."""
     pair = GaussianPair(sigma)
     widths = []

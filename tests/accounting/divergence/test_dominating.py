@@ -66,7 +66,7 @@ def scheme(randomizer, law, relation=Relation.ADD_REMOVE, release=ReleaseRule.AG
         (RoundedGaussianNoise(3.0, 2), 2.0, DominatingPair(rounded_gaussian_pair(3.0, 4))),
     ],
 )
-def test_the_pair_at_a_reach(randomizer, sensitivity, worst):
+def test_dominating_pair_depends_on_the_sensitivity(randomizer, sensitivity, worst):
     assert dominating(randomizer, sensitivity) == worst
 
 
@@ -89,7 +89,7 @@ def test_an_add_remove_pair_is_refused_under_replace_one():
         dominating(1.0, 1.0)
 
 
-def test_specs_check_their_parameters():
+def test_randomizers_refuse_invalid_parameters():
     for build in (
         lambda: LaplaceNoise(0.0),
         lambda: LaplaceNoise(math.nan),
@@ -214,7 +214,7 @@ def test_two_steps_of_laplace_noise(scale, direction):
 
 
 @pytest.mark.parametrize("window", [1, 50])
-def test_rounding_saves_a_little(window):
+def test_rounded_gaussian_noise_has_a_slightly_smaller_epsilon(window):
     for deviation, sensitivity in ((1.0, 1), (4.0, 3)):
         law = CheckIn(window)
         rounded = price(scheme(RoundedGaussianNoise(deviation, sensitivity), law), 1e-6)
@@ -224,7 +224,7 @@ def test_rounding_saves_a_little(window):
             assert rounded.epsilon.upper < whole.epsilon.lower
 
 
-def test_a_fine_lattice_is_a_gaussian():
+def test_fine_lattice_noise_equals_gaussian_noise():
     prices = [
         price(scheme(randomizer, CheckIn(40)), 1e-6).epsilon
         for randomizer in (
@@ -295,7 +295,7 @@ LAWS = {"window": CheckIn(200), "windows": CheckIn(20, 4), "sampled": PoissonSam
     ],
     ids=lambda randomizers: type(randomizers[0]).__name__,
 )
-def test_less_noise_costs_more(costlier, law):
+def test_epsilon_rises_with_less_noise(costlier, law):
     found = [epsilon_upper(scheme(randomizer, law), 1e-5) for randomizer in costlier]
     assert found == sorted(found)
     assert found[0] > 0
@@ -311,7 +311,7 @@ RANDOMIZERS = [
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: type(one).__name__)
-def test_longer_windows_and_staying_away_cost_less(randomizer):
+def test_epsilon_falls_with_longer_windows_and_rarer_participation(randomizer):
     def bound(law, delta=1e-5):
         return epsilon_upper(scheme(randomizer, law), delta)
 
@@ -325,7 +325,7 @@ def test_longer_windows_and_staying_away_cost_less(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: type(one).__name__)
-def test_no_window_costs_more_than_a_known_step(randomizer):
+def test_window_epsilon_is_at_most_that_of_an_observed_step(randomizer):
     single = price(scheme(randomizer, EveryStep(1)), 1e-5)
     window = price(scheme(randomizer, CheckIn(20)), 1e-5)
     for direction, bounds in window.directions.items():

@@ -67,7 +67,7 @@ def bracketed(block, laws, direction, width, count=1):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", TABLES)
-def test_a_window_of_a_table(name, window, direction):
+def test_window_of_a_table_agrees_with_enumeration(name, window, direction):
     worst = table(*TABLES[name])
     laws = truths.window_laws(*TABLES[name], window, Fraction(1))
     # K·(1 − leak) < 1 is not exact in the add direction.
@@ -77,7 +77,7 @@ def test_a_window_of_a_table(name, window, direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [2, 3, 5])
-def test_a_window_of_any_approximate_randomizer(window, direction):
+def test_window_of_an_approximate_randomizer_agrees_with_enumeration(window, direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     laws = truths.window_laws(*KOV, window, Fraction(1))
     width = 1e-9 + (worst.infinity_mass if direction is Direction.ADD else 0.0)
@@ -86,7 +86,7 @@ def test_a_window_of_any_approximate_randomizer(window, direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("name", ["zero", "infinity_mass", "both"])
-def test_who_may_stay_away(name, direction):
+def test_optional_participation_agrees_with_enumeration(name, direction):
     worst, share = table(*TABLES[name]), Fraction(1, 4)
     laws = truths.window_laws(*TABLES[name], 3, share)
     block = AllocationBlock(worst.pair, 3, float(share), worst.infinity_mass)
@@ -210,7 +210,7 @@ def test_a_delta_just_above_the_infinity_mass_is_accepted():
             price(scheme, steps * 1e-4 * 0.999)
 
 
-def test_a_quick_bound_does_not_look_for_the_reason():
+def test_quick_bound_skips_the_infinity_mass_check():
     scheme = Scheme(ApproximateRandomizer(1.0, 1e-3), CheckIn(100), Relation.ADD_REMOVE)
     with pytest.raises(NumericalError):
         epsilon_upper(scheme, 1e-4)

@@ -113,7 +113,7 @@ ZEROS = pair_of_table([0.5, 0.3, 0.2, 0.0], [0.2, 0.3, 0.4, 0.1])[0]
         (discrete_gaussian_pair(0.3, 1), 3, 1e-5),
     ],
 )
-def test_grids_find_the_same(pair, window, delta, direction):
+def test_grid_bounds_agree_with_exact_bounds(pair, window, delta, direction):
     """Two methods that share nothing but the pair agree."""
     gridded, exact = {}, {}
     for side in Side:
@@ -131,7 +131,7 @@ def test_grids_find_the_same(pair, window, delta, direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_table_and_its_pure_pair_are_one(direction):
+def test_table_of_randomized_response_equals_its_pure_pair(direction):
     k = np.exp([0.0, 0.1, 0.5, 1.0])
     for pair in (PurePair(1.0), PurePair(1.0, 1e-3)):
         own = curve(pair, 40, direction, Side.UPPER).delta(k)
@@ -140,7 +140,7 @@ def test_a_table_and_its_pure_pair_are_one(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_sums_may_equal_a_threshold(direction):
+def test_sums_equal_to_a_threshold_are_priced(direction):
     """K at a value of S, or next to it: nothing is lost between two floats."""
     fractions = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]
     pair = pair_of_table([0.75, 0.25], [0.25, 0.75])[0]
@@ -188,7 +188,7 @@ def test_pairs_with_too_many_values_use_grids():
         assert multinomial_curve(pair, 10**7, Direction.REMOVE, Side.UPPER) is not None
 
 
-def test_likely_zero_ratios_are_kept():
+def test_zero_ratios_with_large_mass_are_kept():
     """With t·δ₀ = 20 the number of zero ratios is summed over as any other."""
     ratio, delta0, window = 2, Fraction(1, 4), 80
     pair = PurePair(math.log(ratio), float(delta0))

@@ -102,7 +102,7 @@ def test_hockey_sticks_equal_their_definition_within_rounding(name):
 
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("name", PAIRS)
-def test_curves_lie_on_their_side(name, side):
+def test_curves_lie_on_the_stated_side_of_the_truth(name, side):
     pair, truth = PAIRS[name]
     k = np.exp([0.0, 1e-4, 0.02, 0.3, 0.69, 1.0, 2.0])
     for direction in Direction:
@@ -145,7 +145,7 @@ def test_hockey_sticks_belong_to_a_distribution_with_mean_one(name):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_the_second_moment(name):
+def test_second_moment_agrees_with_quadrature(name):
     """E X² = 2∫ E(X − k)₊ dk."""
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-5, 1e150, 400_000))
@@ -196,7 +196,7 @@ def test_invalid_pairs_of_distributions_are_refused(present, absent, name):
     assert error.value.name == name
 
 
-def test_lattices_that_are_too_fine_or_too_coarse():
+def test_lattices_too_fine_or_too_coarse_are_refused():
     for pair in (discrete_gaussian_pair, rounded_gaussian_pair):
         with pytest.raises(ParameterError, match="at most 1680"):
             pair(1e4, 1)
@@ -223,7 +223,7 @@ def test_rounding_a_gaussian_costs_less_than_the_gaussian():
             assert np.all(less <= more * (1 + 1e-12) + 1e-15)
 
 
-def test_on_a_fine_lattice_all_gaussians_are_one():
+def test_discrete_and_rounded_gaussians_agree_on_a_fine_lattice():
     k = np.exp(np.linspace(0.0, 2.0, 20))
     whole = PairCurve(GaussianPair(1.0), Direction.REMOVE, Side.UPPER).delta(k)
     distances = []
@@ -259,7 +259,7 @@ def test_two_laplaces_have_atoms_at_both_ends():
     )
 
 
-def test_any_two_densities_with_a_rising_ratio():
+def test_monotone_pair_agrees_with_quadrature():
     """Exponentials: X = λe^{(1−λ)z} at rates λ and 1, H_K(P‖Q) in closed form."""
     rate = 0.8
     pair = MonotonePair(stats.expon(scale=1 / rate), stats.expon(), 0.0, 60.0)
@@ -279,7 +279,7 @@ def test_a_ratio_that_falls_is_refused():
             MonotonePair(present, absent, -8.0, 8.0)
 
 
-def test_pairs_by_arrays_are_themselves_only():
+def test_array_pairs_are_compared_by_identity():
     one, other = (table(EIGHTHS, OTHERS) for _ in range(2))
     assert one == one
     assert one != other

@@ -114,7 +114,7 @@ def test_poisson_sampling_agrees_with_dp_accounting_where_little_is_cut(sigma, r
     assert all(a <= b for a, b in zip(found.add, found.remove, strict=True))
 
 
-def test_cutting_more_leaves_less_at_high_orders():
+def test_larger_cut_lowers_the_renyi_divergence_at_high_orders():
     block = AllocationBlock(GaussianPair(1.0), 100)
     little, much = (block_renyi(block, ORDERS, cut) for cut in (1e-11, 1e-7))
     assert little.left_out <= 1e-11
@@ -123,7 +123,7 @@ def test_cutting_more_leaves_less_at_high_orders():
     assert much.remove[2] == pytest.approx(little.remove[2], rel=1e-2)
 
 
-def test_sums_and_repetitions_add_up_upwards():
+def test_sums_and_repetitions_of_divergences_are_rounded_up():
     one = RenyiBounds((2.0, 4.0), (0.1, 0.3), (0.2, 0.4), 1e-9)
     thrice = 3 * one
     again = one + one + one
@@ -138,12 +138,12 @@ def test_sums_and_repetitions_add_up_upwards():
     assert run_renyi(run, (2.0,), 1e-6).remove == pytest.approx((3.0,))
 
 
-def test_a_run_divides_the_left_out_mass_among_blocks():
+def test_cut_mass_of_a_run_is_divided_among_its_blocks():
     run = [(AllocationBlock(GaussianPair(2.0), 10), 4), (AllocationBlock(GaussianPair(1.0), 9), 1)]
     assert 0 < run_renyi(run, (2.0,), 1e-8).left_out <= 1e-8
 
 
-def test_half_of_the_hockey_sticks_is_no_bound():
+def test_renyi_divergence_from_one_direction_alone_is_no_bound():
     """The sum needs prices on both sides of 1, and each of them."""
     block, order = response(1.0), 3.0
     losses = np.linspace(-2.0, 2.0, 4001)
@@ -158,7 +158,7 @@ def test_half_of_the_hockey_sticks_is_no_bound():
 
 
 @pytest.mark.parametrize("orders", [(), (1.0, 2.0), (3.0, 2.0), (2.0, math.inf), (math.nan,)])
-def test_orders_rise_from_above_one(orders):
+def test_renyi_orders_are_increasing_and_above_one(orders):
     with pytest.raises(ParameterError, match="orders"):
         block_renyi(response(1.0), orders, 1e-9)
 

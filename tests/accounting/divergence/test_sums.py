@@ -52,7 +52,7 @@ def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_one_power_too_few_is_detected(seed):
+def test_wrong_number_of_summands_is_detected(seed):
     """Negative control for the test above."""
     masses = law(seed, 40)
     result = power(masses, 4, 512, 17)
@@ -83,7 +83,7 @@ def binomial(count: int, successes: int, likely: float):
     return mpmath.e**log
 
 
-def test_an_error_of_the_prices_is_charged():
+def test_rounding_error_of_hockey_sticks_is_charged():
     """Masses differenced from prices that are off move the law by no more than the bound."""
     masses, count, size = law(5, 30), 20, 1024
     errors = np.full(masses.size + 2, 1e-10)
@@ -118,13 +118,13 @@ def test_hockey_sticks_are_double_tail_sums(cells):
     assert np.all(np.abs(hockey_sticks - exact) <= sums.hockey_sticks_rounding(cells) * exact)
 
 
-def test_a_transform_that_vanishes_is_no_trouble():
+def test_transform_with_zeros_is_handled():
     masses = np.array([0.5, 0.5])  # φ(π) = 0
     result = power(masses, 2, 8, 0)
     np.testing.assert_allclose(result.masses, [0.25, 0.5, 0.25, 0, 0, 0, 0, 0], atol=1e-15)
 
 
-def test_logarithm_and_turn_without_cancellation():
+def test_complex_logarithm_is_computed_without_cancellation():
     small = np.array([1e-9 + 2e-9j, 0.03 - 0.02j, 0.3 + 0.2j])
     omega = np.array([1e-7, 0.01, 0.9, 1.1, 3.0])
     with mpmath.workdps(40):
@@ -136,7 +136,7 @@ def test_logarithm_and_turn_without_cancellation():
             assert abs(found - complex(exact)) <= 1e-14 * abs(complex(exact))
 
 
-def test_different_variables_are_added_up():
+def test_sums_of_different_distributions_agree_with_convolution():
     first, second = law(11, 30), law(12, 50)
     factors = [
         sums.Factor(first, 3),

@@ -47,7 +47,7 @@ def test_one_gaussian_is_bracketed_whatever_the_size_of_epsilon(mu, delta):
     assert gaussian_epsilon(1e-6, 1e-3, Side.UPPER) == 0.0
 
 
-def test_numbers_add_up_under_composition():
+def test_closed_form_parameters_add_up_under_composition():
     both = Unhidden([(UnhiddenBlock(ClosedForm.gaussian(1.0), releases=2), 3)])
     assert both.upper(1e-6) == pytest.approx(gaussian_epsilon(math.sqrt(6), 1e-6, Side.UPPER))
     # A little above what grids find of the same release, whose digits stand in documents.
@@ -67,7 +67,7 @@ def test_numbers_add_up_under_composition():
 @pytest.mark.parametrize(
     ("count", "chance", "tail"), [(1000, 0.01, 1e-7), (50, 0.8, 1e-4), (10**9, 1e-7, 1e-12)]
 )
-def test_the_number_of_blocks_exceeds_its_bound_rarely(count, chance, tail):
+def test_number_of_blocks_exceeds_its_chernoff_bound_rarely(count, chance, tail):
     most = most_blocks(count, chance, tail)
     assert binom.sf(most, count, chance) <= tail
     assert most < count
@@ -76,7 +76,7 @@ def test_the_number_of_blocks_exceeds_its_bound_rarely(count, chance, tail):
     assert binom.sf(most - 1 - round(0.3 * math.sqrt(count * chance)), count, chance) > 0.01 * tail
 
 
-def test_as_many_sets_of_steps_cost_as_many_times_less_at_most():
+def test_lower_bound_loses_at_most_the_logarithm_of_the_number_of_step_sets():
     """δ(ε) ≥ δ'(ε + ln A), A sets of steps; for one release in one of two steps by quadrature."""
     mu, delta = 6.0, 1e-6
     turns = Unhidden(below=[(UnhiddenBlock(ClosedForm.gaussian(mu), log_sets=math.log(2)), 1)])

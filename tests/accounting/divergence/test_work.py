@@ -44,7 +44,7 @@ def test_a_budget_ends_work_that_exceeds_it():
     charge(10**12)  # outside of a question nothing is limited
 
 
-def test_a_result_is_charged_to_each_question_once_computed_or_not(store):
+def test_cached_results_are_charged_once_per_question(store):
     calls = []
 
     @remembered
@@ -81,7 +81,7 @@ def test_a_result_is_charged_to_each_question_once_computed_or_not(store):
     assert meter.used == 12
 
 
-def test_a_failure_costs_the_work_that_it_took():
+def test_failed_computations_are_charged_their_work():
     @remembered
     def failing() -> None:
         charge(30)
@@ -110,7 +110,7 @@ def test_the_cache_keeps_recent_results_within_its_bytes(store, mutate):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 2.0])
-def test_an_answer_does_not_depend_on_the_cache(monkeypatch, mutate, store, share):
+def test_answers_do_not_depend_on_the_cache(monkeypatch, mutate, store, share):
     """Cold, and after questions that share its blocks, at budgets that end it early or not."""
     asked = scheme(CheckIn(20, 3), 1.5)
     with budget(10**12) as meter:
@@ -136,7 +136,9 @@ def test_an_answer_does_not_depend_on_the_cache(monkeypatch, mutate, store, shar
         (KSubset(10**6, 1000), 3.0, 1e-15, ADD),
     ],
 )
-def test_questions_that_need_more_work_are_answered(monkeypatch, law, sigma, delta, relation):
+def test_questions_that_exceed_the_work_budget_are_answered(
+    monkeypatch, law, sigma, delta, relation
+):
     """The units are those of a second; every budget ends alike, by what is certified by then."""
     monkeypatch.setattr(work, "QUESTION", 2 * 10**7)
     asked = scheme(law, sigma, relation)
@@ -148,7 +150,7 @@ def test_questions_that_need_more_work_are_answered(monkeypatch, law, sigma, del
     assert epsilon_upper(asked, delta) < float("inf")
 
 
-def test_searches_and_profiles_end_as_well(monkeypatch):
+def test_searches_and_profiles_respect_the_work_budget(monkeypatch):
     monkeypatch.setattr(work, "QUESTION", 10**6)
     found = calibrate_noise(lambda s: scheme(CheckIn(10**8, 10), s), 1.0, 1e-6)
     assert epsilon_upper(scheme(CheckIn(10**8, 10), found), 1e-6) <= 1.0
@@ -156,7 +158,7 @@ def test_searches_and_profiles_end_as_well(monkeypatch):
         profile_curves(scheme(CheckIn(10**8, 10), 1.0))
 
 
-def test_work_counts_long_arrays():
+def test_work_of_long_arrays_is_counted():
     with budget(10**9) as meter:
         check_ins.allocation_curve.cache_clear()
         epsilon_upper(scheme(CheckIn(1000), 1.0), 1e-6)

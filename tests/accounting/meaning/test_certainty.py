@@ -143,7 +143,7 @@ def test_no_shift_without_a_profile_below_delta():
         largest_shift(curve, 1e-6)
 
 
-def test_a_posterior_adds_the_shift_to_the_odds():
+def test_posterior_log_odds_equal_prior_plus_shift():
     def after(prior: float, shift: float) -> Bounds:
         return posterior(prior, Bounds(shift, shift))
 
@@ -154,7 +154,7 @@ def test_a_posterior_adds_the_shift_to_the_odds():
     assert posterior(0.5, Bounds(0.0, 2.0)).lower == pytest.approx(0.5)
 
 
-def test_partial_runs_and_own_windows_have_no_profile(demo):
+def test_partial_runs_and_own_windows_are_refused_for_profiles(demo):
     part = scheme_certainty(DEMO, DELTA, steps=150)
     assert 0.5 < part.presence.upper < demo.presence.upper
     whole = scheme_certainty(DEMO, DELTA, steps=300)

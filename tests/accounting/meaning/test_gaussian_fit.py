@@ -48,7 +48,7 @@ def test_a_coarse_grid_gives_a_larger_mu_never_a_smaller_one():
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_between_the_points_of_a_coarse_grid(sigma):
+def test_gaussian_fit_holds_between_points_of_a_coarse_grid(sigma):
     """Guarantee 1 and 2 against quadrature, for one of two steps."""
     fit = gaussian_fit(profile(CheckIn(2), sigma, 9.0 / sigma, 40), DELTA)
     for epsilon in np.linspace(0.0, fit.epsilon, 60)[:-1]:
@@ -59,7 +59,7 @@ def test_between_the_points_of_a_coarse_grid(sigma):
         assert max(remove_delta(epsilon, 2, sigma), add_delta(epsilon, 2, sigma)) <= fit.delta
 
 
-def test_mu_is_needed():
+def test_gaussian_fit_is_the_smallest_valid_mu():
     """The lower bound: a smaller μ is exceeded somewhere in the range."""
     fit = gaussian_fit(profile(CheckIn(2), 0.7, 12.0), DELTA)
     less = 0.999 * fit.mu.lower
@@ -77,7 +77,7 @@ def respects(fit: GaussianFit, law, delta) -> bool:
     )
 
 
-def test_both_directions_are_below_and_one_alone_is_not_enough():
+def test_gaussian_fit_needs_both_directions():
     law = average(randomized_response(Fraction(math.exp(3.0))), 5)
     exact = profile_of(law, np.linspace(0.0, 3.2, 81))
     fit = gaussian_fit(exact, 0.05)

@@ -70,7 +70,7 @@ def test_swapped_directions_are_detected():
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_success_against_gaussian_noise(prior):
+def test_success_against_gaussian_noise_equals_the_closed_form(prior):
     """The best threshold of one Gaussian observation, in closed form."""
     mu = 1.3
     odds = math.log((1 - prior) / prior)

@@ -86,7 +86,7 @@ def test_two_steps_against_quadrature(sigma):
 @pytest.mark.parametrize(
     "law", [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)], ids=repr
 )
-def test_uppers_fall_and_are_convex_and_both_directions_begin_alike(law):
+def test_upper_profiles_fall_are_convex_and_agree_at_zero(law):
     profile = privacy_profile(scheme(law), np.linspace(0.0, 1.5, 61))
     for bounds in (profile.forward, profile.backward):
         slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
@@ -160,7 +160,7 @@ def test_a_client_that_never_participates_has_delta_zero():
 
 @pytest.mark.parametrize("points", [4, 9, 40])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_between_the_points_of_a_grid_bounds_hold_too(points, steps):
+def test_profile_bounds_hold_between_grid_points(points, steps):
     law = average(randomized_response(Fraction(6)), steps)
     profile = profile_of(law, np.linspace(0.0, 1.6, points))
     truths = ((profile.forward, forward_delta), (profile.backward, backward_delta))
@@ -172,7 +172,7 @@ def test_between_the_points_of_a_grid_bounds_hold_too(points, steps):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_between_the_points_of_loose_bounds(seed):
+def test_loose_profile_bounds_hold_between_grid_points(seed):
     """Where bounds are wide, chords are drawn from the upper one through the lower one."""
     law = average(randomized_response(Fraction(6)), 3)
     exact = profile_of(law, np.linspace(0.0, 1.7, 12)).forward

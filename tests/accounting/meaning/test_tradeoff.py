@@ -55,7 +55,7 @@ def test_gaussian_noise_has_the_trade_off_of_two_gaussians(mu, grid):
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
-def test_the_advantage_of_gaussian_noise(mu):
+def test_advantage_of_gaussian_noise_equals_the_closed_form(mu):
     advantage = TradeOff.of(profile(EveryStep(1), FINE, 1 / mu)).advantage
     assert advantage.lower <= 2 * phi(mu / 2) - 1 <= advantage.upper
     assert advantage.relative_width <= 1e-12
@@ -152,7 +152,7 @@ def test_one_of_two_steps_against_quadrature(sigma):
 
 
 @pytest.mark.parametrize("law", [CheckIn(30), CheckIn(10, 4), PoissonSampling(0.05, 20)], ids=repr)
-def test_shape(law):
+def test_results_have_the_shape_of_the_arguments(law):
     """Decreasing, convex, between 0 and a coin; the inverse undoes it; symmetric is symmetric."""
     curve = TradeOff.of(profile(law, np.linspace(0.0, 3.0, 301)))
     alphas = np.linspace(0.0, 1.0, 101)

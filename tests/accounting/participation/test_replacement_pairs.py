@@ -178,7 +178,7 @@ def test_tangents_of_one_step_with_atoms_lie_below_the_curve():
 
 
 @pytest.mark.parametrize("ratio", [Fraction(3, 2), Fraction(4)])
-def test_any_two_bounds_random_triples(ratio):
+def test_any_two_bound_holds_for_random_triples(ratio):
     a = float(ratio)
     pair = AtomPair((a, 1 / a), (1 / (a + 1), a / (a + 1)))
     generator = np.random.default_rng(6)

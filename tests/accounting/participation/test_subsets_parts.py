@@ -267,6 +267,6 @@ def test_chords_lie_above_the_bound_and_meet_it_at_delta():
     assert float(best.slope(np.array([1.0]))[0]) == pytest.approx(-0.3 / 89)
 
 
-def test_valley_search_ends():
+def test_search_for_a_minimum_terminates():
     assert valley(lambda x: (math.log(x) - 3.0) ** 2, 1.0, 1.25) == pytest.approx(20.0, rel=0.15)
     assert valley(lambda x: -x, 1.0, 2.0) == 2.0**16

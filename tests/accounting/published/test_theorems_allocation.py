@@ -124,7 +124,7 @@ def test_real_orders_lie_above_the_truth():
             curve.divergence(order)
 
 
-def test_the_conversion_is_the_known_one():
+def test_renyi_conversion_equals_the_published_formula():
     orders = [1.5, 2, 3, 8, 20]
     curve = random_allocation.corollary_4_7(1.0, 20, largest_order=20)
     divergences = [curve.divergence(order) for order in orders]
@@ -149,7 +149,7 @@ CELLS = [(1.0, 1000, 1e-6), (0.6, 100, 1e-5), (2.0, 10_000, 1e-8), (1.0, 64, 1e-
 
 
 @pytest.mark.parametrize(("sigma", "window", "delta"), CELLS)
-def test_no_bound_is_below_the_truth(sigma, window, delta):
+def test_published_bounds_are_never_below_the_exact_epsilon(sigma, window, delta):
     truth, pair = true_epsilon(sigma, window, delta), GaussianPair(sigma)
     assert random_allocation.corollary_4_7(sigma, window).epsilon(delta) >= truth
     assert allocation_forms.dong_2025(sigma, window, 1).epsilon(delta) >= truth
@@ -161,7 +161,7 @@ def test_no_bound_is_below_the_truth(sigma, window, delta):
             assert "does not apply" in str(error)  # noqa: PT017
 
 
-def test_theorem_4_1_loses_less_than_the_factor_it_names():
+def test_theorem_4_1_is_within_its_stated_factor_of_the_truth():
     for window, sigma in ((1000, 1.0), (200, 3.0)):
         truth = true_epsilon(sigma, window, 1e-6)
         assert truth < random_allocation.theorem_4_1(GaussianPair(sigma), window, 1e-6) < 2 * truth
@@ -206,7 +206,7 @@ def test_corollary_3_12_for_gaussian_noise():
         allocation_forms.corollary_3_12_gaussian(60.0, 100, 1e-4, picks=3)
 
 
-def test_more_picks_cost_more():
+def test_epsilon_rises_with_the_number_of_picks():
     pair = GaussianPair(4.0)
     costs = [
         allocation_forms.theorem_3_2_by_variance(pair, 10_000, 1e-6, picks) for picks in (1, 2, 5)
@@ -297,7 +297,7 @@ def test_theorem_4_6_is_above_randomized_response(local, window):
 
 
 @pytest.mark.parametrize(("window", "picks"), [(4, 1), (5, 2), (6, 3), (4, 4)])
-def test_dong_et_al(window, picks):
+def test_bound_of_dong_et_al_equals_its_table(window, picks):
     sigma = 1.2
     exact = allocation_forms.dong_2025_exact(sigma, window, picks, 4)
     bound = allocation_forms.dong_2025(sigma, window, picks, 4)
@@ -339,14 +339,14 @@ def test_too_many_subsets_are_refused():
         allocation_forms.dong_2025_exact(1.0, 100, 3, 4)
 
 
-def test_moments_must_be_moments():
+def test_invalid_moments_are_refused():
     with pytest.raises(ParameterError, match="log_moments"):
         random_allocation.theorem_4_6(np.array([0.0, 0.5, 1.0]), 3)
     with pytest.raises(ParameterError, match="log_moments"):
         RenyiCurve(np.zeros(2))
 
 
-def test_without_amplification_the_pair_is_worse():
+def test_unamplified_pair_has_a_larger_epsilon():
     pair = GaussianPair(1.0)
     alone = epsilon_at(PairCurve(pair, Direction.REMOVE, Side.LOWER), 1e-6, Side.LOWER)
     assert random_allocation.theorem_4_1(pair, 1000, 1e-6) < alone / 5

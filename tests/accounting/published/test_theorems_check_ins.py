@@ -51,7 +51,7 @@ def step_sum(steps, delta):
     return float(sum(t[0] for t in terms) + mpmath.sqrt(-2 * mpmath.log(delta) * square))
 
 
-def test_known_numbers():
+def test_published_numbers_are_reproduced():
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) == pytest.approx(0.47493, abs=1e-5)
     assert check_in_forms.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6) == pytest.approx(
         2.49, abs=0.01
@@ -184,7 +184,7 @@ def test_both_conditions_of_corollary_3_3_give_half(local, window, beta, factor)
     assert closed.delta == pytest.approx(full.delta)
 
 
-def test_the_first_condition_of_corollary_3_3_alone_does_not():
+def test_one_condition_of_corollary_3_3_does_not_give_half():
     local, population, beta = 5.0, 14_500, 1e-12
     assert local <= 2 / 3 * math.log(population / 8)
     assert check_ins.theorem_3_2(local, 1, beta, 1 / population) > 0.9
@@ -205,7 +205,7 @@ def test_corollary_3_3_is_advanced_composition():
 
 
 @pytest.mark.parametrize("load_delta", [0.9, 0.5, 0.1, 0.01])
-def test_lemma_a_6_against_every_way_to_throw(load_delta):
+def test_lemma_a_6_holds_for_all_assignments_to_bins(load_delta):
     balls, bins = 7, 3
     bound = check_ins.lemma_a_6(balls, bins, load_delta)
     norms = Counter(
@@ -232,7 +232,7 @@ def test_theorem_4_1_is_theorem_a_5_at_the_loads_of_lemma_a_6():
     ("local", "window", "delta", "chance"),
     [(0.0, 5, 0.1, 1.0), (1.0, 0, 0.1, 1.0), (1.0, 5, 0.0, 1.0), (1.0, 5, 0.1, 1.5)],
 )
-def test_theorem_3_2_refuses_nonsense(local, window, delta, chance):
+def test_theorem_3_2_refuses_invalid_arguments(local, window, delta, chance):
     with pytest.raises(ParameterError):
         check_ins.theorem_3_2(local, window, delta, chance)
 
@@ -245,7 +245,7 @@ def test_large_randomizers_give_infinity_not_an_error():
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.05, 3.0), st.floats(1e-12, 0.5))
-def test_lemma_a_3_keeps_its_distance(local, slack):
+def test_lemma_a_3_bounds_the_total_variation_distance(local, slack):
     rounds = check_ins.lemma_a_3_rounds(local, slack)
     largest = check_ins.lemma_a_3_largest_delta(local, slack)
     assert rounds == int(rounds)
@@ -268,7 +268,7 @@ def test_lemma_a_3_needs_a_whole_number_of_rounds():
     assert check_ins.lemma_a_3_largest_delta(local, slack) < printed
 
 
-def test_lemma_a_3_backwards():
+def test_lemma_a_3_inverse_returns_its_argument():
     slack = check_ins.lemma_a_3_slack(0.5, 1e-14)
     largest = check_ins.lemma_a_3_largest_delta(0.5, slack)
     assert 1e-14 <= largest <= 1.001e-14
@@ -307,7 +307,7 @@ def test_the_approximate_branch_refuses_values_outside_its_range():
         check_ins.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
 
 
-def test_all_of_delta_is_spent():
+def test_composed_bounds_use_the_whole_delta():
     def point(delta):
         return check_ins.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
 

@@ -38,7 +38,7 @@ def poisson(sigma, rate, steps, delta, side):
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta"), [(1.0, 1e-3, 1000, 1e-6), (0.8, 1 / 60, 60, 1e-5)]
 )
-def test_poisson_sampling_by_a_tilted_transform(figures, sigma, rate, steps, delta):
+def test_poisson_sampling_agrees_with_a_tilted_transform(figures, sigma, rate, steps, delta):
     found = figures("poisson").poisson_epsilon(GaussianPair(sigma), rate, steps, delta)
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.UPPER), rel=1e-3)
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.LOWER), rel=1e-3)
@@ -52,7 +52,7 @@ def test_theorem_4_1_has_the_stated_distribution(figures):
     assert float(law[1] @ np.exp(-law[0])) <= 1 + 1e-6
 
 
-def test_a_drawing_is_the_same_every_time(figures):
+def test_figures_are_drawn_identically_each_time(figures):
     curves = figures("curves")
 
     def drawn():
@@ -66,6 +66,6 @@ def test_a_drawing_is_the_same_every_time(figures):
 @pytest.mark.parametrize(
     "name", ["allocation-1", "allocation-2", "allocation-3", "allocation-4", "check-ins"]
 )
-def test_every_figure_is_there_and_explained(name):
+def test_every_figure_exists_and_has_an_explanation(name):
     assert (ROOT / "docs" / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
     assert f"figures/{name}.svg" in (ROOT / "docs" / "figures.md").read_text()

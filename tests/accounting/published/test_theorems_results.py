@@ -98,7 +98,7 @@ def test_keys_are_in_the_list_of_references():
     assert cited <= keys
 
 
-def test_pricing_does_not_load_the_papers():
+def test_computing_epsilon_does_not_import_published_bounds():
     script = (
         "import sys, turnout.accounting\nassert 'turnout.accounting.published' not in sys.modules"
     )

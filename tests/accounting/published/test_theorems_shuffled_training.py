@@ -38,14 +38,14 @@ def scheme(law, randomizer=None, trust="shuffled"):
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_theorems_on_a_run_are_above_its_price(name):
+def test_theorems_on_a_run_are_above_the_exact_epsilon(name):
     law, names = LAWS[name]
     found = thesis_epsilons(scheme(law), DELTA)
     assert set(found) == names
     assert min(found.values()) > tn.price(scheme(law), delta=DELTA).epsilon.upper
 
 
-def test_a_run_is_its_rounds_and_all_delta_is_spent():
+def test_run_composes_its_rounds_with_the_whole_delta():
     each = DELTA / 960
     point = PrivacyPoint(lemma_4_3_1(2.0, CLIENTS, 10_000, each), each)
     expected = lemma_2_1_2(point, 480, DELTA / 2)
@@ -58,13 +58,13 @@ def test_a_run_is_its_rounds_and_all_delta_is_spent():
 
 
 @pytest.mark.parametrize("law", [tn.EveryStep(1), tn.FixedSize(1, 1, 3), SelfSampling(0.5, 2)])
-def test_rounds_that_cost_delta_alone_have_epsilon_0(law):
+def test_rounds_with_zero_epsilon_cost_delta_only(law):
     alone = tn.Scheme(SampledBitResponse(1e-3), law, "replace-one", trust="shuffled", population=1)
     for epsilon in thesis_epsilons(alone, 0.9).values():
         assert epsilon >= 0.0
 
 
-def test_where_there_is_no_theorem_there_is_no_number():
+def test_settings_without_a_theorem_return_no_bound():
     law = LAWS["every step"][0]
     several = RepeatedMessages.of(NonAdaptiveRandomizer(1.0), 3)
     assert thesis_epsilons(scheme(law, several), DELTA) == {}

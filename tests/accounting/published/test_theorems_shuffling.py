@@ -243,7 +243,7 @@ def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
 
 @given(st.floats(0.02, 4.0), st.integers(1, 7), st.floats(0.3, 8.0))
 @settings(max_examples=30, deadline=None)
-def test_no_bound_is_below_binary_response_anywhere(epsilon0, clients, digits):
+def test_no_bound_is_below_binary_response_on_a_grid_of_settings(epsilon0, clients, digits):
     delta = 10**-digits
     for function in BOUNDS:
         try:
@@ -297,7 +297,7 @@ def test_lemma_3_5_of_the_stronger_clones_fails():
     assert shuffling.clones_2021(epsilon0, 2, float(truth)) > math.log(2)
 
 
-def test_one_client_too_many_would_be_detected():
+def test_bound_with_one_extra_client_is_detected_as_wrong():
     # The mutant: twice as many clients as there are.
     epsilon = shuffling.stronger_clones_2023(1.0, 24, 1e-3)
     assert two_valued(1.0, 12, epsilon) > 1e-3
@@ -334,7 +334,7 @@ def test_the_blanket_never_exceeds_the_local_epsilon():
         assert function(1.0, 10**5, 1e-6, 2) < function(1.0, 10**5, 1e-6)
 
 
-def test_bennett_is_smooth_where_its_exponent_becomes_a_series():
+def test_bennett_bound_is_continuous_at_the_series_expansion():
     # u crosses 1e-4 at about ε = 1e-4 for n large.
     for clients in (10**8, 10**9, 10**10, 10**11):
         bennett = shuffling.blanket_2019_bennett(0.5, clients, 1e-6, 3)
@@ -342,7 +342,7 @@ def test_bennett_is_smooth_where_its_exponent_becomes_a_series():
         assert 0.6 < bennett / hoeffding < 0.85
 
 
-def test_the_largest_levels_are_answered():
+def test_largest_epsilon0_values_are_answered():
     for function in (
         shuffling.blanket_2019_hoeffding,
         shuffling.blanket_2019_bennett,

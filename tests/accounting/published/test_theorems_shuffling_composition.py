@@ -64,7 +64,7 @@ def test_theorem_3_3_is_the_least_of_its_list(epsilon, rounds):
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.1, 1.0])
 @pytest.mark.parametrize("rounds", [1, 30, 1000, 10**5])
-def test_each_form_is_no_tighter_than_the_one_before(epsilon, rounds):
+def test_each_simplified_form_is_at_least_the_previous_bound(epsilon, rounds):
     point = PrivacyPoint(epsilon, 1e-13)
     for slack in (1e-2, 1e-8):
         forms = (
@@ -110,7 +110,7 @@ def test_the_table_of_composed_clones():
     assert best <= listed.epsilon
 
 
-def test_the_share_of_the_rounds():
+def test_delta_is_shared_among_the_rounds():
     calls = []
 
     def bound(local_epsilon: float, clients: int, delta: float) -> float:
@@ -126,7 +126,7 @@ def test_the_share_of_the_rounds():
     assert best <= min(others) * 1.005
 
 
-def test_bad_input():
+def test_invalid_arguments_are_refused_by_name():
     for point in (PrivacyPoint(0.0, 0.0), PrivacyPoint(1.0, 1.0), PrivacyPoint(math.nan, 0.0)):
         with pytest.raises(ParameterError):
             shuffled_training.kov_optimal(point, 3, 0.1)

@@ -120,7 +120,7 @@ def test_theorem_5_3_2_at_whole_and_real_orders():
 
 @pytest.mark.parametrize("epsilon0", [0.05, 0.5, 1.5, 3.0])
 @pytest.mark.parametrize("clients", [1, 2, 10, 100, 1000])
-def test_uppers_are_above_and_lowers_below_binary_response(epsilon0, clients):
+def test_upper_and_lower_bounds_enclose_binary_response(epsilon0, clients):
     one, zero = two_valued(epsilon0, clients, 0)
     for order in (2, 3, 8, 32):
         attained = divergence(one, zero, order)
@@ -228,7 +228,7 @@ def test_the_order_search_equals_the_full_list():
         assert listed.divergence(7) == pytest.approx(bound.divergence(7), rel=1e-12)
 
 
-def test_composition_adds():
+def test_renyi_divergences_add_under_composition():
     bound = shuffling_rdp.theorem_5_3_1(0.5, 10**6)
     assert bound.composed(10).composed(100).divergence(5) == pytest.approx(
         1000 * bound.divergence(5), rel=1e-9
@@ -246,7 +246,7 @@ def test_a_linear_renyi_curve_equals_gaussian_noise():
     assert bound.epsilon(1e-6) >= values.min()
 
 
-def test_a_lower_bound_is_no_accountant():
+def test_lower_bound_is_refused_as_an_accountant():
     lower = shuffling_rdp.theorem_5_3_3(0.5, 10**4)
     assert not hasattr(lower, "epsilon")
     assert not hasattr(lower, "delta")
@@ -256,7 +256,7 @@ def test_a_lower_bound_is_no_accountant():
         lower.divergence(2.5)
 
 
-def test_a_lower_bound_at_many_messages():
+def test_lower_bound_holds_for_many_messages():
     # All counts are summed up to 4,096; windows beyond must not miss what matters.
     for order in (2, 50, 3000):
         at = [shuffling_rdp.theorem_5_3_3(1.0, n).divergence(order) for n in (4096, 4097)]
@@ -278,7 +278,7 @@ def test_lemma_2_1_5_needs_delta_below_1_over_e():
         assert true_delta(renyi.lemma_2_1_5(rho, delta), rho) <= delta
 
 
-def test_the_excess_of_a_power_is_smooth():
+def test_excess_of_a_power_is_continuous_in_its_argument():
     with mpmath.workdps(60):
         for order, x in itertools.product((2, 3, 9, 2000), (-0.4, -1e-4, 4e-7, 6e-4, 0.2, 50.0)):
             exact = mpmath.log((1 + mpmath.mpf(x)) ** order - 1 - order * mpmath.mpf(x))
@@ -290,7 +290,7 @@ def test_the_excess_of_a_power_is_smooth():
 @pytest.mark.parametrize(
     "bound", [*UPPER, shuffling_rdp.theorem_5_3_3, shuffling_rdp.corollary_5_3_2]
 )
-def test_bad_input(bound):
+def test_invalid_arguments_are_refused_by_name(bound):
     for epsilon0, clients in (
         (0.0, 10),
         (-1.0, 10),

@@ -153,7 +153,7 @@ def test_lemma_4_3_1_holds_for_almost_no_clients():
     assert shuffled_training.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
 
 
-def test_amplification():
+def test_sampled_clients_amplify_privacy_by_lemma():
     assert shuffled_training.amplified(0.5, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(0.5)))
     assert shuffled_training.amplified(5.0, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(5.0)))
     assert shuffled_training.amplified(900.0, 0.1) == pytest.approx(900 + math.log(0.1))
@@ -178,7 +178,7 @@ def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
     assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 
 
-def test_no_constant_serves_in_lemma_4_4_1():
+def test_lemma_4_4_1_holds_for_no_constant():
     """The proof puts e^{−c'qn} for more than the chance of unlucky counts, and it is less."""
     for epsilon0, clients, probability in ((1.0, 1000, 0.02), (2.0, 10**4, 0.01)):
         expected = clients * probability
@@ -202,7 +202,7 @@ def test_no_constant_serves_in_lemma_4_4_1():
 @pytest.mark.parametrize(
     "function", [shuffled_training.theorem_5_4_1, shuffled_training.theorem_5_4_2]
 )
-def test_bad_input(function):
+def test_invalid_arguments_are_refused_by_name(function):
     for given in ((0.0, 10, 5), (1.0, 10, 11), (1.0, 10, 0), (301.0, 10, 5), (math.inf, 10, 5)):
         with pytest.raises(ParameterError):
             function(*given)

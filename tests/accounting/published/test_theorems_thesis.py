@@ -84,7 +84,7 @@ def test_lemma_2_1_1_keeps_delta_of_identifying_messages():
     assert true <= bound.delta
 
 
-def test_lemma_2_1_1_refuses_more_than_there_are():
+def test_lemma_2_1_1_refuses_samples_above_the_population():
     assert lemma_2_1_1(PrivacyPoint(1e4, 0.0), 1, 10).epsilon >= 1e4
     with pytest.raises(ParameterError, match="sampled"):
         lemma_2_1_1(PrivacyPoint(1.0, 0.0), 3, 2)
@@ -120,7 +120,7 @@ def test_lemma_2_1_3_equals_other_software_and_bounds_the_truth(sigma, delta):
     assert gaussian_delta(sigma, epsilon / 2) <= lemma_2_1_3_delta(curve, epsilon / 2)
 
 
-def test_the_conversion_is_close_to_attained():
+def test_renyi_conversion_is_close_to_the_exact_epsilon():
     """A negative control: a little less than the lemma's δ is false for two outcomes.
 
     Max over t of (1 − e^{ε−t})e^{−(α−1)t}, on which the lemma rests, is attained by a law that
@@ -169,7 +169,7 @@ def test_adaptive_composition_adds_divergences_of_one_order():
         assert renyi(*alike, order) > each[order]  # negative control: the larger of the two
 
 
-def test_orders_do_not_mix():
+def test_divergences_of_different_orders_are_not_added():
     assert set(lemma_2_1_4({2.0: 1.0, 3.0: 2.0}, {3.0: 1.0, 4.0: 5.0})) == {3.0}
     with pytest.raises(ParameterError, match="one of the orders"):
         lemma_2_1_4({2.0: 1.0}, {3.0: 1.0})

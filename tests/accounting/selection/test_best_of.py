@@ -44,7 +44,7 @@ def test_the_bound_is_above_the_exact_epsilon_for_any_order(law):
         assert np.all(bound >= truth - 1e-13)
 
 
-def test_one_run_costs_its_own_epsilon():
+def test_search_of_one_run_has_the_epsilon_of_the_run():
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
         one = selected_deltas(profile, LAWS["one"], ASKED)
@@ -75,7 +75,7 @@ def test_a_wrong_distribution_of_the_count_is_detected(drawn, priced):
     assert any(caught)
 
 
-def test_the_count_is_not_for_release():
+def test_number_of_candidates_is_not_released():
     law, caught = LAWS["geometric"], False
     for p, q in pairs():
         bound = selected_deltas(exact_profile(p, q, GRID), law, ASKED)
@@ -121,7 +121,7 @@ def test_below_the_published_profile_bound():
         assert ours < published(profile, 1.0 / gamma, gamma, 1.0, epsilon)
 
 
-def test_a_search_costs_more_than_a_run_and_more_runs_cost_more():
+def test_search_epsilon_exceeds_a_run_and_rises_with_the_mean():
     scheme = Scheme(GaussianNoise(1.2), PoissonSampling(0.02, 200), Relation.ADD_REMOVE)
     one = price(scheme, 1e-5).epsilon
     found = [selected(scheme, Stopping.negative_binomial(m), 1e-5) for m in (2.0, 10.0)]

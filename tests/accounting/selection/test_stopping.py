@@ -27,7 +27,7 @@ class At(Source):
 
 
 @pytest.mark.parametrize("position", [0, 2**61 - 1, 2**61, 2**62 - 1])
-def test_draws_follow_the_table_to_the_last_unit(position):
+def test_draws_follow_the_probability_table_exactly(position):
     law = Stopping((2**61, 0, 2**60, 2**60))
     expected = {0: 1, 2**61 - 1: 1, 2**61: 3, 2**62 - 1: 4}[position]
     assert law.draw(At(position)) == expected
@@ -61,7 +61,7 @@ def test_stopping_tables_are_finite_with_the_given_mean(mean):
         assert law.most == max(1, math.ceil(10 * mean))
 
 
-def test_the_slope_is_that_of_the_generating_function():
+def test_selection_slope_equals_the_derivative_of_the_generating_function():
     law = Stopping.negative_binomial(3.0, 0.5, most=12)
     chances = np.array(law.weights) / 2**62
     polynomial = np.polynomial.Polynomial([0.0, *chances]).deriv()
@@ -94,6 +94,6 @@ def test_draws_have_their_distribution_and_not_a_neighbouring_one():
         (lambda: Stopping((2**62 + 1, -1)), "weights"),
     ],
 )
-def test_refuses_by_name(call, name):
+def test_selection_refuses_invalid_arguments_by_name(call, name):
     with pytest.raises(ParameterError, match=name):
         call()

@@ -107,7 +107,7 @@ def test_randomizers_may_be_chosen_by_the_messages_before(local_epsilon):
 
 
 @pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
-def test_the_bound_equals_its_formula(way, pair_of, laws):
+def test_bound_equals_its_closed_formula(way, pair_of, laws):
     """δ₀, the pair at ε₀' and (K − 1 + 2D)τ, each in full; a halved τ would show."""
     local_epsilon, delta0, clients = 1.1, 1e-3, 5
     price = ApproximatePrice.of(local_epsilon, delta0, clients, 64, (way,))
@@ -127,7 +127,7 @@ def test_the_bound_equals_its_formula(way, pair_of, laws):
     assert float(price.at(np.array(math.exp(1.2)))) == pytest.approx(delta0)
 
 
-def test_either_pair_may_cost_less():
+def test_either_of_two_pairs_can_have_the_smaller_epsilon():
     """The worst pair where δ₀ is next to nothing, clones where it is nearly all there is."""
     for delta0, better in ((1e-12, 0), (1e-5, 1)):
         prices = [
@@ -220,7 +220,7 @@ def _pure(local_epsilon: float, clients: int, delta: float, rounds: int) -> floa
     return run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 1)
 
 
-def test_no_epsilon_helps_below_delta0():
+def test_delta_below_delta0_is_refused():
     block = ApproximateMessagesBlock(1.0, 1e-4, 100)
     assert block.curves(Side.UPPER, 1e-9, 0).floors[0] == pytest.approx(1e-4, rel=1e-9)
     with pytest.raises(NumericalError):
@@ -248,7 +248,7 @@ def test_two_rounds_with_infinity_mass_are_bracketed():
 
 
 @pytest.mark.parametrize(("noise", "clients", "delta"), [(2.0, 10**5, 1e-6), (6.0, 10**4, 1e-9)])
-def test_gaussian_messages_pay_for_all_of_delta(noise, clients, delta):
+def test_gaussian_messages_use_the_whole_delta(noise, clients, delta):
     """Some ε₀ with its δ₀ proves the ε that is returned, added up anew; and few prove less."""
     epsilon = shuffled_gaussian(noise, clients, delta)
     k = np.array(math.exp(epsilon))
@@ -266,7 +266,7 @@ def test_gaussian_messages_pay_for_all_of_delta(noise, clients, delta):
     assert 0.8 * delta <= min(totals) <= 1.05 * delta
 
 
-def test_gaussian_messages_that_are_all_alike_cost_less():
+def test_identical_gaussian_messages_have_a_smaller_epsilon():
     """One record among others alike is random allocation: an exact distribution to stay above."""
     for noise, clients, delta in ((4.0, 1000, 1e-5), (2.0, 50, 1e-3), (1.0, 4, 0.01)):
         bound = shuffled_gaussian(noise, clients, delta)
@@ -318,7 +318,9 @@ def test_more_clients_more_noise_and_fewer_rounds_cost_less():
         (50.0, 10**4, 1, 1e-6, 0.0078, 0.00635),
     ],
 )
-def test_it_is_sharper_than_with_all_of_tau_twice(noise, clients, rounds, delta, before, now):
+def test_bound_is_sharper_than_with_twice_the_total_variation(
+    noise, clients, rounds, delta, before, now
+):
     """`before`: with (1 + K)τ in place of (K − 1 + 2D)τ."""
     found = shuffled_gaussian(noise, clients, delta, rounds)
     assert found == pytest.approx(now, rel=1e-3)
@@ -347,6 +349,6 @@ def test_lower_bounds_are_refused():
         lambda: shuffled_gaussian(1.0, 10, 1e-6, 0),
     ],
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -68,7 +68,7 @@ def test_four_values_and_all_histograms_of_the_others(local_epsilon, clients):
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 5))
-def test_hadamard_response_of_three_values(local_epsilon, clients):
+def test_hadamard_response_of_three_values_is_bracketed(local_epsilon, clients):
     brackets(
         hadamard_response_block(local_epsilon, clients), hadamard_laws(local_epsilon, 4), clients
     )
@@ -76,7 +76,7 @@ def test_hadamard_response_of_three_values(local_epsilon, clients):
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 4), st.integers(1, 2))
-def test_bits_of_one_or_two_coordinates(local_epsilon, clients, coordinates):
+def test_sampled_bits_of_one_or_two_coordinates_are_bracketed(local_epsilon, clients, coordinates):
     one = one_round(SampledBitResponse(local_epsilon), clients)
 
     class Both:
@@ -165,7 +165,7 @@ def test_the_blanket_of_another_number_of_values_is_detected():
     assert worst(kary_laws(2.0, 3), 6, [upper])[0] > 0.004 * (1 + 1e-3)
 
 
-def test_the_largest_curve_has_its_own_slope():
+def test_best_curve_returns_the_slope_of_the_largest_curve():
     curves = [
         BinaryResponseCurve(local_epsilon, clients, 0, Direction.ADD, Side.LOWER)
         for local_epsilon, clients in ((1.0, 3), (2.0, 40))
@@ -189,6 +189,6 @@ def test_the_largest_curve_has_its_own_slope():
         lambda: hadamard_response_block(1.0, 0),
     ],
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

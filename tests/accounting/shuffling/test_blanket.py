@@ -118,7 +118,7 @@ def test_wrong_pairs_are_detected(name):
     assert any(found)
 
 
-def test_a_blanket_that_is_too_large_falls_below_shuffles():
+def test_overestimated_blanket_falls_below_enumerated_shuffles():
     """Mutants again, now against randomized response itself."""
     local_epsilon, k = 3.0, 4.0
     _, low = _masses(local_epsilon)
@@ -129,7 +129,7 @@ def test_a_blanket_that_is_too_large_falls_below_shuffles():
         assert delta(stronger_clones_pair(local_epsilon), clients + 1, k) < truth
 
 
-def test_a_cell_covers_its_members():
+def test_cell_bound_covers_all_its_members():
     local_epsilon = 1.5
     largest = 1.0 / (math.exp(local_epsilon) + 1)
     cell = trinomial_cell(local_epsilon, 0.3 * largest, 0.6 * largest)
@@ -144,7 +144,7 @@ def test_a_cell_covers_its_members():
     assert pair_delta(outside, 2, 1.3) > delta(cell, 2, 1.3)
 
 
-def test_pairs_coincide_in_their_special_cases():
+def test_blanket_pairs_coincide_in_special_cases():
     for local_epsilon in (0.2, 1.0, 5.0):
         stronger = stronger_clones_pair(local_epsilon)
         largest = trinomial_pair(local_epsilon, stronger.low)
@@ -163,7 +163,7 @@ def test_pairs_coincide_in_their_special_cases():
             assert pair.local_epsilon == pytest.approx(local_epsilon)
 
 
-def test_no_mass_is_lost_where_numbers_end():
+def test_binomial_ends_lose_no_mass():
     for make in (clones_pair, stronger_clones_pair, hadamard_pair, third_value_pair):
         assert make(700.0) == make(600.0)
         assert make(600.0).local_epsilon == pytest.approx(600.0)

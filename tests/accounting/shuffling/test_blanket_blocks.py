@@ -114,7 +114,7 @@ def test_deltas_far_below_rounding(make, delta):
     assert lower < upper < lower * 1.001
 
 
-def test_a_thousand_rounds():
+def test_thousand_rounds_equal_the_published_value():
     """Published pairs' numeric compositions; the third value lies between them and nothing."""
     upper = found(BlanketBlock(clones_pair(0.5), 10**6), 1000, Side.UPPER, 1e-8)
     assert upper == pytest.approx(0.0910, rel=2e-3)

@@ -90,7 +90,7 @@ def pairs(draw: st.DrawFn) -> BlanketPair:
 
 @settings(max_examples=60, deadline=None)
 @given(pair=pairs(), clients=st.integers(1, 7), part=st.floats(0.0, 1.2))
-def test_few_clients_are_exact(pair, clients, part):
+def test_few_clients_agree_with_enumeration(pair, clients, part):
     k = math.exp(part * pair.local_epsilon)
     truth = pair_delta(pair, clients, k)
     lower, upper = bounds(pair, clients, k)
@@ -141,7 +141,7 @@ def test_a_thousand_clients(local_epsilon):
     ("local_epsilon", "clients", "delta"),
     [(0.5, 10**4, 1e-6), (3.0, 2000, 1e-5), (1.0, 10**6, 1e-10), (4.0, 10**9, 1e-9)],
 )
-def test_brackets_are_narrow(name, local_epsilon, clients, delta):
+def test_brackets_of_many_clients_are_narrow(name, local_epsilon, clients, delta):
     pair = MAKERS[name](local_epsilon)
     lower, upper = (epsilon(pair, clients, side, delta) for side in (Side.LOWER, Side.UPPER))
     assert lower < upper < lower * (1 + (1e-3 if pair.neutral == 0 else 2.5e-3))
@@ -216,7 +216,7 @@ def _half_drift(mutate):
 
 
 @pytest.mark.parametrize("mutant", [_swapped, _means_only, _half_drift])
-def test_mutants_fall_below_the_truth(mutant, mutate):
+def test_faulty_variants_fall_below_the_enumerated_epsilon(mutant, mutate):
     mutate(blanket_pairs, "_EVERY", 0)
     mutant(mutate)
     pair = trinomial_pair(0.8, 0.1)
@@ -225,7 +225,7 @@ def test_mutants_fall_below_the_truth(mutant, mutate):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_shapes_and_monotony(name):
+def test_outputs_keep_shapes_and_are_monotone(name):
     pair = MAKERS[name](1.0)
     curve = BlanketCurve(pair, 500, Side.UPPER)
     ks = np.exp(np.array([[0.0, 0.01, 0.1], [0.3, 0.6, 1.1]]))
@@ -250,7 +250,7 @@ def test_extreme_values_give_finite_bounds(name, clients, local_epsilon):
     assert upper[-1] < 1e-12
 
 
-def test_one_client_costs_its_local_epsilon():
+def test_one_client_has_its_local_epsilon():
     for make in MAKERS.values():
         pair = make(2.0)
         for k in (1.0, 3.0, 7.0):
@@ -262,7 +262,7 @@ def test_one_client_costs_its_local_epsilon():
     ("coins", "count"),
     [(1, 1), (7, 4), (60, 60), (999, 700), (10**4, 5300), (10**6, 503_000), (10**9, 500_150_000)],
 )
-def test_fair_coins(coins, count):
+def test_fair_random_bits_have_epsilon_zero(coins, count):
     with mpmath.workdps(40):
         mass = mpmath.binomial(coins, count) * mpmath.mpf(2) ** -coins
         tail, term, at = mpmath.mpf(0), mass, count

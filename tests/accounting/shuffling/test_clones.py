@@ -34,7 +34,7 @@ def direct(local_epsilon: float, clients: int, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 40), (2.0, 300), (1.0, 1000)])
-def test_groups_and_tails_only_add_a_little(local_epsilon, clients):
+def test_grouping_and_cut_tails_raise_the_bound_slightly(local_epsilon, clients):
     for epsilon in (0.01, 0.1, 0.4):
         truth = direct(local_epsilon, clients, epsilon)
         bound = clones_delta(local_epsilon, clients, epsilon, 256)
@@ -84,6 +84,6 @@ def test_two_rounds_of_a_small_shuffle(delta):
         lambda: clones_2021(1.0, 10, 1e-6, 0),
     ],
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -102,7 +102,7 @@ def test_a_bound_is_above_every_sum_over_outcomes(name, delta):
 
 
 @pytest.mark.parametrize("name", ["cohorts", "coins"])
-def test_messages_of_one_sample_cost_more_than_samples_of_their_own(name):
+def test_one_shared_sample_has_a_larger_epsilon_than_separate_samples(name):
     """Negative control: a price that sampled afresh for each message would be too small."""
     _, clients, samples = STEPS[name]
     afresh = FixedSize(2, 4, 2) if name == "cohorts" else SelfSampling(0.4, 2)
@@ -163,7 +163,7 @@ def test_observed_messages_of_a_window_are_composed():
     assert exact(0.95 * found.lower) > 1e-2
 
 
-def test_one_message_is_one_message():
+def test_one_repeated_message_equals_a_single_message():
     once = one_round(RepeatedMessages.of(BIT, 1), 50)
     assert once.upper.curve("remove", "upper", 1e-3, 0) == one_round(BIT, 50).upper.curve(
         "remove", "upper", 1e-3, 0

@@ -159,6 +159,6 @@ def test_messages_never_exceed_their_local_epsilon():
         lambda: BinaryResponseCurve(math.inf, 10, 1, Direction.ADD, Side.UPPER),
     ],
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_parameters_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

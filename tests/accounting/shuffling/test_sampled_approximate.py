@@ -38,7 +38,7 @@ def mixed(pair, clients: int, rate: float, k: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
-def test_the_bound_equals_its_formula(rate):
+def test_bound_equals_its_closed_formula(rate):
     """q·δ₀, the pair's mixture and (K − 1 + 2D)τ with τ = (n − 1)qτ₁; half of τ would show."""
     local_epsilon, delta0, clients, k = 1.0, 1e-3, 6, 1.05
     expected = math.inf

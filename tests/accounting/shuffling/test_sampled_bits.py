@@ -94,13 +94,13 @@ def exact_slots(slots: Slots, k: float) -> float:
         Slots(1.0, 60, 1.0, 0.8 * flip_of(1.0)),
     ],
 )
-def test_slots_are_slightly_above_the_sum_over_all_bits(slots: Slots) -> None:
+def test_slot_bound_is_slightly_above_the_sum_over_all_bits(slots: Slots) -> None:
     for k in thresholds(slots.local_epsilon, slots.rate)[:-1]:
         exact = exact_slots(slots, k)
         assert exact * (1 - 1e-12) <= slots.delta(k) <= exact * 1.04
 
 
-def test_many_slots_of_which_few_splits_are_looked_at() -> None:
+def test_many_slots_are_bounded_by_few_splits() -> None:
     slots = Slots(2.0, 500, 0.3, flip_of(2.0))
     for k in (1.0, 1.02, 1.06):
         exact = exact_slots(slots, k)
@@ -132,7 +132,7 @@ def test_a_subset_hides_whatever_each_client_holds_in_each_slot(
 
 
 @pytest.mark.parametrize(("clients", "coordinates"), [(2, 3), (3, 2), (4, 2), (3, 3)])
-def test_all_bit_words_of_few_clients_cost_as_binary_response(
+def test_all_bit_words_of_few_clients_stay_below_binary_response(
     clients: int, coordinates: int
 ) -> None:
     words = list(itertools.product([0.0, 1.0], repeat=coordinates))
@@ -162,7 +162,7 @@ def test_points_within_the_cube_cost_no_more_than_its_corners() -> None:
 
 
 @pytest.mark.parametrize("part", [0.2, 0.6, 0.95])
-def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
+def test_bound_holds_for_all_clients_with_added_neutral_messages(part: float) -> None:
     clients, epsilon0 = 4, 1.2
     p = flip_of(epsilon0)
     g = part * p
@@ -185,13 +185,13 @@ def test_all_clients_with_any_part_of_the_noise_made_up(part: float) -> None:
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
 
 
-def test_a_bound_without_made_up_messages_is_too_small() -> None:
+def test_bound_without_neutral_messages_is_too_small() -> None:
     truth = worst(splits(3.2, 24, [11, 12]), 0.001)
     assert Slots(3.2, 24, 1.0, flip_of(3.2)).delta(math.exp(0.001)) < 0.9 * truth
     assert SampledBitsRound(3.2, 24).delta(math.exp(0.001)) >= truth
 
 
-def test_three_values_cost_more_than_bits() -> None:
+def test_three_values_have_a_larger_epsilon_than_bits() -> None:
     others_on_the_third = BlanketCurve(third_value_pair(3.0), 10_000, Side.LOWER)
     for epsilon in (0.02, 0.1, 0.15):
         k = math.exp(epsilon)
@@ -233,7 +233,7 @@ def epsilons(randomizer: NonAdaptiveRandomizer, delta: float, **scheme: float) -
 
 
 @pytest.mark.parametrize(("epsilon0", "rounds", "most"), [(2.0, 480, 0.2896), (1.5, 1200, 0.3231)])
-def test_the_runs_of_the_thesis(epsilon0: float, rounds: int, most: float) -> None:
+def test_runs_of_the_thesis_are_reproduced(epsilon0: float, rounds: int, most: float) -> None:
     bits, binary = (
         epsilons(randomizer, 1e-5, clients=60_000, sampled=10_000, rounds=rounds)
         for randomizer in (SampledBitResponse(epsilon0), KaryResponse(epsilon0, 2))
@@ -254,12 +254,12 @@ def test_the_runs_of_the_thesis(epsilon0: float, rounds: int, most: float) -> No
         ({"clients": 600, "sampled": 300}, 1.01),
     ],
 )
-def test_the_bracket_is_narrow(scheme: dict[str, float], ratio: float) -> None:
+def test_bracket_of_many_messages_is_narrow(scheme: dict[str, float], ratio: float) -> None:
     found = epsilons(SampledBitResponse(2.0), 1e-5, **scheme)
     assert found.lower <= found.upper < ratio * found.lower
 
 
-def test_a_subset_costs_less_than_by_the_formula_for_any_messages() -> None:
+def test_subset_of_bits_has_a_smaller_epsilon_than_general_messages() -> None:
     base = BlanketBlock(worst_pair(2.0), 1000)
     general = SubsampledBlock(base, 0.1).curve(Direction.REMOVE, Side.UPPER, 1e-6, 0)
     for epsilon in (0.0, 0.005, 0.02, 0.05):
@@ -268,7 +268,7 @@ def test_a_subset_costs_less_than_by_the_formula_for_any_messages() -> None:
 
 
 @pytest.mark.parametrize("epsilon0", [1e-6, 0.01, 20.0, 200.0, 700.0])
-def test_extremes(epsilon0: float) -> None:
+def test_extreme_parameters_give_finite_bounds(epsilon0: float) -> None:
     for bound in (
         SampledBitsRound(epsilon0, 1),
         SampledBitsRound(epsilon0, 1000),

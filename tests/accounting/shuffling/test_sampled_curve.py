@@ -75,7 +75,7 @@ def shortfall(name: str, clients: int = 12, rate: float = 0.6) -> float:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_wide_groups_are_above(name, coarse):
+def test_wide_groups_give_an_upper_bound(name, coarse):
     assert shortfall(name) <= 1e-9
 
 
@@ -89,7 +89,7 @@ def test_chords_that_are_not_lowered_are_detected(name, coarse, mutate):
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "trinomial"])
-def test_groups_with_the_walk_of_the_other_end_are_detected(name, coarse, mutate):
+def test_groups_with_swapped_ends_are_detected(name, coarse, mutate):
     """A mutant: as many coins as the group has at most."""
 
     def longest(pair, coins, excess, k):
@@ -101,7 +101,7 @@ def test_groups_with_the_walk_of_the_other_end_are_detected(name, coarse, mutate
     assert shortfall(name, rate=0.9) > 1e-4
 
 
-def test_left_out_mass_counts_in_full():
+def test_left_out_mass_is_charged_in_full():
     pair = clones_pair(1.0)
     whole = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-17))
     rough = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-7))
@@ -111,7 +111,7 @@ def test_left_out_mass_counts_in_full():
     assert rough.delta(k)[-1] < 1e-6
 
 
-def test_finer_grains_are_sharper():
+def test_finer_groups_give_sharper_bounds():
     for pair in (clones_pair(1.0), kary_pair(1.0, 10)):
         k = np.exp(np.array([0.0, 0.001, 0.004]))
         values = [

@@ -100,7 +100,7 @@ PAIRS = {"clones": clones_pair, "worst": worst_pair}
     ("values", "clients", "size"), [(2, 5, 2), (2, 4, 4), (3, 4, 2), (3, 4, 1)]
 )
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_a_subset_costs_no_more_than_is_proved(name, values, clients, size, local_epsilon):
+def test_sampled_subset_stays_below_the_proved_bound(name, values, clients, size, local_epsilon):
     laws = truths.response(local_epsilon, values)
     truth = worst(lambda messages: subsampled(messages, size), laws, clients)
     block = SubsampledBlock(BlanketBlock(PAIRS[name](local_epsilon), size), size / clients)
@@ -110,7 +110,7 @@ def test_a_subset_costs_no_more_than_is_proved(name, values, clients, size, loca
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize(("values", "clients", "rate"), [(2, 5, 0.3), (2, 4, 0.9), (3, 4, 0.5)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_own_coins_cost_no_more_than_is_proved(name, values, clients, rate, local_epsilon):
+def test_self_sampling_stays_below_the_proved_bound(name, values, clients, rate, local_epsilon):
     laws = truths.response(local_epsilon, values)
     truth = worst(lambda messages: self_sampling(messages, rate), laws, clients)
     assert above(SelfSamplingBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
@@ -124,7 +124,7 @@ def identical_others(local_epsilon: float, clients: int):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
 @pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
-def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, clients, size):
+def test_subset_of_identical_others_has_the_exact_epsilon(direction, local_epsilon, clients, size):
     one, other = (subsampled(laws, size) for laws in identical_others(local_epsilon, clients))
     if direction is Direction.ADD:
         one, other = other, one
@@ -140,7 +140,7 @@ def test_a_subset_of_others_alike_is_known_exactly(direction, local_epsilon, cli
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
-def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, rate):
+def test_self_sampling_of_identical_others_is_nearly_exact(direction, clients, rate):
     one, other = (self_sampling(laws, rate) for laws in identical_others(1.2, clients))
     if direction is Direction.ADD:
         one, other = other, one
@@ -159,7 +159,7 @@ def test_own_coins_of_others_alike_are_known_almost_exactly(direction, clients, 
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.9])
-def test_two_rounds_of_own_coins(rate):
+def test_two_rounds_of_self_sampling_are_bracketed(rate):
     """Composed, between its own bounds, for others alike."""
     laws = [self_sampling(messages, rate) for messages in identical_others(1.0, 3)]
 
@@ -190,7 +190,7 @@ def binomial_mixture(pair: BlanketPair, clients: int, rate: float, k: float) -> 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
 @pytest.mark.parametrize("make", [clones_pair, worst_pair, lambda e: kary_pair(e, 4)])
-def test_the_mixture_is_summed_number_by_number(make, rate):
+def test_mixture_agrees_with_the_sum_over_participant_counts(make, rate):
     pair, clients = make(1.3), 7
     block = SelfSamplingBlock(Messages(pair), clients, rate)
     mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
@@ -201,7 +201,7 @@ def test_the_mixture_is_summed_number_by_number(make, rate):
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.02, 0.6])
-def test_groups_hold_every_number_once_and_keep_the_mean(rate):
+def test_groups_partition_participant_counts_and_keep_the_mean(rate):
     from scipy.stats import binom
 
     n = 40_000
@@ -270,7 +270,7 @@ def test_few_sampled_messages_cost_at_most_the_local_epsilon():
     assert 0.9e-6 <= truth <= 1e-6 * (1 + 1e-9)
 
 
-def test_the_rate_counts_once_in_either_place():
+def test_sampling_rate_is_applied_exactly_once():
     """Mutants: γ squared before the curve, or in its argument."""
     laws = truths.response(1.0, 2)
     truth = worst(lambda messages: subsampled(messages, 2), laws, 5)
@@ -281,7 +281,7 @@ def test_the_rate_counts_once_in_either_place():
     assert not (diluted(base, Direction.REMOVE, 0.4**2).delta(RATIOS) / 0.4 >= truth).all()
 
 
-def test_groups_bounded_by_the_wrong_end_are_detected(monkeypatch):
+def test_groups_bounded_by_the_wrong_count_are_detected(monkeypatch):
     """A mutant: N₁ and N₂ swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
     block = SelfSamplingBlock(Messages(pair), clients, rate)

@@ -101,7 +101,7 @@ def test_random_bit_randomizers_stay_below_the_bound(seed: int):
 
 @pytest.mark.parametrize("kind", ["3", "4", "hadamard", "bits"])
 @pytest.mark.parametrize("seed", range(2))
-def test_messages_of_more_kinds(kind: str, seed: int):
+def test_messages_of_several_kinds_stay_below_the_bound(kind: str, seed: int):
     rng = np.random.default_rng(10 + seed)
     epsilon0, delta = drawn(rng)
     clients, rows = int(rng.integers(2, 40 if kind == "3" else 14)), channel(epsilon0, kind)
@@ -137,7 +137,7 @@ def test_the_curves_of_a_round_at_many_ratios(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_two_and_three_rounds(seed: int):
+def test_two_and_three_rounds_are_bracketed(seed: int):
     rng = np.random.default_rng(30 + seed)
     epsilon0, delta = drawn(rng, 5.0)
     rounds = 2 + seed % 2
@@ -152,7 +152,7 @@ def test_two_and_three_rounds(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_samples(seed: int):
+def test_sampled_rounds_are_bracketed(seed: int):
     rng = np.random.default_rng(40 + seed)
     epsilon0, delta = drawn(rng, 5.0)
     clients = int(rng.integers(1, 24))
@@ -172,7 +172,7 @@ def test_samples(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_samples_of_two_rounds(seed: int):
+def test_two_sampled_rounds_are_bracketed(seed: int):
     rng = np.random.default_rng(50 + seed)
     epsilon0, delta = drawn(rng, 4.0)
     clients, rate = int(rng.integers(1, 12)), float(rng.uniform())
@@ -236,7 +236,9 @@ def test_gaussian_messages_of_identical_others_stay_below_the_bound(sigma: float
 
 @pytest.mark.parametrize("relation", [Relation.REPLACE_ONE, Relation.ZERO_OUT])
 @pytest.mark.parametrize("seed", seeds(3))
-def test_averaged_check_ins_whose_second_slot_depends_on_the_first(relation: Relation, seed: int):
+def test_averaged_check_ins_with_dependent_slots_stay_below_the_bound(
+    relation: Relation, seed: int
+):
     rng = np.random.default_rng(90 + seed)
     epsilon0, clients = drawn(rng, 5.0)[0], int(rng.integers(1, 5))
     delta, chance = float(10 ** rng.uniform(-5, -0.5)), (1.0, float(rng.uniform()))[seed % 2]
@@ -261,7 +263,7 @@ def test_averaged_check_ins_whose_second_slot_depends_on_the_first(relation: Rel
 
 
 @pytest.mark.parametrize("sigma", [0.7, 3.0])
-def test_zeroed_gaussian_check_ins(sigma: float):
+def test_zero_out_of_gaussian_check_ins_stays_below_the_bound(sigma: float):
     def gaussian(shift: float, epsilon: float) -> float:
         left, right = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
         return float(norm.cdf(left) - math.exp(epsilon) * norm.cdf(right))
@@ -285,7 +287,7 @@ def test_zeroed_gaussian_check_ins(sigma: float):
 
 @pytest.mark.parametrize("clients", [1, 2, 10**9])
 @pytest.mark.parametrize("epsilon0", [1e-6, 50.0, 140.0, 300.0])
-def test_extremes_give_ordered_bounds(epsilon0: float, clients: int):
+def test_extreme_parameters_give_ordered_bounds(epsilon0: float, clients: int):
     for delta in (0.999, 1e-15, 1e-100):
         for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
             bounds = price(scheme(any_, EveryStep(1), clients), delta).epsilon
@@ -349,7 +351,7 @@ def test_infeasible_questions_use_the_closed_form_without_warnings():
     assert found.epsilon.upper < 20 / 0.3 * (20 / 0.6 + 22)
 
 
-def test_the_closed_form_for_k_ary_response_where_it_is_weakest():
+def test_kary_closed_form_holds_where_its_margin_is_smallest():
     # The proof's two tails are at most δ/2 each: 14·(25/54)²/3 and 14·(1 − e^{−1/2})²/2 exceed 1.
     assert 14 * (25 / 54) ** 2 / 3 >= 1
     assert 14 * (1 - math.exp(-0.5)) ** 2 / 2 >= 1
@@ -366,7 +368,7 @@ def test_the_closed_form_for_k_ary_response_where_it_is_weakest():
 
 
 @pytest.mark.parametrize("off", [1.01, 1 / 1.01])
-def test_the_audit_would_notice_one_per_cent(off: float):
+def test_audit_detects_an_error_of_one_per_cent(off: float):
     given = scheme(KaryResponse(1.0), EveryStep(1), 30)
     assert is_sound(given, 1e-3, splits(1.0, 30, range(30)))
     assert not is_sound(given, 1e-3, splits(off, 30, range(30)))

@@ -40,7 +40,7 @@ def test_two_clients_attain_the_bound_and_three_stay_below(e, share):
 
 
 @pytest.mark.parametrize(("e", "k"), [(Fraction(2), Fraction(1)), (Fraction(3), Fraction(6, 5))])
-def test_three_clients_whose_others_differ_stay_below(e, k):
+def test_three_clients_with_different_others_stay_below_the_bound(e, k):
     three = Optimum(e, k, APART).delta()
     assert Optimum(e, k, ALIKE[3]).delta() <= three <= theorem_3(3, e, k)
     assert k > 1 or three == theorem_3(3, e, k)
@@ -58,7 +58,7 @@ def test_four_clients_stay_below(e, k):
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
 @pytest.mark.parametrize("types", [(1,), (2,)])
-def test_the_best_strategy_gains_the_same_in_all_orders(e, k, types):
+def test_best_strategy_has_equal_gain_in_all_orders(e, k, types):
     """The dynamic programme against the definition, permutation by permutation."""
     optimum = Optimum(e, k, types)
     assert max(replayed(optimum)) == optimum.delta()

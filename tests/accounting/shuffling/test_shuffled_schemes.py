@@ -186,7 +186,7 @@ def test_participation_never_costs_zero():
     assert price(asked, 1e-6).epsilon.upper == 0.0
 
 
-def test_fewer_rounds_are_the_first_of_them():
+def test_prefix_of_a_run_equals_a_shorter_run():
     asked = scheme(PureRandomizer(1.0), EveryStep(50), 1000)
     assert epsilon_upper(asked, 1e-6, 20) == epsilon_upper(
         scheme(PureRandomizer(1.0), EveryStep(20), 1000), 1e-6
@@ -205,7 +205,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("refused", "match"), REFUSED)
-def test_what_has_no_analysis_is_refused(refused, match):
+def test_schemes_without_an_analysis_are_refused_by_name(refused, match):
     with pytest.raises(UnsupportedError, match=match):
         price(refused, 1e-5)
 

@@ -111,7 +111,7 @@ SINGLE: dict[str, tuple[Callable[[float, int, float], float], tuple[float | None
         if epsilon is not None
     ],
 )
-def test_one_round(name, point, epsilon):
+def test_one_round_equals_the_published_value(name, point, epsilon):
     assert SINGLE[name][0](*point) == to_three_digits(epsilon)
 
 
@@ -165,7 +165,7 @@ def middle(randomizer: type) -> Callable[[float, int, float, int], float]:
         (middle(KaryResponse), 0.0724),
     ],
 )
-def test_a_thousand_rounds(bound, epsilon):
+def test_thousand_rounds_equal_the_published_value(bound, epsilon):
     assert bound(*LONG) == to_three_digits(epsilon)
 
 
@@ -173,7 +173,7 @@ def test_a_thousand_rounds(bound, epsilon):
     ("point", "thesis", "clones"),
     [(SAMPLED[0], 3.086, 0.556), (SAMPLED[1], 4.275, 0.543), (SAMPLED[2], 1.040, 0.208)],
 )
-def test_sampled_rounds(point, thesis, clones):
+def test_sampled_rounds_equal_the_published_value(point, thesis, clones):
     e0, n, k, rounds, delta = point
     assert theorem_5_4_1(e0, n, k).composed(rounds).epsilon(delta) == to_three_digits(thesis)
     setting = ShuffleSetting(e0, n, delta, rounds, k, TOLERANCE)

@@ -105,7 +105,7 @@ def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
         assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
 
 
-def test_a_mean_keeps_its_budget_of_bits(vectors):
+def test_mean_messages_stay_within_the_requested_bits(vectors):
     found = mean(vectors, "l2", 1.0, PrivacyRequest(4.0, "local", bits=6), source())
     randomizer, _ = mean_randomizer("l2", 5, 4.0, 1.0, 6)
     assert found.cost.message_bits == randomizer.message_bits <= 6

@@ -116,7 +116,7 @@ def test_several_messages_are_chosen_only_where_they_fit_and_are_better():
     assert noise < predicted_error(rotated, 100) < rotated.mse_bound(100)
 
 
-def test_means_from_several_messages_are_unbiased_with_both_errors(tmp_path):
+def test_means_from_several_messages_are_unbiased_with_correct_errors(tmp_path):
     rows = np.repeat([-0.9, 0.8], [300, 700])[:, None]
     np.save(tmp_path / "rows.npy", rows)
     runs = [

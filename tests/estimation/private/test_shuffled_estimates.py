@@ -58,7 +58,7 @@ def test_shuffled_frequencies_stay_within_epsilon_and_close_to_it(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "clients"), [(4, 20_000), (1000, 100_000), (50, 300)])
-def test_each_mechanism_has_its_own_largest_level(size, clients):
+def test_each_mechanism_has_the_largest_epsilon0_within_the_target(size, clients):
     levels, errors = {}, {}
     for name in all_mechanisms():
         one, cost = shuffled_frequencies(size, SHUFFLED, clients, mechanism=name)
@@ -73,7 +73,7 @@ def test_each_mechanism_has_its_own_largest_level(size, clients):
     assert cost.local_epsilon == levels[cost.reason.split()[0]]
 
 
-def test_the_page_has_the_shuffled_level_of_each_mechanism():
+def test_docs_page_shows_the_shuffled_epsilon0_of_each_mechanism():
     page = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     table = page[page.index("| 1,000 items, n = 100,000") :].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table]
@@ -85,7 +85,7 @@ def test_the_page_has_the_shuffled_level_of_each_mechanism():
         assert f"{math.sqrt(one.mse_bound(100_000)):.4f}" == error
 
 
-def test_shuffled_means_have_their_own_largest_level():
+def test_shuffled_means_use_the_largest_epsilon0_within_the_target():
     n = 20_000
     levels = {}
     for norm, dimension in (("linf", 1), ("linf", 3)):

@@ -67,7 +67,7 @@ def test_shuffled_epsilon_is_above_the_true_one_and_close_to_it(samples, epsilon
         assert true_delta(alone, distributions) > delta
 
 
-def test_levels_of_unequal_budget_are_priced_separately():
+def test_unequal_epsilon0_of_messages_are_composed_separately():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
     levels = [priced.epsilon0 for priced, _ in randomizer.shuffled_as]

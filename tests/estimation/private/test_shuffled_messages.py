@@ -112,7 +112,7 @@ def true_delta(distributions, clients, epsilon):
 
 
 @pytest.mark.parametrize("randomizer", FREQUENCIES + VECTORS, ids=name_of)
-def test_total_variation_and_level_are_those_of_the_enumeration(randomizer):
+def test_total_variation_and_epsilon0_agree_with_enumeration(randomizer):
     distributions, priced = distributions_of(randomizer), randomizer.priced_as
     apart = max(0.5 * np.abs(a - b).sum() for a, b in combinations(distributions, 2))
     ratio = max(np.max(a / b) for a, b in permutations(distributions, 2))

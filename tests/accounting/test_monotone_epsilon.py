@@ -110,7 +110,7 @@ def test_a_window_of_one_step_is_no_amplification(sigma, delta):
 
 @pytest.mark.parametrize("probability", [1e-300, 1e-60, 1e-9, 1 - 1e-12])
 @pytest.mark.parametrize("window", [1, 7])
-def test_probabilities_next_to_0_and_1(probability, window):
+def test_probabilities_next_to_0_and_1_are_answered(probability, window):
     ends = bounds(1.0, CheckIn(window, 1, probability), 1e-6)
     if probability <= 1e-6:
         assert ends == Bounds(0.0, 0.0)
