@@ -255,7 +255,7 @@ def test_a_predictable_random_source_is_refused_for_participation():
 
 def test_an_invitation_whose_participation_one_client_cannot_draw_is_refused(tmp_path):
     cases = [
-        (invitation(charter_of(FixedSize(2, 20, 4))), "under FixedSize no client"),
+        (invitation(charter_of(FixedSize(2, 20, 4))), "under FixedSize: the server draws"),
         (invitation(WIDE, client=20), "below the population"),
     ]
     for invited, why in cases:
