@@ -72,16 +72,17 @@ PLACE = "place.txt"
 
 def of_file(path: Path) -> Part:
     """Part for a written file."""
-    if path.name == PLACE:
-        return Part("place", ["place"])
-    if path.suffix in DRAWN:
-        return Part("drawn", ["drawn"])
+    if path.name == PLACE or path.suffix in DRAWN:
+        word = "place" if path.name == PLACE else "drawn"
+        return Part(word, [word])
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as held:
             arrays = {name: held[name] for name in held if _timeless(name) and name not in _NAMES}
         # One version may store an accumulator of zeros that the other omits.
         digests = {name: _digest(a.tobytes()) for name, a in arrays.items() if a.any()}
         return Part(json.dumps(digests), list(digests.values()), False)
+    if path.suffix == ".safetensors":
+        return _of_tensors(path.read_bytes())
     if path.suffix == ".csv":
         return _of_table(path.read_text())
     data = path.read_bytes()
@@ -89,6 +90,15 @@ def of_file(path: Path) -> Part:
         return of_text(data.decode())
     except UnicodeDecodeError:
         return Part(_digest(data), [_digest(data)])
+
+
+def _of_tensors(data: bytes) -> Part:
+    """Tensors by their names, shapes and bytes; the metadata of a model file are words."""
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    metadata = header.pop("__metadata__", {})
+    tensors = f"{json.dumps(header, sort_keys=True)} {_digest(data[begin:])}"
+    return Part(f"{tensors} {json.dumps(metadata, sort_keys=True)}", [tensors])
 
 
 def _of_table(text: str) -> Part:
