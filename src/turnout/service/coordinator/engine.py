@@ -43,7 +43,7 @@ _DIGEST_BYTES = 32
 
 
 class ReleasedCheckIns:
-    """Check-ins of the last released step, in memory: 41 bytes for each client.
+    """Check-ins of the last released step, kept in memory at 41 bytes per client.
 
     Args:
         step: the released step; −1 for none.
@@ -62,7 +62,7 @@ class ReleasedCheckIns:
         self._digests, self._answered = bytes(digests), bytes(answered)
 
     def participation_at(self, client: int, step: int) -> ParticipationRow | None:
-        """Check-in of a client at a step; None for another step, or without a check-in."""
+        """Stored check-in of a client at ``step``; None for another step or an absent client."""
         place = int(np.searchsorted(self._clients, client))
         if step != self._step or place == self._clients.size or self._clients[place] != client:
             return None
@@ -75,12 +75,12 @@ _ORDER = {phase: place for place, phase in enumerate(StepPhase)}
 
 
 class SetBackError(StorageError):
-    """The storage is an old copy: a later ledger head with the coordinator's signature exists."""
+    """The storage is an old copy: this coordinator has already signed a later ledger head."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """Published state: committed, and its time of publication has come.
+    """State of a task that is published: committed, and due for publication.
 
     Attributes:
         head: ledger head.
@@ -94,7 +94,7 @@ class Published:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Update whose body is valid.
+    """Encoded update whose bytes have been checked.
 
     Attributes:
         body: encoded update.
@@ -106,7 +106,9 @@ class Upload:
 
 
 class Engine:
-    """Engine of one task, continued from its stored state.
+    """State machine of one task that answers clients' requests and releases steps.
+
+    It continues from the task's stored state.
 
     Guarantees:
         A client takes part at most as often as the participation allows, despite crashes,
@@ -140,7 +142,7 @@ class Engine:
         source: Source | None = None,
         noise: Noise = rounded_gaussian,
     ) -> Self:
-        """Engine of a stored task, in the state of the last commit.
+        """Engine of a stored task, in the state of the last committed transaction.
 
         Args:
             storage: holds the task.
@@ -169,7 +171,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Step in progress; the number of steps once all are over."""
+        """Step in progress; the number of steps once all steps are over."""
         return self._step
 
     @property
@@ -178,7 +180,7 @@ class Engine:
         return self._phase
 
     def has_head(self, seen: SignedHead, is_own_signature: Callable[[], bool]) -> bool:
-        """Whether a ledger head that a device sent belongs to this ledger.
+        """Whether a ledger head that a device presents is part of this ledger.
 
         Args:
             seen: the ledger head.
@@ -200,7 +202,7 @@ class Engine:
     # -- requests, in a transaction ---------------------------------------------------------
 
     def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> WireReceipt:
-        """Use an invitation: ``public_key`` verifies the client's requests from now on.
+        """Use an invitation and store the public key that verifies the client's requests.
 
         Args:
             tx: transaction that stores the key.
@@ -220,7 +222,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, -1)
 
     def inspect(self, body: bytes, digest: bytes | None = None) -> Upload:
-        """Valid update in a body; the result depends on the body alone.
+        """Checked update from the body of a request; the result depends only on the body.
 
         Args:
             body: encoded update.
@@ -233,7 +235,7 @@ class Engine:
         return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> WireReceipt:
-        """Check in without an update, under the one-client rule."""
+        """Accept or refuse a check-in without an update (one-client rule)."""
         if not self._asks_one:
             return self._receipt(
                 WireAnswer.REFUSED, client, step, detail="an update is the check-in here"
@@ -245,7 +247,7 @@ class Engine:
         )
 
     def requested(self, tx: Transaction, client: int, step: int) -> WireReceipt:
-        """Receipt that says whether the client's update is requested (one-client rule).
+        """Receipt that tells whether the client was chosen to send an update (one-client rule).
 
         Its ``asked`` is None until the client is chosen.
         """
@@ -263,7 +265,9 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """Take a client's update: a check-in (aggregated), or an answer (one-client rule)."""
+        """Accept or refuse an update: a check-in (aggregated rule) or an answer (one-client
+        rule).
+        """
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, StepPhase.CHECK_INS)
@@ -281,14 +285,14 @@ class Engine:
     # -- the step's end, in a transaction ---------------------------------------------------
 
     def close_check_ins(self, tx: Transaction) -> None:
-        """End the check-ins of the step; under the one-client rule choose and store the client."""
+        """End the check-ins of the step; under the one-client rule draw and store the client."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
             tx.request(self._step, request.clients.astype(np.int64))
         self._phase = StepPhase.ANSWERS
 
     def close_step(self, tx: Transaction) -> ReleaseRow:
-        """Charge the step, add noise, move the model and record the release.
+        """Charge the step's ε, add the noise, update the model and store the release.
 
         The release is public after `publish`.
 
@@ -307,7 +311,7 @@ class Engine:
         return stored
 
     def publish(self) -> Published:
-        """Publish the last release and open the next step, after the release is committed."""
+        """Publish the last release, which must be committed, and open the next step."""
         head = self._releases.head
         self._step = head.steps
         self._published = Published(head, self._releases.parameters)
@@ -321,7 +325,9 @@ class Engine:
     # -- parts ------------------------------------------------------------------------------
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
-        """The protocol's coordinator before a step, with the participations in its block."""
+        """Protocol coordinator before a step, with the earlier participations of the step's
+        block.
+        """
         return self.charter.coordinator(
             first_step=step,
             mechanism_state=self._releases.mechanism_state,
@@ -329,7 +335,7 @@ class Engine:
         )
 
     def _resume_step(self, view: Transaction) -> None:
-        """Restore check-ins and chosen client of the open step from the storage."""
+        """Restore the check-ins and the chosen client of the open step from the storage."""
         if self._phase is not StepPhase.CHECK_INS:
             return
         arrived = view.arrived(self._step)
@@ -341,20 +347,22 @@ class Engine:
             self._phase = StepPhase.ANSWERS
 
     def _block(self, step: int) -> ScheduleBlock:
-        """Block of the participation that contains a step."""
+        """Block of the participation schedule that contains a step."""
         return self._blocks[bisect_right(self._blocks, step, key=lambda b: b.first_step) - 1]
 
     def _receipt(self, answer: WireAnswer, client: int, step: int, **more: Any) -> WireReceipt:
-        """Receipt of this task."""
+        """Receipt with this task's name."""
         return WireReceipt(answer, self.task, client, step, **more)
 
     def _check_in_of(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
-        """Check-in of a client at a step; None if there is none, or it is deleted already."""
+        """Check-in of a client at a step; None if the client did not check in or the row is
+        deleted.
+        """
         stored = tx.participation_at(client, step)
         return stored or self._released_check_ins.participation_at(client, step)
 
     def _wrong_time(self, client: int, step: int, phase: StepPhase) -> WireReceipt | None:
-        """Receipt for a request before or after its phase; None within it."""
+        """Receipt for a request outside its phase (early or late); None within the phase."""
         if step > self._step:
             return self._receipt(WireAnswer.EARLY, client, step, detail="this step is not open yet")
         if step < self._step or _ORDER[self._phase] > _ORDER[phase]:
@@ -364,7 +372,7 @@ class Engine:
         return None
 
     def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> WireReceipt:
-        """Receipt for a check-in; an admitted one is stored."""
+        """Receipt for a check-in, which is stored if it is accepted."""
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict != Verdict.ACCEPTED:
             outside = verdict == Verdict.OUTSIDE_ITS_WINDOW
@@ -375,7 +383,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=digest)
 
     def _answered(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """Receipt for the update of the chosen client (one-client rule)."""
+        """Receipt for the update of the client that was chosen (one-client rule)."""
         stored = self._check_in_of(tx, client, step)
         if stored is not None and stored.digest is not None:
             return self._repeated(stored, upload)
@@ -390,7 +398,9 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
     def _repeated(self, stored: ParticipationRow, upload: Upload) -> WireReceipt:
-        """Receipt of the stored update for the same bytes; a conflict for other bytes."""
+        """Receipt for a repeated update: the first receipt for equal bytes, otherwise a
+        conflict.
+        """
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:
             return self._receipt(WireAnswer.ACCEPTED, client, step, digest=stored.digest)
@@ -398,7 +408,7 @@ class Engine:
 
 
 class _StoredChoice(Source):
-    """Source whose draw is the stored choice of a client, after a restart."""
+    """Source of randomness that repeats the stored choice of a client after a restart."""
 
     secure = True
 
@@ -406,7 +416,7 @@ class _StoredChoice(Source):
         self._place = np.searchsorted(arrived, asked)
 
     def below(self, n: int, size: int) -> NDArray[np.int64]:
-        """Position of the chosen client among those that checked in."""
+        """Position of the chosen client among the clients that checked in."""
         if size != self._place.size or (size and self._place.max() >= n):
             raise StorageError("the database is damaged: the chosen client did not check in")
         return self._place

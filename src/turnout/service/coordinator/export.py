@@ -24,7 +24,7 @@ _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 
 
 def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
-    """Lines of an exported ledger, each with its line feed: charter, records, signed head.
+    """Lines of an exported ledger with line feeds: charter, records, signed ledger head.
 
     A ledger that could not be verified is refused.
 
@@ -52,7 +52,9 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
 
 
 def export_ledger(transaction: Transaction, path: Path) -> None:
-    """Write the ledger to a file; an interruption leaves the old file or the new one, complete.
+    """Write the ledger to a file, replaced as a whole.
+
+    After an interruption the file is either the old one or the new one, complete.
 
     An exported ledger head can reveal a restored backup, so an existing export is overwritten only
     by a ledger that continues it.
@@ -74,7 +76,7 @@ def export_ledger(transaction: Transaction, path: Path) -> None:
 
 
 def _continues(lines: list[bytes], before: bytes) -> bool:
-    """Whether a file is empty, or has the first of these lines and a ledger head after them."""
+    """Whether a file is empty or an earlier export of the same ledger."""
     if not before:
         return True
     *same, last = before.splitlines(keepends=True)
@@ -86,7 +88,7 @@ def _continues(lines: list[bytes], before: bytes) -> bool:
 
 
 def export_models(transaction: Transaction, folder: Path) -> int:
-    """Write the first model and the model after every step; return how many there are.
+    """Write the initial model and the model after every step; return the number of models.
 
     The files are ``initial.f32``, ``step-000000.f32`` …, each the parameters as little-endian
     float32. An existing file must have the same content.
@@ -107,7 +109,7 @@ def export_models(transaction: Transaction, folder: Path) -> int:
 
 
 def _write_model(path: Path, data: bytes) -> None:
-    """Write a model, unless its file exists with the same content."""
+    """Write a model file, unless the file exists with equal content."""
     if not path.exists():
         _write_file(path, data)
     elif path.read_bytes() != data:
@@ -115,7 +117,7 @@ def _write_model(path: Path, data: bytes) -> None:
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    """Write a file durably: a temporary file in the same folder, synced and renamed."""
+    """Write a file durably, through a synced temporary file that is then renamed."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewTask:
-    """New task before it is stored.
+    """Task that is computed from a plan and not stored yet.
 
     Attributes:
         charter: its terms.
@@ -61,7 +61,7 @@ class NewTask:
     artefacts: tuple[bytes, ...] = ()
 
     def create_task(self, storage: Storage) -> None:
-        """Store the task.
+        """Store the new task in an empty storage.
 
         Raises:
             ConflictError: the storage already has a task.
@@ -72,7 +72,7 @@ class NewTask:
 
 
 def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) -> NewTask:
-    """New task of a plan; this takes seconds, since ε is computed for many numbers of steps.
+    """New task of a plan; the computation of its ε values takes seconds.
 
     Args:
         text: TOML text of the plan.
@@ -153,7 +153,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
 
 
 def _require_own_draws(participation: Participation) -> None:
-    """Refuse a participation under which a device cannot draw its own steps."""
+    """Refuse a participation whose steps a device cannot draw independently of other devices."""
     if any(isinstance(span.draw, Cohort) for span in normal_form(participation).spans):
         raise UnsupportedError(
             f"under {type(participation).__name__} no device can draw its own steps, since the "
@@ -163,7 +163,7 @@ def _require_own_draws(participation: Participation) -> None:
 
 
 def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
-    """Encoding of updates: whole numbers, or randomized messages if the plan has a randomizer.
+    """Update encoding: integers, or randomized messages if the plan has a randomizer.
 
     Raises:
         UnsupportedError: messages for each record, or the encoding as printed in a paper.
@@ -191,7 +191,7 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
 def _as_graph(
     computation: Computation, task: SupervisedTask, workload: Workload
 ) -> tuple[Computation, list[bytes]]:
-    """Computation with the model as a graph, and the contents that devices fetch."""
+    """Computation whose model is an ONNX graph, with the contents that devices fetch for it."""
     from turnout.learning.examples import as_floats, as_tensor
     from turnout.learning.features import apply_features, build_features
     from turnout.learning.losses import LOSSES
@@ -215,19 +215,19 @@ def _as_graph(
 
 
 def _labels(data: ClientData) -> Labels | None:
-    """Form of a record's label; None for one class."""
+    """Label format of the plan's records; None for one class per record."""
     if data.target is PredictionTarget.CLASS:
         return None
     return Labels(data.target.value, data.train.labels.shape[1])
 
 
 def _half_precision(features: FeatureMap) -> Callable[[Tensor], Tensor]:
-    """Feature function with its outputs rounded to half precision, as in a simulation."""
+    """Feature function with outputs rounded to half precision, as in a simulation."""
     return lambda inputs: features(inputs).half().float()
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
-    """Invitations for the next ``count`` clients; their secrets are stored nowhere else.
+    """Invitations for the next ``count`` clients, whose secrets are stored nowhere else.
 
     Args:
         tx: transaction that stores the digests of the secrets.
@@ -258,7 +258,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
 def secret_of(
     path: Path, option: str, what: str, shortest: int, *, encoding: str = "utf-8-sig"
 ) -> str:
-    """Secret in the first line of a file, without spaces around it.
+    """Secret from the first line of a file, without spaces around it.
 
     Args:
         path: the file.
@@ -282,7 +282,7 @@ def secret_of(
 
 
 def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    """Files of certificate and key; None without TLS.
+    """Paths of the TLS certificate and key; None without TLS.
 
     Raises:
         ParameterError: one of the two is missing.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Releases:
-    """Chain of all releases of a task, and the model after them.
+    """All releases of a task, and the model after the last of them.
 
     Guarantees:
         The noise of a step is drawn after the budget has allowed the step, and once.
@@ -57,7 +57,7 @@ class Releases:
         self._read_model(view)
 
     def _read_model(self, view: Transaction) -> None:
-        """Read parameters and states after the last release, and check the parameters' digest."""
+        """Read the model and optimizer state after the last release; check the model's digest."""
         # Before the first release the charter names the model; after it the ledger does.
         last = view.last_release()
         self._state: State | None = None
@@ -78,15 +78,15 @@ class Releases:
 
     @property
     def head(self) -> Head:
-        """Ledger head."""
+        """Ledger head after the last release."""
         return Head(len(self._digests) - 1, self._digests[-1])
 
     def holds(self, head: Head) -> bool:
-        """Whether this ledger once had this ledger head."""
+        """Whether a ledger head is the current or an earlier head of this ledger."""
         return head.steps < len(self._digests) and self._digests[head.steps] == head.digest
 
     def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> ReleaseRow:
-        """Release the step that ``coordinator`` is about to close, and store the release.
+        """Compute and store the release of the step that ``coordinator`` is about to close.
 
         Args:
             tx: transaction that stores the release.
@@ -132,7 +132,7 @@ class Releases:
         return stored
 
     def _stored_updates(self, tx: Transaction, step: int) -> Updates:
-        """Sum of the stored updates of a step.
+        """Sum of the stored updates of a step, as the protocol's coordinator decodes them.
 
         Each update was checked before it was acknowledged, and is encrypted with authentication
         since, so the stored bytes are the checked ones and are only added.
@@ -150,7 +150,7 @@ class Releases:
         return Updates(step, np.array(clients, np.int64), total)
 
     def _next_model(self, outcome: StepRelease) -> tuple[bytes, State]:
-        """Parameters as bytes and optimizer state after a release."""
+        """Parameters (as bytes) and optimizer state after a release."""
         parameters = from_bytes(self.parameters)
         state = self._learner.init(parameters) if self._state is None else self._state
         if outcome.direction is None:
@@ -161,14 +161,14 @@ class Releases:
 
 
 def pack_mechanism_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays of a mechanism's state, little-endian, one after the other by name."""
+    """Bytes of a mechanism's state: its arrays by name, little-endian, concatenated."""
     return b"".join(_little_endian(state[name]).tobytes() for name in sorted(state))
 
 
 def unpack_mechanism_state(
     initial: Mapping[str, NDArray[Any]], data: bytes
 ) -> dict[str, NDArray[Any]]:
-    """Mechanism's state from the bytes of `pack_mechanism_state`.
+    """Mechanism state from the bytes of `pack_mechanism_state`.
 
     Args:
         initial: arrays with the names, types and shapes of the state.
@@ -188,7 +188,7 @@ def unpack_mechanism_state(
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
-    """The array with little-endian numbers."""
+    """Array with its numbers in little-endian byte order."""
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 
@@ -199,7 +199,7 @@ State = dict[str, NDArray[Any]]
 
 
 class Learner:
-    """Optimizer of a charter's plan, loaded at once so that no release waits for it."""
+    """Optimizer of a charter's plan, loaded in advance so that no release waits for it."""
 
     def __init__(self, charter: Charter) -> None:
         from turnout.learning.optimizers import build_optimizer_of
@@ -208,7 +208,7 @@ class Learner:
         self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
 
     def init(self, parameters: NDArray[np.float32]) -> State:
-        """State of the optimizer before the first release."""
+        """Optimizer state before the first release."""
         return self._optimizer.init(parameters)
 
     def moved(
@@ -218,7 +218,7 @@ class Learner:
         direction: NDArray[np.float64],
         move: int,
     ) -> tuple[NDArray[np.float32], State]:
-        """Parameters and state after one move of the model.
+        """Parameters and optimizer state after one move of the model.
 
         Args:
             parameters: before the move, shape ``(d,)``.
@@ -240,19 +240,19 @@ class Learner:
         return after.astype(np.float32, copy=False), state
 
     def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-        """Model for use: the parameters, or an average of earlier ones."""
+        """Model for use: the current parameters, or an average of earlier parameters."""
         return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
 
 
 def pack_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Bytes of an optimizer's state; equal states have equal bytes."""
+    """Bytes of an optimizer state; equal states have equal bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{name: state[name] for name in sorted(state)})
     return buffer.getvalue()
 
 
 def unpack_state(data: bytes) -> State:
-    """Optimizer's state from the bytes of `pack_state`.
+    """Optimizer state from the bytes of `pack_state`.
 
     Raises:
         StorageError: other bytes.
@@ -265,10 +265,10 @@ def unpack_state(data: bytes) -> State:
 
 
 def to_bytes(parameters: NDArray[np.floating]) -> bytes:
-    """Bytes of parameters, little-endian float32."""
+    """Bytes of model parameters, little-endian float32."""
     return parameters.astype(PARAMETERS).tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Parameters from the bytes of `to_bytes`, as a copy."""
+    """Model parameters from the bytes of `to_bytes`, as a copy."""
     return np.frombuffer(data, dtype=PARAMETERS).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The distinguishing game against a served task: its engine, storage, messages and restarts.
+"""Distinguishing game against a served task: its engine, storage, messages and restarts.
 
 `ServedGame` creates a task of a plan's charter in a separate database; its clients upload the bytes
 that devices upload. Many canaries share a task: each moves a coordinate that no other client moves,
@@ -47,7 +47,7 @@ _RESTARTED = 0.1
 
 @dataclass(frozen=True, eq=False)
 class ServedGame:
-    """Runs of a served task with and without the canary.
+    """Distinguishing game: runs of a served task with and without the canary.
 
     Args:
         charter: terms of the task, with Gaussian noise of the coordinator, aggregated releases and
@@ -72,7 +72,7 @@ class ServedGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of ``trials`` runs by name, each of shape ``(trials,)``, as in `Game`.
+        """Test statistics of ``trials`` runs by name, each of shape ``(trials,)``, as in `Game`.
 
         Args:
             world: 0 with the canary, 1 without it.
@@ -88,7 +88,7 @@ class ServedGame:
     def _group(
         self, world: int, trials: int, streams: SimulationStreams, name: tuple[str | int, ...]
     ) -> dict[str, FloatArray]:
-        """Statistics of the canaries of one task, by name."""
+        """Test statistics of all canaries of one task, by name."""
         scheme, charter = self.charter.scheme, self._charter_for(trials)
         source = streams.source("audit", "participation", *name)
         noise = self.noise(streams.generator("audit", "noise", *name))
@@ -105,7 +105,7 @@ class ServedGame:
         return statistics.by_name()
 
     def _charter_for(self, canaries: int) -> Charter:
-        """Charter of a task whose model has one coordinate for each canary."""
+        """Charter of a task whose model has one coordinate per canary."""
         lattice = self.charter.encoding
         assert isinstance(lattice, Lattice)
         return replace(
@@ -117,19 +117,19 @@ class ServedGame:
 
 
 def _sent(relation: Relation, world: int) -> float:
-    """Update of a participating canary, in units of the clip norm C."""
+    """Canary's update along its coordinate, in units of the clip norm C."""
     if world == 0:
         return 1.0
     return -1.0 if relation is Relation.REPLACE_ONE else 0.0
 
 
 def _participants(schedule: Schedule, step: int, present: bool) -> NDArray[np.integer]:
-    """Canaries that participate in a step."""
+    """Canaries that participate in one step."""
     return schedule.at(step) if present else np.zeros(0, np.int64)
 
 
 def _model(canaries: int) -> bytes:
-    """First model: zeros."""
+    """Initial model, all zeros, as bytes."""
     return releases.to_bytes(np.zeros(canaries, np.float32))
 
 
@@ -139,13 +139,13 @@ def _key(client: int) -> bytes:
 
 
 class _RecordingLearner(Learner):
-    """Learner that keeps the last released direction and does not change the model."""
+    """Optimizer stub that records the last released direction and keeps the model unchanged."""
 
     def __init__(self) -> None:
         self.direction: FloatArray | None = None
 
     def init(self, parameters: NDArray[np.float32]) -> releases.State:
-        """Empty state."""
+        """Optimizer state, which is empty."""
         return {}
 
     def moved(
@@ -155,12 +155,12 @@ class _RecordingLearner(Learner):
         direction: FloatArray,
         move: int,
     ) -> tuple[NDArray[np.float32], releases.State]:
-        """The same parameters."""
+        """Unchanged parameters and state; the direction is recorded."""
         self.direction = direction
         return parameters, state
 
     def released(self, parameters: NDArray[np.float32], state: releases.State) -> Any:
-        """The same parameters."""
+        """Unchanged parameters."""
         return parameters
 
 
@@ -168,7 +168,7 @@ class _RecordingLearner(Learner):
 def _served(
     charter: Charter, engine: type[Engine], noise: Noise, source: Source
 ) -> Iterator[_Task]:
-    """Task in a temporary database."""
+    """Context with a served task in a temporary database."""
     with TemporaryDirectory(prefix="turnout-audit-") as folder:
         task = _Task(charter, Path(folder) / "task.db", engine, noise, source)
         try:
@@ -178,7 +178,7 @@ def _served(
 
 
 class _Task:
-    """Served task with the devices of all canaries."""
+    """Served task together with the simulated devices of all canaries."""
 
     def __init__(
         self, charter: Charter, path: Path, engine: type[Engine], noise: Noise, source: Source
@@ -192,25 +192,25 @@ class _Task:
         self._enrol()
 
     def _opened(self) -> Engine:
-        """New engine that has nothing but the database."""
+        """New engine that reads its state from the database."""
         return self._engine_class.open(
             self.storage, lambda _: self._learner, source=self._source, noise=self._noise
         )
 
     def _enrol(self) -> None:
-        """Use an invitation for every canary."""
+        """Enrol the device of every canary."""
         with self.storage.transaction() as tx:
             for each in invite(tx, self._charter, self._charter.population):
                 self._engine.enrol(tx, each.client, each.secret, _key(each.client))
 
     def _restart(self) -> None:
-        """Open the database with a new engine."""
+        """Simulate a restart: close the database and open it with a new engine."""
         self.storage.close()
         self.storage = open_storage(self._path, serving=True)
         self._engine = self._opened()
 
     def step(self, clients: NDArray[np.integer], sent: float) -> FloatArray:
-        """Release of a step in units of the clip norm C, shape ``(canaries,)``.
+        """Released sum of one step in units of the clip norm C, shape ``(canaries,)``.
 
         Args:
             clients: canaries that participate in the step.
@@ -228,7 +228,7 @@ class _Task:
         return self._released()
 
     def _upload(self, step: int, clients: NDArray[np.integer], sent: float) -> None:
-        """Upload the updates of clients; each must be accepted."""
+        """Upload the updates of the given clients; the task must accept each of them."""
         encoding, length = self._charter.encoding, sent * self._charter.encoding.clip_norm
         update = np.zeros(self._charter.population)
         with self.storage.transaction() as tx:
@@ -243,7 +243,7 @@ class _Task:
                     )
 
     def _released(self) -> FloatArray:
-        """Last release in units of the clip norm: the public divisor times the direction."""
+        """Last released sum in units of the clip norm: divisor times released direction."""
         direction, divisor = self._learner.direction, self._charter.expected_check_ins
         assert direction is not None
         assert divisor is not None

@@ -17,7 +17,7 @@ _WORDS = re.compile(r"\s*\w+\s*=")
 
 
 def require_address(name: str) -> None:
-    """Refuse an address of libpq's keywords, ``host=… password=…``.
+    """Refuse a database address in libpq's keyword form, ``host=… password=…``.
 
     Raises:
         StorageError: ``name`` is such an address.
@@ -29,7 +29,7 @@ def require_address(name: str) -> None:
 
 
 def place_of(name: str) -> str:
-    """Public part of a database's address, without user, password and options.
+    """Database address without user, password and options, fit to be shown.
 
     Raises:
         StorageError: user and password cannot be separated from the rest of the address.

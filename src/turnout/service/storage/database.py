@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 def raising_storage_errors(
     kind: type[Exception], text_of: Callable[[Any], str]
 ) -> Callable[[type[_T]], type[_T]]:
-    """Class decorator: methods raise `StorageError` in place of a library's errors.
+    """Class decorator that turns a database library's errors into `StorageError`.
 
     Args:
         kind: errors of the library.
@@ -58,7 +58,9 @@ def raising_storage_errors(
 
 
 class Storage:
-    """Open database over several connections; `opening.open_storage` makes it.
+    """Open database with one connection for writing and several for reading.
+
+    `opening.open_storage` makes it.
 
     Opened for serving it is locked against every other coordinator; otherwise it takes invitations
     and lines of the log, and refuses all other writes.
@@ -91,7 +93,7 @@ class Storage:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Write transaction: durable after the block, undone if the block raises.
+        """Context of a write transaction: durable after the block, undone if the block raises.
 
         One thread at a time has a transaction. After a failed commit the storage is unusable.
 
@@ -116,7 +118,7 @@ class Storage:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold the connection that writes, alone."""
+        """Context in which this thread alone uses the connection for writing."""
         if self._writer == threading.get_ident():
             raise StorageError("this thread is in a transaction already")
         if not self._writing.acquire(timeout=BUSY_SECONDS):
@@ -131,7 +133,7 @@ class Storage:
             self._writing.release()
 
     def tidy(self, *, thorough: bool = False) -> bool:
-        """Remove the bytes of deleted rows from the files; return whether that is done.
+        """Erase the bytes of deleted rows from the files; return whether that succeeded.
 
         Readers may prevent it for a while: try again later. Queries never find deleted rows.
 
@@ -151,7 +153,7 @@ class Storage:
             return self._write.tidy(thorough)
 
     def _commit(self) -> None:
-        """Commit; a failure makes the storage unusable."""
+        """Commit the transaction; a failure makes the storage unusable."""
         self._unusable = (
             "a commit failed, so the stored state is unknown: close the database and open it again"
         )
@@ -168,7 +170,9 @@ class Storage:
 
     @contextmanager
     def snapshot(self, *, whole: bool = False) -> Iterator[Transaction]:
-        """Consistent read-only view of published data, from any thread, during writes too.
+        """Context with a consistent read-only view of the committed, published data.
+
+        Every thread may open one, also during writes.
 
         Args:
             whole: view of all committed data, for the coordinator alone; data that are not
@@ -189,7 +193,7 @@ class Storage:
             self._return_reader(connection)
 
     def _take_reader(self) -> Connection:
-        """An idle connection that reads, or a new one."""
+        """Idle connection for reading, or a new connection."""
         with self._pool:
             self._require_open()
             if self._idle:
@@ -215,13 +219,13 @@ class Storage:
         self._close_connection(connection)
 
     def _close_connection(self, connection: Connection) -> None:
-        """Close a connection, whatever its library raises."""
+        """Close a connection and ignore errors of its library."""
         with suppress(StorageError):
             connection.close()
         self._connection_closed()
 
     def _connection_closed(self) -> None:
-        """Count one connection less; after the last one, release the lock."""
+        """Count a closed connection; after the last one, release the coordinator's lock."""
         with self._pool:
             self._open -= 1
             last = self._open == 0
@@ -229,7 +233,7 @@ class Storage:
             self._unlock()
 
     def close(self) -> None:
-        """Close all connections; that of a running snapshot closes at its end.
+        """Close all connections; a running snapshot closes its connection when it ends.
 
         Raises:
             StorageError: this thread has a transaction.
@@ -246,18 +250,18 @@ class Storage:
                 self._close_connection(connection)
 
     def _require_usable(self) -> None:
-        """Refuse the connection that writes after a failed commit."""
+        """Refuse to write after a failed commit."""
         self._require_open()
         if self._unusable:
             raise StorageError(self._unusable)
 
     def _require_open(self) -> None:
-        """Refuse a closed database."""
+        """Refuse every use of a closed database."""
         if self._closed:
             raise StorageError("the database is closed")
 
     def require_sound(self) -> None:
-        """Check the ledger and the last model, before anything is served.
+        """Check ledger and last model for damage before the task is served.
 
         Raises:
             StorageError: the records are no chain that begins with the charter, or the last model
@@ -278,7 +282,9 @@ class Storage:
 
 
 def migrations(dialect: str) -> tuple[str, ...]:
-    """Scripts of a dialect; the script at index n takes a schema from version n to n + 1.
+    """Migration scripts of an SQL dialect, in order.
+
+    The script at index n migrates a schema from version n to version n + 1.
 
     Raises:
         StorageError: a script is missing from the installation.
@@ -293,7 +299,7 @@ def migrations(dialect: str) -> tuple[str, ...]:
 
 
 def pending(version: int, scripts: tuple[str, ...]) -> tuple[str, ...]:
-    """Scripts that a database of schema ``version`` still needs.
+    """Migration scripts that a database with schema ``version`` still needs.
 
     Raises:
         StorageError: the version is newer than the scripts.

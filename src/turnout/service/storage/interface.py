@@ -27,13 +27,13 @@ from turnout.service.contract.ledger import Record
 
 
 class ConflictError(StorageError):
-    """A new row contradicts a stored one."""
+    """A new row contradicts a row that is already stored."""
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class InvitationRow:
-    """Invitation of a client.
+    """Stored invitation of a client.
 
     Attributes:
         client: the client's id.
@@ -49,7 +49,7 @@ class InvitationRow:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class ParticipationRow:
-    """One accepted check-in.
+    """Stored check-in of a client.
 
     Attributes:
         client: the client's id.
@@ -65,7 +65,7 @@ class ParticipationRow:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleaseRow:
-    """Release of a step: its record, and the state after it.
+    """Stored release of a step: its ledger record, and the state after it.
 
     Attributes:
         record: record of the ledger.
@@ -87,7 +87,7 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Evaluation of a model on public data.
+    """Accuracy and loss of a model on public data.
 
     Attributes:
         steps: number of steps after which the model was published.
@@ -102,7 +102,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """Line of the operator's log.
+    """One line of the operator's log.
 
     Attributes:
         at: time in seconds since the epoch.
@@ -117,7 +117,7 @@ class LogEvent:
 
 @dataclass(frozen=True, slots=True)
 class WitnessReceipt:
-    """Witness's signature of a ledger head.
+    """Signature of a witness under a ledger head.
 
     Attributes:
         witness_key: Ed25519 public key of the witness, 32 bytes.
@@ -134,12 +134,12 @@ KEY_BYTES, _NONCE_BYTES = 32, 12
 
 
 def new_key() -> bytes:
-    """Fresh key of one step, 32 bytes from the operating system's generator."""
+    """New encryption key of a step, 32 bytes from the operating system's generator."""
     return os.urandom(KEY_BYTES)
 
 
 class Seal:
-    """Encryption of the updates of one step: AES-256-GCM, with a random nonce for each update.
+    """Cipher for the updates of one step: AES-256-GCM with a random nonce per update.
 
     Guarantees:
         A decrypted body is the one that was encrypted for the same client and digest, except with
@@ -154,12 +154,12 @@ class Seal:
         self._cipher = AESGCM(key)
 
     def encrypt(self, client: int, digest: bytes, body: bytes) -> bytes:
-        """Return nonce and encrypted update of a client; ``digest`` is the update's SHA-256."""
+        """Nonce and encrypted update of a client; ``digest`` is the update's SHA-256."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, body, _context(client, digest))
 
     def decrypt(self, client: int, digest: bytes, sealed: bytes | None) -> bytes:
-        """Return the decrypted update of a client; ``digest`` is the update's SHA-256.
+        """Decrypted update of a client; ``digest`` is the update's SHA-256.
 
         Raises:
             StorageError: ``sealed`` is missing or damaged, or belongs to another client or digest.
@@ -175,5 +175,5 @@ class Seal:
 
 
 def _context(client: int, digest: bytes) -> bytes:
-    """Authenticated data of an update: its client and its digest."""
+    """Associated data of an encrypted update: its client and its digest."""
     return client.to_bytes(8, "big") + digest

@@ -31,7 +31,7 @@ def holds_nothing(url_or_path: str | Path) -> bool:
 
 
 def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
-    """Open database, migrated to the newest schema and checked for damage.
+    """Storage over a database that is migrated to the newest schema and checked for damage.
 
     Args:
         url_or_path: path of a file, ``sqlite:///path`` (``sqlite:////path`` from the root), or
@@ -49,7 +49,7 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 
 
 def _dialect(name: str) -> tuple[Callable[..., Storage], Callable[[str], bool], str]:
-    """Functions of an address's dialect (open, holds nothing), and the address in their form."""
+    """Functions that open and inspect a database of this kind, and its address for them."""
     try:
         if name.startswith(POSTGRES):
             from turnout.service.storage import postgres

@@ -47,12 +47,12 @@ _TIDY_THOROUGHLY = (
 
 @lru_cache(maxsize=256)
 def _postgres_text(sql: str) -> bytes:
-    """SQL with the placeholders of psycopg."""
+    """SQL statement with psycopg's placeholders in place of question marks."""
     return sql.replace("?", "%s").encode()
 
 
 def _error_text(error: psycopg.Error) -> str:
-    """Text of an error in one line.
+    """Message of an error in one line.
 
     The detail of the server's errors is left out, since it can name a client and its step. Libpq's
     errors of a connection have host, port, user and database, and no password.
@@ -65,7 +65,7 @@ def _error_text(error: psycopg.Error) -> str:
 
 @raising_storage_errors(psycopg.Error, _error_text)
 class _Connection:
-    """Connection by psycopg; its methods are those of `reads.Connection`.
+    """Postgres connection by psycopg, with the methods of `reads.Connection`.
 
     Plain statements begin and end the transactions.
     """
@@ -76,7 +76,7 @@ class _Connection:
         self.run(f"SET lock_timeout = '{int(BUSY_SECONDS * 1000)}ms'; SET synchronous_commit = on")
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query."""
+        """All rows of a query."""
         return self._cursor.execute(_postgres_text(sql), parameters).fetchall()
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
@@ -84,15 +84,15 @@ class _Connection:
         return self._cursor.execute(_postgres_text(sql), parameters).rowcount
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each row of parameters."""
+        """Run a statement once for each row of parameters."""
         self._cursor.executemany(_postgres_text(sql), rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Delete rows whose bytes may stay in free pages."""
+        """Delete rows, whose bytes may remain in free pages."""
         return self.changed(sql, parameters)
 
     def tidy(self, thorough: bool) -> bool:
-        """Free the pages of deleted rows; ``thorough`` empties the tables of clients' data."""
+        """Free the pages of deleted rows; if ``thorough``, empty the tables of clients' data."""
         try:
             self.run(f"SET lock_timeout = '{_TIDY_MILLISECONDS}ms'")
             for statement in _TIDY_THOROUGHLY if thorough else _TIDY:
@@ -113,16 +113,16 @@ class _Connection:
             raise
 
     def begin_read(self) -> None:
-        """Begin; the first read fixes the view."""
+        """Begin a read-only transaction; its first read fixes the data that it sees."""
         self.raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT id FROM task")
 
     def commit(self) -> None:
-        """Commit; after an error Postgres answers COMMIT with ROLLBACK."""
+        """Commit the transaction; after an error Postgres answers COMMIT with ROLLBACK."""
         if self.raw.execute("COMMIT").statusmessage != "COMMIT":
             raise StorageError("Postgres undid the transaction after an error")
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one."""
+        """Undo the open transaction, if there is one."""
         if self.raw.info.transaction_status != TransactionStatus.IDLE:
             self.raw.execute("ROLLBACK")
 
@@ -131,16 +131,16 @@ class _Connection:
         self.raw.close()
 
     def run(self, script: str) -> None:
-        """Run statements without parameters."""
+        """Run SQL statements without parameters."""
         self.raw.execute(script.encode())
 
     def value(self, sql: str, *parameters: Any) -> Any:
-        """First column of the first row."""
+        """First column of a query's first row."""
         return self.rows(sql, parameters)[0][0]
 
 
 def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
-    """Open Postgres database, as `opening.open_storage`.
+    """Storage over a Postgres database, as `opening.open_storage`.
 
     Args:
         url: address in libpq's form.
@@ -180,7 +180,10 @@ def holds_nothing(url: str) -> bool:
 
 
 def _complete_address(url: str) -> str:
-    """Address with the defaults of turnout; one whose password libpq's errors show is refused."""
+    """Postgres address with turnout's default options.
+
+    An address whose password would appear in libpq's errors is refused.
+    """
     place_of(url)
     try:
         given = conninfo_to_dict(url)
@@ -194,7 +197,7 @@ def _complete_address(url: str) -> str:
 
 
 def _require_durable(connection: _Connection) -> None:
-    """Refuse a server that may lose committed data."""
+    """Refuse a Postgres server whose settings may lose committed data."""
     found = {name: connection.value(f"SHOW {name}") for name in _REQUIRED}
     if found != _REQUIRED:
         raise StorageError(
@@ -203,7 +206,7 @@ def _require_durable(connection: _Connection) -> None:
 
 
 def _lock_for_serving(connection: _Connection, patience_seconds: float) -> None:
-    """Take the coordinator's lock; wait a little for the session of one that was killed."""
+    """Take the coordinator's lock; wait a little if the session of a killed coordinator has it."""
     deadline = time.monotonic() + patience_seconds
     while not connection.value(f"SELECT pg_try_advisory_lock({SERVING})"):
         if time.monotonic() > deadline:
@@ -212,7 +215,7 @@ def _lock_for_serving(connection: _Connection, patience_seconds: float) -> None:
 
 
 def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -> None:
-    """Migrate the database to the newest schema; one that is not turnout's is not changed."""
+    """Migrate the database to the newest schema; refuse a database of another application."""
     connection.begin_write()
     try:
         # The version, and whether this process may migrate.
@@ -243,7 +246,7 @@ def _prepare(connection: _Connection, serving: bool, scripts: tuple[str, ...]) -
 
 
 def _version(connection: _Connection) -> int:
-    """Version of the schema; 0 for a database without tables.
+    """Schema version of the database; 0 for a database without tables.
 
     Raises:
         StorageError: the database has other tables or no version, or the user may not use it.

@@ -54,7 +54,7 @@ _RECORD = (
 
 
 class Rights(IntEnum):
-    """Allowed operations of a transaction; each value includes those before it."""
+    """Operations that a transaction may use; each value includes the ones before it."""
 
     READ = 0
     INVITE = 1
@@ -62,7 +62,7 @@ class Rights(IntEnum):
 
 
 class Connection(Protocol):
-    """Connection to SQLite or Postgres; placeholders of its SQL are question marks.
+    """Interface of a connection to SQLite or Postgres; SQL placeholders are question marks.
 
     Every error is a `StorageError` whose text has no stored value.
     """
@@ -80,36 +80,39 @@ class Connection(Protocol):
         ...
 
     def discarded(self, sql: str, parameters: Sequence[Any]) -> int:
-        """As `changed`, for deleting unreadable data, whose bytes may stay in free pages."""
+        """Delete rows of unreadable data, whose bytes may remain in free pages.
+
+        Returns the number of deleted rows.
+        """
         ...
 
     def begin_write(self) -> None:
-        """Begin a transaction, alone among writers; wait for others up to `BUSY_SECONDS`."""
+        """Begin a write transaction; wait for other writers up to `BUSY_SECONDS`."""
         ...
 
     def begin_read(self) -> None:
-        """Begin a read-only transaction over the data committed before it."""
+        """Begin a read-only transaction over the data committed so far."""
         ...
 
     def commit(self) -> None:
-        """Commit durably."""
+        """Commit the transaction durably."""
         ...
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one."""
+        """Undo the open transaction, if there is one."""
         ...
 
     def tidy(self, thorough: bool) -> bool:
-        """As `database.Storage.tidy`, outside of transactions."""
+        """Erase the bytes of deleted rows, outside of transactions, as `database.Storage.tidy`."""
         ...
 
     def close(self) -> None:
-        """Close the connection and undo an open transaction."""
+        """Close the connection; an open transaction is undone."""
         ...
 
 
 class Reads:
-    """Reads of a transaction.
+    """Queries that a transaction can read the stored task with.
 
     After an error of a statement, `broken` is true and the transaction can only be undone. After
     its end, every method raises StorageError.
@@ -131,29 +134,29 @@ class Reads:
         self.broken = False
 
     def end(self) -> None:
-        """Refuse every later call."""
+        """End the transaction: every later call is refused."""
         self._ended = True
 
     def charter(self) -> bytes | None:
-        """Canonical bytes of the charter; None in an empty storage."""
+        """Canonical bytes of the stored charter; None in an empty storage."""
         rows = self._rows("SELECT charter FROM task")
         return rows[0][0] if rows else None
 
     def signing_key(self) -> bytes:
-        """Ed25519 private key of the coordinator, 32 bytes."""
+        """Coordinator's Ed25519 private key, 32 bytes."""
         return self._task_column("signing_key")
 
     def initial_parameters(self) -> bytes:
-        """First parameters, little-endian float32."""
+        """Initial model parameters, little-endian float32."""
         return self._task_column("parameters")
 
     def artefact(self, digest: bytes) -> bytes | None:
-        """Content that the charter names by its SHA-256; None for an unknown digest."""
+        """Content with a SHA-256 named in the charter; None for an unknown digest."""
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
     def invitation(self, client: int) -> InvitationRow | None:
-        """Invitation of a client; None for an unknown client."""
+        """Stored invitation of a client; None for an unknown client."""
         rows = self._rows(
             "SELECT i.client, i.secret_digest, e.public_key FROM invitations i "
             "LEFT JOIN enrolments e ON e.client = i.client WHERE i.client = ?",
@@ -162,11 +165,11 @@ class Reads:
         return InvitationRow(*rows[0]) if rows else None
 
     def invited(self) -> int:
-        """Number of invitations."""
+        """Number of stored invitations."""
         return self._value("SELECT coalesce(max(client) + 1, 0) FROM invitations")
 
     def keys(self) -> Iterator[tuple[int, bytes]]:
-        """Enrolled clients and their public keys, ascending by client."""
+        """Enrolled clients and their public keys, in ascending order of client."""
         sql = "SELECT client, public_key FROM enrolments WHERE client > ? ORDER BY client LIMIT ?"
         return ((client, key) for client, key in self._pages(sql, (-1,), SMALL_ROWS))
 
@@ -175,13 +178,13 @@ class Reads:
         return self._value("SELECT count(*) FROM enrolments")
 
     def participation_at(self, client: int, step: int) -> ParticipationRow | None:
-        """Check-in of a client at the open step; None without one, and for other steps."""
+        """Check-in of a client at the open step; None without a check-in or for another step."""
         sql = "SELECT client, step, digest FROM check_ins WHERE client = ? AND step = ?"
         rows = self._rows(sql, int(client), int(step))
         return ParticipationRow(*rows[0]) if rows else None
 
     def participations(self, step: int) -> Iterator[ParticipationRow]:
-        """All check-ins of the open step, ascending by client, without the updates."""
+        """All check-ins of the open step without updates, in ascending order of client."""
         sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return (ParticipationRow(client, at, digest) for client, digest, at in rows if at == step)
@@ -192,12 +195,12 @@ class Reads:
         return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
 
     def arrived(self, step: int) -> NDArray[np.int64]:
-        """Clients that checked in at the open step, ascending."""
+        """Clients that checked in at the open step, in ascending order."""
         sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def participation_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Clients with check-ins in the released steps of the open block, and how many they have.
+        """Clients and their numbers of check-ins in the released steps of the open block.
 
         Clients are ascending. Both arrays are empty at the first step of a block.
         """
@@ -206,7 +209,9 @@ class Reads:
         return clients, used[clients].astype(np.int64)
 
     def bodies(self, step: int) -> Iterator[tuple[int, bytes]]:
-        """Clients and their updates at the open step, ascending, a few in memory at a time.
+        """Iterator over the clients and updates of the open step, in ascending order of client.
+
+        Only a few updates are in memory at a time.
 
         Raises:
             StorageError: an update differs from the one that was stored with the check-in, or the
@@ -222,12 +227,12 @@ class Reads:
             last = rows[-1][0]
 
     def last_release(self) -> ReleaseRow | None:
-        """Release of the last step; None before the first one."""
+        """Stored release of the last step; None before the first release."""
         step = self._last_step()
         return None if step is None else self.release_at(step)
 
     def release_at(self, step: int) -> ReleaseRow | None:
-        """Release of a step; None for a step without one.
+        """Stored release of a step; None for a step without a release.
 
         Raises:
             StorageError: the parameters are missing, or differ from the digest in the ledger.
@@ -242,7 +247,7 @@ class Reads:
         return ReleaseRow(record, *rows[0])
 
     def records(self, first_step: int = 0) -> Iterator[Record]:
-        """Records of the ledger in order, from ``first_step`` on.
+        """Ledger records in order, from ``first_step`` on.
 
         Raises:
             StorageError: a record differs from the digest that was stored with it.
@@ -251,37 +256,40 @@ class Reads:
         return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
-        """Step, number of check-ins and of summed updates, in order; for the operator alone."""
+        """Step, number of check-ins and number of summed updates, in order of steps.
+
+        Only the operator may see these numbers.
+        """
         columns = "SELECT step, checked_in, served FROM counts "
         sql = columns + f"WHERE step > ? AND step < {self._until} ORDER BY step LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return ((step, checked_in, served) for step, checked_in, served in rows)
 
     def last_receipt(self) -> WitnessReceipt | None:
-        """Last stored receipt of a witness; None without one."""
+        """Last stored receipt of a witness; None if no receipt is stored."""
         sql = "SELECT witness_key, steps, signature FROM receipts ORDER BY id DESC LIMIT 1"
         rows = self._rows(sql)
         return WitnessReceipt(*rows[0]) if rows else None
 
     def scores(self) -> Iterator[Scored]:
-        """Evaluations, ascending by steps; a missing value is NaN."""
+        """Evaluations of models in ascending order of steps; a missing value is NaN."""
         columns = "SELECT steps, accuracy, loss FROM scores "
         sql = columns + f"WHERE steps > ? AND steps <= {self._until} ORDER BY steps LIMIT ?"
         for steps, *values in self._pages(sql, (-1,), SMALL_ROWS):
             yield Scored(steps, *(math.nan if value is None else value for value in values))
 
     def events(self, last: int) -> list[LogEvent]:
-        """Last ``last`` lines of the operator's log, oldest first."""
+        """Last ``last`` lines of the operator's log, oldest line first."""
         sql = "SELECT at, level, text FROM events ORDER BY id DESC LIMIT ?"
         return [LogEvent(*row) for row in reversed(self._rows(sql, int(last)))]
 
     def _seal(self, step: int) -> interface.Seal | None:
-        """Encryption of a step's updates; None before the first one and after the release."""
+        """Cipher for a step's updates; None before the first update and after the release."""
         rows = self._rows("SELECT key FROM step_keys WHERE step = ?", int(step))
         return interface.Seal(rows[0][0]) if rows else None
 
     def _counts_by_client(self) -> NDArray[np.uint16]:
-        """Number of check-ins in the released steps of the open block, by client, shape (n,)."""
+        """Numbers of check-ins in the released steps of the open block, by client, shape (n,)."""
         shards = self._rows("SELECT shard, used FROM turns ORDER BY shard")
         if [number for number, _ in shards] != list(range(len(shards))):
             raise StorageError("the database is damaged: counts of check-ins are missing")
@@ -289,12 +297,12 @@ class Reads:
         return counts.astype(np.uint16)
 
     def _head(self) -> Head:
-        """Ledger head."""
+        """Ledger head after the last stored release."""
         rows = self._rows("SELECT step + 1, digest FROM releases ORDER BY step DESC LIMIT 1")
         return Head(*rows[0]) if rows else Head(0, bytes.fromhex(self._task()))
 
     def _task(self) -> str:
-        """Name of the task: the charter's digest."""
+        """Name of the task: the SHA-256 of the charter."""
         return hashlib.sha256(self._task_column("charter")).hexdigest()
 
     def _last_step(self) -> int | None:
@@ -302,30 +310,33 @@ class Reads:
         return self._value(f"SELECT max(step) FROM releases WHERE step < {self._until}")
 
     def _task_column(self, column: str) -> bytes:
-        """One column of the task's only row."""
+        """Value of one column in the only row of the task table."""
         rows = self._rows(f"SELECT {column} FROM task")
         if not rows:
             raise StorageError("there is no task in this database; create one first")
         return rows[0][0]
 
     def _value(self, sql: str) -> Any:
-        """First column of the first row of a query."""
+        """First column of a query's first row."""
         return self._rows(sql)[0][0]
 
     def _pages(self, sql: str, key: tuple[int, ...], size: int) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query by pages of ``size``, whose first columns rise from ``key`` on."""
+        """Rows of a query, read in pages of ``size`` rows with ascending first column.
+
+        The first page begins after the value ``key``.
+        """
         rows = self._rows(sql, *key, size)
         while rows:
             yield from rows
             rows = self._rows(sql, *rows[-1][: len(key)], size) if len(rows) == size else []
 
     def _rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """All rows of a query, if the transaction has the right to read."""
         self._require(Rights.READ)
         return self._run(self._connection.rows, sql, parameters)
 
     def _run(self, run: Callable[[str, Any], T], sql: str, parameters: Sequence[Any]) -> T:
-        """Result of a statement; an error marks the transaction as broken."""
+        """Result of an SQL statement; an error marks the transaction as broken."""
         try:
             return run(sql, parameters)
         except BaseException:
@@ -333,7 +344,7 @@ class Reads:
             raise
 
     def _require(self, rights: Rights) -> None:
-        """Refuse an operation after the end, after an error, or without these rights."""
+        """Refuse an operation after the transaction's end, after an error, or without the right."""
         if self._ended:
             raise StorageError("the transaction has ended")
         if self.broken:
@@ -343,7 +354,7 @@ class Reads:
 
 
 def _record(row: tuple[Any, ...]) -> Record:
-    """Record of a row of the table ``releases``, checked against the row's digest."""
+    """Ledger record of a row of the table ``releases``, checked against the row's digest."""
     step, task, *rest, digest = row
     record = Record(task, step, *rest)
     if record.digest != digest:

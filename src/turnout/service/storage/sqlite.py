@@ -31,7 +31,9 @@ _held: set[tuple[int, int]] = set()
 
 
 class FileLock:
-    """Exclusive ``flock`` on a database file's inode, so links and bind mounts share it.
+    """Exclusive lock (``flock``) on the inode of a database file.
+
+    Links to the file and bind mounts share the lock.
 
     It must be taken before the first connection of SQLite and released after the last one: closing
     any descriptor of a file drops the process's POSIX locks on it, SQLite's included. For the same
@@ -78,7 +80,7 @@ class FileLock:
             os.close(self._descriptors.pop())
 
     def _require_free(self) -> None:
-        """Refuse a file that this process has locked."""
+        """Refuse a file on which this process already has a lock."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -87,7 +89,7 @@ class FileLock:
             raise StorageError(f"another coordinator serves {self._path}")
 
     def _take(self, path: Path, flags: int) -> None:
-        """Open and lock the file, unless another file has replaced it meanwhile."""
+        """Open and lock the file; refuse a file that was replaced in the meantime."""
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -128,14 +130,14 @@ _REQUIRED = {
 
 @raising_storage_errors(apsw.Error, lambda error: f"SQLite: {type(error).__name__}: {error}")
 class _Connection:
-    """Connection by apsw; its methods are those of `reads.Connection`."""
+    """SQLite connection by apsw, with the methods of `reads.Connection`."""
 
     def __init__(self, path: str, vfs: str | None = None) -> None:
         self.raw = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         self.raw.set_busy_timeout(int(BUSY_SECONDS * 1000))
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query."""
+        """All rows of a query."""
         return self.raw.execute(sql, parameters).fetchall()
 
     def changed(self, sql: str, parameters: Sequence[Any] = ()) -> int:
@@ -144,11 +146,11 @@ class _Connection:
         return self.raw.changes()
 
     def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for each row of parameters."""
+        """Run a statement once for each row of parameters."""
         self.raw.executemany(sql, rows)
 
     def discarded(self, sql: str, parameters: Sequence[Any] = ()) -> int:
-        """Delete without overwriting: the data are encrypted, and their key is deleted."""
+        """Delete rows without overwriting their bytes, which are encrypted with a deleted key."""
         self.raw.execute("PRAGMA secure_delete=OFF").fetchall()
         try:
             self.raw.execute(sql, parameters)
@@ -157,7 +159,10 @@ class _Connection:
             self.raw.execute("PRAGMA secure_delete=ON").fetchall()
 
     def tidy(self, thorough: bool) -> bool:
-        """Truncate the log, which has deleted rows; ``thorough`` rewrites the database before."""
+        """Truncate the write-ahead log, which contains deleted rows.
+
+        If ``thorough``, the database is rewritten first.
+        """
         if thorough and self.value("PRAGMA freelist_count"):
             self.raw.execute(
                 "PRAGMA temp_store=FILE"
@@ -178,18 +183,18 @@ class _Connection:
         self.raw.execute("BEGIN IMMEDIATE")
 
     def begin_read(self) -> None:
-        """Begin; the first read fixes the view."""
+        """Begin a read-only transaction; its first read fixes the data that it sees."""
         self.raw.execute("BEGIN")
         self.raw.execute("SELECT id FROM task").fetchall()
 
     def commit(self) -> None:
-        """Commit durably."""
+        """Commit the transaction durably."""
         if not self.raw.in_transaction:
             raise StorageError("SQLite undid the transaction after an error")
         self.raw.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, if there is one."""
+        """Undo the open transaction, if there is one."""
         if self.raw.in_transaction:
             self.raw.execute("ROLLBACK")
 
@@ -198,11 +203,11 @@ class _Connection:
         self.raw.close()
 
     def value(self, sql: str) -> Any:
-        """First column of the first row."""
+        """First column of a query's first row."""
         return self.rows(sql)[0][0]
 
     def set_up(self) -> None:
-        """Apply the settings of every connection and read them back."""
+        """Apply the settings of every connection and check that they took effect."""
         for setting in _SETTINGS:
             self.rows(setting)
         found = {name: self.value(f"PRAGMA {name}") for name in _REQUIRED}
@@ -213,7 +218,7 @@ class _Connection:
 def open_sqlite(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
 ) -> Storage:
-    """Open SQLite database, as `opening.open_storage`.
+    """Storage over an SQLite database, as `opening.open_storage`.
 
     Args:
         path: path of the file.
@@ -247,7 +252,7 @@ def open_sqlite(
 
 
 def holds_nothing(path: str | Path) -> bool:
-    """Whether there is no file or an empty one, as `opening.holds_nothing`."""
+    """Whether the database file is missing or empty, as `opening.holds_nothing`."""
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise StorageError(f"there is no database {path}")
@@ -257,7 +262,7 @@ def holds_nothing(path: str | Path) -> bool:
 def _open_connection(
     path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
 ) -> _Connection:
-    """Connection to a database that is migrated to the newest schema."""
+    """SQLite connection to a database that has been migrated to the newest schema."""
     connection = _Connection(str(path), vfs)
     try:
         missing = _missing_migrations(connection, path, scripts, lock is not None)
@@ -285,7 +290,7 @@ def _open_connection(
 def _storage_over(
     connection: _Connection, path: Path, vfs: str | None, lock: FileLock | None
 ) -> Storage:
-    """Storage over a connection that writes."""
+    """Storage that writes through the given connection."""
 
     def reader() -> _Connection:
         other = _Connection(str(path), vfs)
@@ -299,7 +304,7 @@ def _storage_over(
 
 
 def _require_undamaged(connection: _Connection) -> None:
-    """Check the pages of the two small tables on which all others depend."""
+    """Check the pages of the two small tables on which all other tables depend."""
     for table in ("task", "releases"):
         problems = connection.rows(f"PRAGMA integrity_check({table})")
         if problems != [("ok",)]:
@@ -309,7 +314,9 @@ def _require_undamaged(connection: _Connection) -> None:
 def _missing_migrations(
     connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
-    """Migrations that the database still needs; its connection is durable afterwards.
+    """Migration scripts that the database still needs.
+
+    Afterwards the connection's commits are durable.
 
     Raises:
         StorageError: the database is not turnout's, and was not changed; or it is empty and not
@@ -333,7 +340,7 @@ def _missing_migrations(
 
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
-    """Run all missing migrations in one transaction; an interruption leaves the old schema."""
+    """Run all missing migrations in one transaction; an interruption keeps the old schema."""
     connection.begin_write()
     try:
         version = connection.value("PRAGMA user_version")

@@ -26,14 +26,17 @@ T = TypeVar("T")
 
 
 class AnswerQueue:
-    """Answers of the writer that the event loop has not read; the writer alone adds to it."""
+    """Queue of job results from the writer's thread to the event loop.
+
+    Only the writer adds to it.
+    """
 
     def __init__(self) -> None:
         self._answers: deque[Callable[[], None]] = deque()
         self._called = False
 
     def add(self, loop: asyncio.AbstractEventLoop, answer: Callable[[], None]) -> None:
-        """Let the loop call ``answer``, in one call with all others that wait."""
+        """Schedule a call of ``answer`` in the loop, together with all other waiting answers."""
         self._answers.append(answer)
         if not self._called:
             self._called = True
@@ -41,14 +44,16 @@ class AnswerQueue:
                 loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Call all waiting answers, in the loop."""
+        """Call all waiting answers in the event loop."""
         self._called = False  # before the last look: a later answer schedules another call
         while self._answers:
             self._answers.popleft()()
 
 
 class JobFuture(Generic[T]):
-    """Future of a job: for the writer as in `concurrent.futures`, for the loop as ``answer``.
+    """Future of a writer's job, with an asyncio future ``answer`` for the event loop.
+
+    The writer uses it like a future of `concurrent.futures`.
 
     Args:
         queue: brings the answer to the running event loop; all its futures are of one loop.
@@ -74,31 +79,31 @@ class JobFuture(Generic[T]):
         return not self._begun and self.answer.cancelled()
 
     def set_result(self, result: T, /) -> None:
-        """Set the result of the job, after it is durable."""
+        """Set the job's result once the result is durable."""
         self._queue.add(self._loop, lambda: self._settle(result))
 
     def set_exception(self, exception: BaseException, /) -> None:
-        """Set the error of the job."""
+        """Set the job's error."""
         self._queue.add(self._loop, lambda: self._fail(exception))
 
     def _settle(self, result: T) -> None:
-        """Set the result in the loop, unless the request was cancelled."""
+        """Set the result in the event loop, unless the request was cancelled."""
         if not self.answer.done():
             self.answer.set_result(result)
 
     def _fail(self, exception: BaseException) -> None:
-        """Set the error in the loop, unless the request was cancelled."""
+        """Set the error in the event loop, unless the request was cancelled."""
         if not self.answer.done():
             self.answer.set_exception(exception)
 
 
 class BusyError(StorageError):
-    """Too many jobs wait for the disk: nothing happened, try again later."""
+    """Too many jobs wait for the disk: nothing was changed, and a repetition may succeed."""
 
 
 @dataclass(slots=True, eq=False)
 class _Queued(Generic[T]):
-    """Job that waits; ``alone`` for one between two transactions."""
+    """Waiting job of the writer; ``alone`` if it runs outside of transactions."""
 
     job: Callable[[Any], T]
     body_bytes: int
@@ -107,7 +112,9 @@ class _Queued(Generic[T]):
 
 
 class Writer:
-    """Thread that runs jobs in transactions of one storage, in the order of submission.
+    """Thread that runs jobs in batches, each batch in one transaction of the storage.
+
+    Jobs run in the order of submission.
 
     Guarantees:
         A future has its result only after the transaction of its job is committed.
@@ -146,7 +153,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Callable[[Transaction], T], body_bytes: int = 0) -> Future[T]:
-        """Future of a job's result, which is set once it is durable.
+        """Future of a job's result, set once the result is durable.
 
         Args:
             job: must not keep its transaction after it returns.
@@ -163,17 +170,17 @@ class Writer:
     def submit_for(
         self, future: Future[T] | JobFuture[T], job: Callable[[Transaction], T], body_bytes: int = 0
     ) -> None:
-        """As `submit`, with a future of the caller."""
+        """Submit a job with a future that the caller made, as in `submit`."""
         self._enqueue(_Queued(job, body_bytes, alone=False, future=future))
 
     def submit_alone(self, job: Callable[[Storage], T]) -> Future[T]:
-        """Future of a job between two transactions, which may call `Storage.tidy`."""
+        """Future of a job that runs between two transactions and may call `Storage.tidy`."""
         future: Future[T] = Future()
         self._enqueue(_Queued(job, 0, alone=True, future=future))
         return future
 
     def _enqueue(self, queued: _Queued[Any]) -> None:
-        """Let a job wait, unless too many wait already."""
+        """Add a job to the queue, unless too many jobs wait already."""
         body_bytes = queued.body_bytes
         with self._changed:
             if self._refusal:
@@ -190,7 +197,7 @@ class Writer:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Numbers of jobs and of bytes of bodies that wait or are being committed."""
+        """Numbers of jobs and of body bytes that are not committed yet."""
         with self._changed:
             return self._jobs, self._bytes
 
@@ -203,14 +210,14 @@ class Writer:
             self._thread.join()
 
     def _run(self) -> None:
-        """Commit batches until the end or a failure."""
+        """Commit batches of jobs until the writer is closed or a commit fails."""
         while batch := self._next_batch():
             if not self._commit_batch(batch):
                 return
             batch.clear()  # frees the bodies before the wait for the next batch
 
     def _commit_batch(self, batch: list[_Queued[Any]]) -> bool:
-        """Run and commit a batch and settle its futures; return whether that succeeded."""
+        """Run and commit a batch of jobs and set their results; return whether that succeeded."""
         try:
             done = self._run_jobs(batch)
         except BaseException as error:
@@ -224,7 +231,7 @@ class Writer:
         return True
 
     def _next_batch(self) -> list[_Queued[Any]]:
-        """Wait for jobs; return all of them up to the first one to run alone, or that one."""
+        """Next batch of waiting jobs, awaited; a job that runs alone is a batch of one."""
         with self._changed:
             while not self._queue and not self._refusal:
                 self._changed.wait()
@@ -234,7 +241,7 @@ class Writer:
         return batch
 
     def _run_jobs(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
-        """Jobs and their results, committed, without jobs that were cancelled before."""
+        """Jobs and their results after the commit, without jobs that were cancelled before."""
         if batch[0].alone:
             (queued,) = batch
             started = queued.future.set_running_or_notify_cancel()
@@ -250,7 +257,7 @@ class Writer:
         return done
 
     def _fail(self, batch: list[_Queued[Any]], error: BaseException) -> None:
-        """Refuse all jobs from now on, fail those of the batch and of the queue, and report."""
+        """Fail all waiting jobs, refuse later jobs, and report the error."""
         with self._changed:
             self._refusal = "the writer failed: the service must be restarted"
             failed, self._queue = batch + self._queue, []

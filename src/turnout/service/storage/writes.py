@@ -46,7 +46,7 @@ _MOST_CHECK_INS = np.iinfo(COUNT_DTYPE).max
 
 
 class Transaction(Reads):
-    """Reads and writes that become durable together.
+    """Reads and writes of one transaction, which become durable together.
 
     After a `ConflictError` the transaction is unchanged and can continue. After any other error of
     a statement it can only be undone, in SQLite as in Postgres. Each method raises StorageError
@@ -65,7 +65,7 @@ class Transaction(Reads):
         parameters: bytes,
         artefacts: Sequence[bytes] = (),
     ) -> None:
-        """Create the task.
+        """Store a new task in an empty storage.
 
         Args:
             charter: canonical bytes of the charter.
@@ -90,7 +90,7 @@ class Transaction(Reads):
             )
 
     def invite(self, secret_digests: Sequence[bytes]) -> int:
-        """Add an invitation for each digest of a secret; return the first of the new client ids."""
+        """Store an invitation for each digest of a secret; return the first new client id."""
         self._require(Rights.INVITE)
         first = self.invited()
         rows = list(enumerate(secret_digests, first))
@@ -100,7 +100,7 @@ class Transaction(Reads):
         return first
 
     def enrol(self, client: int, public_key: bytes) -> None:
-        """Use an invitation; a repetition with the same key changes nothing.
+        """Mark an invitation as used; a repetition with the same key changes nothing.
 
         Raises:
             ConflictError: the client has no invitation, or another key used it.
@@ -115,7 +115,7 @@ class Transaction(Reads):
         self._insert("enrolments (client, public_key)", int(client), public_key, conflict=used)
 
     def check_in(self, participation: ParticipationRow, body: bytes | None, quota: int) -> None:
-        """Store a check-in, with its update if there is one.
+        """Store a check-in, with the update if there is one.
 
         One statement compares the quota and stores the check-in.
 
@@ -155,7 +155,7 @@ class Transaction(Reads):
             self._store_body(participation, body)
 
     def answer(self, client: int, step: int, digest: bytes, body: bytes) -> None:
-        """Store the update of a client that checked in without one.
+        """Store the update of a client that has already checked in without an update.
 
         Args:
             client: the client's id.
@@ -172,7 +172,7 @@ class Transaction(Reads):
         self._store_body(ParticipationRow(int(client), int(step), digest), body)
 
     def request(self, step: int, clients: NDArray[np.int64]) -> None:
-        """Store the clients whose updates are requested at a step.
+        """Store the clients from which an update is requested at a step.
 
         Raises:
             ConflictError: the requests of this step are stored already.
@@ -185,7 +185,7 @@ class Transaction(Reads):
         self._insert("asked (step, clients)", int(step), ascending.tobytes(), conflict=taken)
 
     def release(self, release: ReleaseRow, block_ends: int) -> None:
-        """Append a release to the ledger, and delete all data that link a client to its step.
+        """Append a release to the ledger, and delete all data that link a client to a step.
 
         Afterwards the storage shows neither which clients checked in at the step nor their
         updates. Within a block each client's number of check-ins is kept, until the block is over.
@@ -233,7 +233,8 @@ class Transaction(Reads):
         self._delete_participants(step)
 
     def reclaim(self, at_most: int) -> int:
-        """Delete at most ``at_most`` updates of released steps; return how many were deleted.
+        """Delete at most ``at_most`` updates of released steps; return the number of deleted
+        updates.
 
         They are unreadable, since the key of their step is deleted; this frees their space.
         """
@@ -244,7 +245,7 @@ class Transaction(Reads):
         return self._run(self._connection.discarded, _RECLAIM, (int(at_most), released))
 
     def publish(self, steps: int, receipt: WitnessReceipt | None) -> None:
-        """Publish the first ``steps`` releases; a repetition changes nothing.
+        """Mark the first ``steps`` releases as published; a repetition changes nothing.
 
         Args:
             steps: number of releases.
@@ -263,7 +264,7 @@ class Transaction(Reads):
         self._changed(_insert("publications (steps)"), int(steps))
 
     def score(self, scored: Scored) -> None:
-        """Store an evaluation; a later one of the same number of steps is ignored."""
+        """Store a model's evaluation; a second evaluation of the same model is ignored."""
         accuracy, loss = (
             None if math.isnan(value) else float(value) for value in (scored.accuracy, scored.loss)
         )
@@ -275,7 +276,7 @@ class Transaction(Reads):
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
 
     def _add_participations(self, step: int, block_ends: int) -> None:
-        """Add the check-ins of a released step to the counts of its block, or delete them.
+        """Add the check-ins of a released step to its block's counts, or delete these counts.
 
         They are deleted at the end of a block. All rows are written again in the order of clients:
         neither their content nor their place on the disk reveals a client's step in the block.
@@ -296,13 +297,13 @@ class Transaction(Reads):
             self._run(self._connection.many, _WRITE_COUNTS, rows)
 
     def _delete_participants(self, step: int) -> None:
-        """Delete check-ins, requests and the key of the updates of a released step."""
+        """Delete a released step's check-ins, requests and key of the updates."""
         for table in ("check_ins", "asked", "step_keys"):
             self._changed(f"DELETE FROM {table} WHERE step = ?", step)
         self._open = None
 
     def _body_number(self) -> int:
-        """Number of the next update; it is unique, since there is one writer at a time."""
+        """Number of the next stored update, unique because only one writer is active."""
         number = self._next_body
         if number is None:
             number = int(self._value("SELECT coalesce(max(id) + 1, 0) FROM bodies"))
@@ -320,30 +321,30 @@ class Transaction(Reads):
         self._next_body = number + 1
 
     def _new_seal(self, step: int) -> interface.Seal:
-        """Encryption with a fresh key of a step, which is stored."""
+        """Cipher with a new key for a step's updates; the key is stored."""
         key = interface.new_key()
         self._insert_part("step_keys (step, key)", step, key)
         return interface.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
-        """Insert one row; ``conflict`` is the error's text if it contradicts a stored one."""
+        """Insert one row; ``conflict`` is the error if the row contradicts a stored row."""
         if self._changed(_insert(columns), *values) != 1:
             raise ConflictError(conflict)
 
     def _insert_part(self, columns: str, *values: Any) -> None:
-        """Insert a row that belongs to a new row of another table, and so cannot be there yet."""
+        """Insert a row that belongs to a new row of another table; a stored one is damage."""
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
             raise StorageError("the database is damaged: it has parts of a row that is only new")
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
-        """Number of rows that a statement changed."""
+        """Number of rows that an SQL statement changed."""
         self._require(needs)
         return self._run(self._connection.changed, sql, parameters)
 
 
 def _insert(columns: str) -> str:
-    """SQL that inserts one row; ``columns`` are the table and its columns."""
+    """SQL statement that inserts one row; ``columns`` has the table and its columns."""
     places = ", ".join("?" * (columns.count(",") + 1))
     return f"INSERT INTO {columns} VALUES ({places}) ON CONFLICT DO NOTHING"
 
