@@ -32,7 +32,7 @@ def test_frames_give_the_same_records(source, test):
 
 
 @pytest.mark.parametrize("package", ["pandas", "polars"])
-def test_frames_of_other_packages(package):
+def test_frames_of_other_packages_are_read(package):
     frame = pytest.importorskip(package, reason=f"needs {package}").DataFrame
     expect(tn.client_data(frame(TABLE), test=frame(LATER), **NAMED))
     missing = {**TABLE, "age": [60.0, None, 50.0, 41.0]}
@@ -97,7 +97,7 @@ def test_records_without_clients_are_dealt_by_the_plan():
         ([True, False, True, True], {"classes": 2}, "class", (4,)),
     ],
 )
-def test_the_kind_of_label(label, keys, target, shape):
+def test_label_kind_is_detected(label, keys, target, shape):
     held = {"x": AGE, "y": label}
     data = tn.client_data(held, inputs="x", label="y", test=held, **keys)
     assert (data.target.value, data.train.labels.shape) == (target, shape)
@@ -114,7 +114,7 @@ def test_a_label_that_may_mean_two_things_is_refused(label):
         tn.client_data(held, inputs="x", label="y", test=held)
 
 
-def test_tokens_and_the_next_one():
+def test_tokens_have_the_next_token_as_label():
     tokens = np.array([[1, 2, 3, -1], [3, 2, 1, 0]])
     data = tn.client_data({"t": tokens}, inputs="t", vocabulary=4, test={"t": tokens})
     assert data.train.inputs.tolist() == [[1, 2, 3], [3, 2, 1]]

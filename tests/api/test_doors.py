@@ -93,7 +93,7 @@ def test_a_trailing_nul_makes_another_text(door):
     assert data.train.inputs.sum(axis=0).tolist() == [46, 23, 23]
 
 
-def test_two_forms_of_one_name_are_one(door):
+def test_equivalent_unicode_names_are_one_name(door):
     assert shares(door(NORMAL), ["Ulm", "K\xf6ln"]) == [0.5, 0.5]
     assert shares(door(NORMAL), ["Ulm", "Ko\u0308ln"]) == [0.5, 0.5]
     with pytest.raises(tn.ParameterError, match="all different"):
@@ -175,7 +175,7 @@ def test_truth_values_and_decimals_are_numbers(door, numbers):
 
 
 @pytest.mark.parametrize("number", [2**24 + 1, 2**53 + 1])
-def test_whole_numbers_that_float32_makes_one_are_refused(door, number):
+def test_whole_numbers_that_float32_rounds_together_are_refused(door, number):
     table = {"town": ["a", "b"], "x": [number, 1], "y": [0, 1]}
     keys = {"inputs": "x", "label": "y", "classes": 2, "test": 0.4}
     with pytest.raises(
@@ -312,7 +312,7 @@ def test_frames_that_cannot_be_read_are_one_line():
         tn.estimate_mean({1: [1.0], "1": [2.0]}, **BALL, **SURE)
 
 
-def test_clients_of_two_names_stay_two():
+def test_clients_with_different_names_stay_separate():
     public = (np.ones((2, 1)), ["a", "a\0"])
     data = tn.client_data(
         {"p": (np.ones((1, 1)), ["a"]), "p\0": (np.ones((1, 1)), ["a\0"])},
@@ -325,7 +325,7 @@ def test_clients_of_two_names_stay_two():
         tn.client_data({"1": ([[1.0]], [0]), 1: ([[1.0]], [1])}, classes=2, test=([[1.0]], [0]))
 
 
-def test_a_curve_is_the_sum_of_a_list_of_them():
+def test_privacy_curves_in_a_list_can_be_summed():
     costs = [
         tn.estimate_mean([1.0, 2.0], **BALL, epsilon=e, trust="local").cost for e in (0.5, 0.25)
     ]
@@ -336,7 +336,7 @@ def test_a_curve_is_the_sum_of_a_list_of_them():
         1 + curves[0]
 
 
-def test_rows_chosen_by_a_private_attribute_show_it():
+def test_warning_covers_rows_selected_by_a_private_attribute():
     """The counterexample of docs/estimate.md: one person moves, and a group's size tells it."""
     bonn, ulm = [("Bonn", 40.0)] * 100, [("Ulm", 50.0)] * 5
     sizes = []

@@ -87,7 +87,7 @@ def test_frequencies_are_those_of_the_command_line(commanded, tmp_path, holder):
     ids=lambda values: f"{type(values).__module__}.{type(values).__name__}",
 )
 @pytest.mark.parametrize("size", [4, np.int64(4)])
-def test_numbers_count_from_zero(commanded, values, size):
+def test_whole_number_categories_start_at_zero(commanded, values, size):
     printed = commanded("frequencies --column code --size 4 --epsilon 2 --model local --json")
     found = estimate_frequencies(values, categories=size, **LOCAL, source=source())
     assert found.to_dict() == json.loads(printed)
@@ -148,7 +148,7 @@ def test_randomness_is_the_systems_unless_it_is_given():
     assert one != estimate_frequencies(CODES, categories=4, **LOCAL, source=source())
 
 
-def test_an_answer_shows_itself():
+def test_estimate_has_a_readable_repr():
     found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
     assert repr(found) == (
         "EstimatedFrequencies(4 values, 1,000 clients (public); local, ε₀ = 2, replace-one, client)"

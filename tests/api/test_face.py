@@ -25,7 +25,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-r
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)
 
 
-def test_the_names():
+def test_public_names_are_those_of_the_package():
     assert dir(tn) == sorted(NAMES.split())
     for name in dir(tn):
         assert getattr(tn, name).__name__ == name

@@ -40,7 +40,7 @@ def test_no_bound_is_below_an_attained_epsilon(randomizer, sampled):
     assert {"quick", "published", "clones", "clones 2023", "EFM19"} <= set(said)
 
 
-def test_a_number_is_the_comparisons():
+def test_method_epsilon_equals_that_of_the_comparison():
     scheme = tn.shuffled(ONE, clients=20_000)
     compared = {
         curve.method.name: curve.quotes[0] for curve in tn.compare(scheme, delta=1e-6).curves
@@ -90,7 +90,7 @@ def test_an_unknown_method_is_refused_with_the_names_there_are():
         epsilon(tn.shuffled(ANY, clients=100), "best")
 
 
-def test_an_upper_bound_alone_has_no_lower_one():
+def test_upper_bound_method_has_lower_bound_zero():
     found = tn.price(tn.shuffled(ANY, clients=1000), delta=1e-6, method="clones")
     assert found.epsilon.lower == 0.0
     assert found.guarantee.method.startswith("clones")

@@ -83,7 +83,7 @@ def test_answers_have_text_tables_and_pictures():
     assert not any(key.noise.hex() in found.to_json() for key in found.keys)
 
 
-def test_the_key_of_inf_gives_every_value_back_and_no_other_does():
+def test_only_the_key_of_epsilon_inf_recovers_values():
     people = [TOWNS[value] for value in VALUES]
     found = tn.refine(people, categories=TOWNS, epsilons=(1, math.inf))
     assert found.recovered().tolist() == people

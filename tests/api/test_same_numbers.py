@@ -178,7 +178,7 @@ def number(text: str) -> str:
         return text
 
 
-def test_every_question_of_the_documents_is_put():
+def test_every_question_of_the_documentation_is_answered():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     text = "\n".join(page.read_text("utf-8").replace("\\\n", " ") for page in pages)
     found = re.findall(r"^\s*\$ turnout ((?:account|calibrate|compare) .*)$", text, re.MULTILINE)

@@ -151,7 +151,7 @@ def test_simulated_check_ins_match_their_expectation(law):
     assert found.to_dict()["participations"] == found.check_ins.sum()
 
 
-def test_the_seed_is_all_that_there_is_to_chance():
+def test_simulation_depends_on_the_seed_only():
     law = CheckIn(100, 4)
     one = simulate(law, clients=300, seed=1)
     assert one == simulate(Scheme(GaussianNoise(1.0), law, "add-remove"), clients=300, seed=1)

@@ -32,7 +32,7 @@ def test_the_explanation_stands_under_the_guarantee(capsys):
     assert " ".join(out.split()).startswith(" ".join(without.split()))
 
 
-def test_json_has_the_same(capsys):
+def test_json_contains_the_explanation(capsys):
     answer = json.loads(run(capsys, "--explain", "--prior", "0.25", "--json")[1])
     explanation = answer.pop("explanation")
     assert [guess["prior"] for guess in explanation["guesses"]] == [0.5, 0.25]

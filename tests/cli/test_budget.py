@@ -70,7 +70,7 @@ def answered(folder, name, *words):
     return folder / name
 
 
-def test_answers_about_the_same_people_add_up(tmp_path):
+def test_epsilon_of_answers_about_the_same_clients_adds_up(tmp_path):
     central = ["--model", "central", "--relation"]
     pure = answered(tmp_path, "age.json", "--epsilon", 0.5, *central, "replace-one")
     local = answered(tmp_path, "local.json", "--epsilon", 0.25, "--model", "local")

@@ -65,7 +65,7 @@ def test_every_error_of_the_tree_has_a_code():
         assert any(issubclass(kind, known) for known in EXIT_CODES)
 
 
-def test_a_mistake_of_ours_is_not_dressed_up(monkeypatch):
+def test_internal_errors_keep_their_traceback(monkeypatch):
     def fail(**_: object) -> None:
         raise ZeroDivisionError
 
@@ -118,7 +118,7 @@ LEAVES = leaves(turnout)
 
 
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-def test_no_command_takes_the_last_of_two_values(path, command, capsys):
+def test_repeated_options_are_refused(path, command, capsys):
     single = [
         option
         for option in command.get_params(click.Context(command))

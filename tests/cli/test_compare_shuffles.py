@@ -94,7 +94,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
         assert text in svg
 
 
-def test_more_values_than_fit_go_on_below(compare):
+def test_wide_tables_continue_below(compare):
     _, out, _ = compare(SWEPT.replace("--points 3", "--points 9"))
     assert max(map(len, out.splitlines())) <= 80
     assert out.count("epsilon0 =") == 2
@@ -133,7 +133,7 @@ def test_json_has_every_number_with_its_status(compare, flags, values):
         assert low is None or low <= high
 
 
-def test_the_sweep_of_a_point_is_one_over_its_delta():
+def test_single_point_is_a_sweep_over_delta():
     asked = sweep({"scheme": "shuffle", "epsilon0": 1.0, "clients": 9, "delta": 0.1})
     assert (asked.against, asked.values()) == (None, [0.1])
     expected = ShuffleSetting(1.0, 9, 0.1)
@@ -191,7 +191,7 @@ def test_refusals_are_one_line(compare, flags, line):
     assert err.count("\n") == 1
 
 
-def test_an_infinite_epsilon_is_a_blank(compare):
+def test_infinite_epsilon_is_an_empty_cell(compare):
     code, out, err = compare("--scheme shuffle --epsilon0 300 --clients 1e9 --delta 1e-6 --json")
     assert (code, err) == (0, "")
     reasons = {

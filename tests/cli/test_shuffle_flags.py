@@ -76,7 +76,7 @@ def test_the_table_has_both_bounds_and_the_local_epsilon(run):
         ("--epsilon0 1 --randomizer sampled-bit-response", {"epsilon": 1.0, "delta": 0.0}),
     ],
 )
-def test_without_the_shuffler_the_local_epsilon_remains(run, flags, without):
+def test_answer_states_the_local_epsilon_without_a_shuffler(run, flags, without):
     code, out, err = run("account", f"{SHUFFLE} {flags} --json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
@@ -86,7 +86,7 @@ def test_without_the_shuffler_the_local_epsilon_remains(run, flags, without):
 
 
 @pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])
-def test_one_fixed_randomizer_rests_on_no_order(run, order):
+def test_fixed_randomizer_assumes_no_message_order(run, order):
     code, out, err = run(
         "account", f"{SHUFFLE} --epsilon0 1 --randomizer non-adaptive {order} --json"
     )
@@ -106,7 +106,7 @@ def test_one_fixed_randomizer_rests_on_no_order(run, order):
         ("--scheme self-sampling-shuffle --rate 0.1", 1),
     ],
 )
-def test_who_does_not_send_in_every_round_spends_less(run, flags, rounds):
+def test_epsilon_falls_if_clients_skip_rounds(run, flags, rounds):
     promise = f"--clients 5000 --delta 1e-6 --epsilon0 1 --json --rounds {rounds}"
     code, out, err = run("account", f"{flags} {promise}")
     assert (code, err) == (0, "")
@@ -221,7 +221,7 @@ def test_refusals_are_one_line(run, command, flags, line):
     assert err.count("\n") == 1
 
 
-def test_a_shuffle_cannot_do_without_clients(run):
+def test_shuffle_without_number_of_clients_is_refused(run):
     code, _, err = run("account", "--scheme shuffle --epsilon0 1 --delta 1e-6")
     assert code == 2
     assert err.startswith("turnout: --clients = (missing): expected a value (number of clients")
@@ -235,7 +235,7 @@ def test_check_ins_take_clients_for_averaged_releases_alone(run):
 
 
 @pytest.mark.parametrize("written", ["5000", "5e3", "5_000", "5000.0"])
-def test_a_whole_number_is_written_as_one_likes(run, written):
+def test_whole_numbers_are_accepted_in_several_notations(run, written):
     command = f"--scheme shuffle --epsilon0 1 --delta 1e-6 --json --clients {written}"
     code, out, err = run("account", command)
     assert (code, err) == (0, "")

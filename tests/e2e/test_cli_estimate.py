@@ -73,7 +73,7 @@ def test_json_has_the_randomizers_own_level(folder):
     assert found["clients"] == 40_000
 
 
-def test_each_run_draws_anew(folder):
+def test_each_estimate_draws_new_randomness(folder):
     asked = ("mean", folder / "vectors.npy", "--norm", "l2", "--radius", 1, "--epsilon", 4)
     one, other = (run(*asked, "--model", "local", "--bits", 12, "--json") for _ in range(2))
     one, other = json.loads(one.stdout), json.loads(other.stdout)

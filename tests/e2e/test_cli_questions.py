@@ -23,7 +23,7 @@ def flat(flags: dict[str, str]) -> list[str]:
     return [part for flag in flags.items() for part in flag]
 
 
-def test_account_prints_the_object_it_promises(turnout):
+def test_account_json_matches_the_documented_object(turnout):
     done = turnout("account", *flat(CHECK_IN), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

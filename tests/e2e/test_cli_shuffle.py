@@ -67,7 +67,7 @@ def test_bad_flags_get_one_line(turnout, flags, line):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_known_order_is_refused_in_one_line_that_names_both_ways_out(turnout):
+def test_known_order_is_refused_with_both_remedies(turnout):
     done = turnout("account", *ANSWERS.split(), "--order", "known", *PROMISE)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("turnout: the order of speaking is 'known': PureRandomizer may")

@@ -59,7 +59,7 @@ def test_a_plan_becomes_a_report(trained):
         assert word in trained.stdout
 
 
-def test_the_curves_of_a_run(trained):
+def test_report_contains_the_curves_of_a_run(trained):
     history = rows(trained.folder / "history.csv")
     assert [int(row["step"]) for row in history] == [0, 4, 8, 12, 16, 20, 24]
     epsilon = [float(row["epsilon"]) for row in history]
@@ -92,7 +92,7 @@ class Links(HTMLParser):
 
 
 @pytest.mark.parametrize(("name", "drawn"), [("report.html", 1), ("simulator/counts.html", 2)])
-def test_the_page_stands_alone(trained, name, drawn):
+def test_report_page_needs_no_other_files(trained, name, drawn):
     page = (trained.folder / name).read_text()
     links = Links()
     links.feed(page)

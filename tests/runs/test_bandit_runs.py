@@ -68,7 +68,7 @@ def test_the_report_has_both_sides_of_epsilon_and_regret(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3])
-def test_a_stopped_run_ends_in_the_same_bits(tmp_path, stop):
+def test_stopped_and_resumed_run_gives_the_same_bits(tmp_path, stop):
     plan = written(tmp_path)
     whole = run_bandit(plan, tmp_path / "whole", quiet)
 
@@ -166,7 +166,7 @@ seeds = 2
 """
 
 
-def test_a_log_is_replayed_and_belongs_to_its_checkpoint(tmp_path, capsys):
+def test_checkpoint_of_another_log_is_refused(tmp_path, capsys):
     plan, out = written(tmp_path, LOGGED), tmp_path / "out"
     lines = [f"client-{i},{i % 3 - 1},0.5" for i in range(120)]
     log = tmp_path / "log.csv"

@@ -46,7 +46,7 @@ def test_the_baseline_does_not_change_the_run(trained):
     assert plain.baseline is None
 
 
-def test_it_is_in_the_simulator_s_view_alone(trained):
+def test_baseline_is_reported_in_the_simulator_view_only(trained):
     run, folder = trained
     free = json.loads((folder / "simulator" / "counts.json").read_text())
     assert free["without_noise_and_clipping"]["loss"] == run.baseline.metrics["loss"][-1]
@@ -56,7 +56,7 @@ def test_it_is_in_the_simulator_s_view_alone(trained):
         assert "without noise and clipping" not in (folder / shared).read_text("utf-8")
 
 
-def test_a_run_that_is_resumed_has_it_too(trained):
+def test_resumed_run_reports_the_baseline(trained):
     run, folder = trained
     (folder / "report.json").unlink()
     again = tn.train(resume=folder)

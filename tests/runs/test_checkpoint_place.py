@@ -8,7 +8,7 @@ from turnout.core.errors import StorageError
 from turnout.runs.training import checkpoint_place
 
 
-def test_a_checkpoint_lies_with_the_counts(tmp_path):
+def test_checkpoint_is_stored_with_the_exact_counts(tmp_path):
     place = checkpoint_place(tmp_path, "checkpoint.npz")
     assert place == tmp_path / "simulator" / "checkpoint.npz"
     assert place.parent.is_dir()

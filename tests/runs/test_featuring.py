@@ -66,7 +66,7 @@ def test_cached_features_equal_computed_ones(notes, mutate, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["inputs", "expression", "functions"])
-def test_another_input_function_or_version_is_made_anew(change, notes, monkeypatch):
+def test_cached_features_of_other_inputs_or_versions_are_recomputed(change, notes, monkeypatch):
     kept("hog", notes)
     text, inputs = "hog", INPUTS
     if change == "inputs":

@@ -82,7 +82,7 @@ def test_a_resumed_run_ends_in_the_same_bits(run, tmp_path):
     assert np.array_equal(again.parameters, run.parameters)
 
 
-def test_devices_have_no_shuffler_yet(tmp_path):
+def test_served_plans_refuse_shuffled_trust(tmp_path):
     text = Plan.from_mapping(TABLES).to_toml()
     with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'shuffled' needs a shuffler"):
         new_task(text, tmp_path, Timing(60.0, 40.0, 10.0))
@@ -95,7 +95,7 @@ SEVERAL = TABLES | {
 }
 
 
-def test_several_messages_of_drawn_records_are_a_plan(tmp_path):
+def test_plan_with_messages_of_sampled_records_trains(tmp_path):
     found = tn.train(SEVERAL, tmp_path / "run")
     record = json.loads((found.folder / "report.json").read_text())
     assert (record["messages"], record["epsilon0"]) == (3, 3.0)

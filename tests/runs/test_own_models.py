@@ -84,7 +84,7 @@ def test_a_plan_describes_a_custom_module(tmp_path):
     assert found["errors"] == pytest.approx(1 - found["accuracy"])
 
 
-def test_a_plan_with_a_module_is_the_same_as_text(tmp_path):
+def test_plan_with_a_module_round_trips_as_text(tmp_path):
     text = read_plan(written(tmp_path, "arguments = { width = 5 }\nlora = { rank = 2 }"))
     plan = Plan.from_toml(text)
     assert Plan.from_toml(plan.to_toml()) == plan
@@ -128,7 +128,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_plans_that_are_refused_in_a_line(line, tmp_path):
+def test_invalid_module_plans_are_refused_in_one_line(line, tmp_path):
     if "pretrained" in line:
         pytest.importorskip("safetensors")
     text = PLAN.format(model="", windows=1)

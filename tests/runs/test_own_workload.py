@@ -75,7 +75,7 @@ def test_a_run_states_public_data_and_resumes_from_any_folder(folder, capsys, mo
     assert str(folder) not in (folder / "run" / "report.html").read_text()
 
 
-def test_other_contents_are_no_resumption(folder, capsys):
+def test_changed_data_are_refused_on_resume(folder, capsys):
     assert ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")[0] == 0
     with np.load(folder / "visits.npz") as arrays:
         held = {**arrays, "x": arrays["x"] + 1}
@@ -123,7 +123,7 @@ def test_bad_input_is_one_error_line_and_writes_no_files(old, new, line, folder,
     assert not layouts.exists() or not [one for one in layouts.iterdir() if one.is_dir()]
 
 
-def test_a_file_cut_short_is_damaged(folder, capsys):
+def test_truncated_file_is_reported_as_damaged(folder, capsys):
     path = folder / "visits.npz"
     path.write_bytes(path.read_bytes()[:500])
     code, _, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")

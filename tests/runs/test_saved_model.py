@@ -95,7 +95,7 @@ def test_inputs_that_do_not_fit_are_refused(run):
     assert np.array_equal(model.scores(inputs > 0.5), model.scores(np.where(inputs > 0.5, 1, 0)))
 
 
-def test_whole_numbers_that_float32_makes_one_are_refused():
+def test_whole_numbers_that_float32_rounds_together_are_refused():
     with pytest.raises(ParameterError, match="whole numbers that float32 can represent"):
         scaled_as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
     assert scaled_as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
@@ -131,7 +131,7 @@ def test_resuming_a_finished_run_writes_its_missing_model(run):
         (np.array([[0, 255]]), False),
     ],
 )
-def test_another_scale_than_that_of_bytes_is_refused(inputs, refused):
+def test_inputs_on_another_scale_than_bytes_are_refused(inputs, refused):
     if refused:
         with pytest.raises(ParameterError, match="from 0 to 255"):
             scaled_as_learned(inputs, learned_from_bytes=True)

@@ -75,7 +75,7 @@ def held_out(share=0.3, **settings):
     return workload, HeldOut.of(workload, Holdings.from_owners(owners, 50), share)
 
 
-def test_every_client_is_on_one_side_with_all_its_records():
+def test_each_client_is_held_out_with_all_its_records_or_kept():
     workload, held = held_out()
     ours = held.workload.data.holdings
     assert ours.population + held.clients == 50
@@ -103,7 +103,7 @@ def test_a_client_moves_the_mean_accuracy_by_one_part_in_the_clients():
     assert held.mean_accuracy(lambda: best) == pytest.approx(3 / 4)
 
 
-def test_a_search_on_public_data_reads_no_private_data(free):
+def test_public_search_reads_no_private_data(free):
     record = free.to_dict()
     assert record["price"] == "none: nothing of the plan's own clients was read"
     assert free.guarantee is None
@@ -242,7 +242,7 @@ def test_invalid_searches_are_refused_in_one_line(tables, error, words, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_private_search_compares_classes_alone():
+def test_private_search_refuses_metrics_other_than_accuracy():
     tables = {**TABLES, "data": {}}
     with pytest.raises(UnsupportedError, match="compares accuracies"):
         tune(tables, data=numbers())

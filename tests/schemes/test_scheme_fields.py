@@ -129,7 +129,7 @@ class _Mine:
 @pytest.mark.parametrize(
     "wrong", [None, "check-in", 1.0, 5, True, CheckIn, GaussianNoise, Relation.ZERO_OUT]
 )
-def test_words_numbers_and_classes_are_no_randomizer_or_participation(field, wrong):
+def test_other_types_are_refused_as_randomizer_or_participation(field, wrong):
     with pytest.raises(ParameterError) as refused:
         scheme(**{field: wrong})
     assert refused.value.name == field
@@ -279,7 +279,7 @@ def test_a_table_needs_two_distributions_over_the_same_outcomes(present):
             TableRandomizer(**({"absent": present} | table))
 
 
-def test_a_table_may_be_any_sequence_of_numbers():
+def test_table_accepts_any_sequence_of_numbers():
     plain = TableRandomizer((0.5, 0.5), (0.25, 0.75))
     for kind in (list, np.array, lambda v: np.array(v, np.float32), lambda v: map(Fraction, v)):
         assert TableRandomizer(kind([0.5, 0.5]), kind([0.25, 0.75])) == plain

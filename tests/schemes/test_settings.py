@@ -128,7 +128,7 @@ def test_errors_have_the_users_names(changes, line):
         scheme_of({**CHECK_IN, **changes}, "the {}".format)
 
 
-def test_a_participation_of_a_question_has_a_run_of_its_own():
+def test_question_of_a_sliding_window_has_the_shortest_run():
     assert participation_of(SlidingWindow, {"window": 5, "clients_per_slot": 1}, None) == (
         SlidingWindow(5, 9)
     )

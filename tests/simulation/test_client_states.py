@@ -113,12 +113,12 @@ def test_clients_that_remember_are_refused_where_no_analysis_covers_them(law):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED])
-def test_states_work_under_count_dependent_rules(release):
+def test_client_states_work_with_averaged_releases(release):
     with pytest.raises(UnsupportedError, match=f"not known for {release.value} releases"):
         simulation(LAWS["check-in"], release, algorithm=counting())
 
 
-def test_kept_slots_are_covered():
+def test_client_states_work_with_kept_slots():
     assert simulation(FixedAssignment(4, 3, 0.5), algorithm=counting()).run().finished
 
 

@@ -150,7 +150,7 @@ def test_clipping_in_another_norm_is_refused():
 
 
 @pytest.mark.parametrize("kind", [VmappedUpdates, SingleUpdates, None])
-def test_the_updates_one_by_one_are_those_that_are_summed(kind):
+def test_single_updates_equal_those_in_the_sum(kind):
     owners = np.repeat(np.arange(CLIENTS // 2), 2)
     holdings = Holdings.from_owners(owners, CLIENTS)
     algorithm = learned(1e6, holdings)
@@ -273,7 +273,7 @@ def test_drawn_records_are_a_uniform_subset():
         holdings.sampled(np.array([1, 0]), 2, generator)
 
 
-def test_an_update_of_a_record_is_that_record_s_own():
+def test_update_of_a_record_depends_on_that_record_only():
     algorithm, alone = of_records(5.0), learned(5.0)
     sent, ids = np.full(DIMENSION, 0.1, np.float32), np.array([3, 0, 7])
     rows = rows_of(alone, sent, np.arange(CLIENTS))

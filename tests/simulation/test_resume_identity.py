@@ -125,13 +125,13 @@ def test_other_data_and_other_rules_are_refused_in_one_line(other, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_the_same_data_go_on_to_the_same_bits(tmp_path):
+def test_resume_on_the_same_data_gives_the_same_bits(tmp_path):
     checkpoint = stopped(learned(), FileCheckpoints(tmp_path / "run.npz"))
     again = learned(examples(), updates=VmappedUpdates(MODEL, LocalTraining(2, 0.5)))
     assert same_run(learned().run(), again.run(from_checkpoint=checkpoint))
 
 
-def test_another_availability_trace_is_other_data():
+def test_changed_availability_trace_is_refused_on_resume():
     law = LAWS["availability"]
     store = MemoryCheckpoints()
     first = simulation(law)

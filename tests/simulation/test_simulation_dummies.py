@@ -36,7 +36,7 @@ def has_mean(counts, mean):
 @pytest.mark.parametrize(
     ("window", "population", "probability"), [(20, 30, 1.0), (25, 20, 0.5), (10, 60, 0.25)]
 )
-def test_fixed_window(window, population, probability):
+def test_simulated_fixed_window_has_its_distribution(window, population, probability):
     counts = dummies_a_window(window, population, probability=probability)
     exact = window * (1 - probability / window) ** population
     assert has_mean(counts, exact)

@@ -68,12 +68,12 @@ def test_updates_are_computed_for_participants_only():
     assert alone <= {client for clients in together for client in clients}
 
 
-def test_learns_when_the_noise_is_small():
+def test_simulation_learns_when_noise_is_small():
     result = simulation(CheckIn(window=5, windows=30), sigma=0.01).run()
     assert result.history.metrics["loss"][-1] < 0.1 * result.history.metrics["loss"][0]
 
 
-def test_one_step_by_hand():
+def test_one_step_agrees_with_a_hand_computation():
     """Aggregated, one step: w − rate · (Σ clipped + σC z) / n̄, with the stream's own z."""
     task = MeanTask(8)
     result = simulation(
@@ -114,7 +114,7 @@ def test_the_optimiser_gets_the_number_of_earlier_moves():
     assert TOLD == list(range(run.moves)) == [0, 1, 2, 3, 4]
 
 
-def test_evaluates_and_hands_out_what_the_optimiser_releases():
+def test_evaluation_uses_the_released_parameters():
     law, task = CheckIn(window=6), MeanTask(POPULATION)
     seen = []
     task.evaluate = lambda parameters: (
@@ -127,7 +127,7 @@ def test_evaluates_and_hands_out_what_the_optimiser_releases():
     assert averaged.history.metrics["loss"][-1] != plain.history.metrics["loss"][-1]
 
 
-def test_evaluates_at_the_start_every_k_steps_and_at_the_end():
+def test_evaluation_runs_at_start_every_k_steps_and_end():
     history = simulation(CheckIn(window=12), evaluate_every=5).run().history
     assert history.step.tolist() == [0, 5, 10, 12]
     history = simulation(CheckIn(window=10), evaluate_every=5).run().history
@@ -135,7 +135,7 @@ def test_evaluates_at_the_start_every_k_steps_and_at_the_end():
     assert (np.diff(history.seconds) >= 0).all()
 
 
-def test_reports_progress_after_every_step():
+def test_progress_is_reported_after_every_step():
     seen = []
     law = CheckIn(window=4)
     result = simulation(law, evaluate_every=3).run(on_progress=seen.append)
@@ -183,7 +183,7 @@ class Unchecked(FedSGD):
         pass
 
 
-def test_two_clip_norms_cannot_be_stated():
+def test_algorithm_and_scheme_share_one_clip_norm():
     """Clipped to 0.5, with noise for 0.25: this ran and its ε was quoted as 3.37, for 13.4."""
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=3), Relation.ADD_REMOVE)
     algorithm = FedSGD(MeanTask(POPULATION), Momentum(), 0.5)
@@ -193,7 +193,7 @@ def test_two_clip_norms_cannot_be_stated():
     assert built._setup.mechanism.deviation == 0.5
 
 
-def test_a_task_that_clips_to_more_than_it_states_is_stopped():
+def test_task_that_exceeds_its_clip_norm_is_stopped():
     law = EveryStep(2)
     task = TwiceAsLong(POPULATION)
     everybody = task.clipped_sum(np.zeros(task.dimension), np.arange(POPULATION), 1.0)

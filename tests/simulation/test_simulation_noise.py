@@ -104,7 +104,7 @@ def variance_for_deviation(self, step):
 
 
 @pytest.mark.parametrize("mutant", [same_stream, no_noise, variance_for_deviation])
-def test_engines_with_other_noise_are_detected(mutant, mutate):
+def test_engine_with_wrong_noise_is_detected(mutant, mutate):
     mutate(engine.Setup, "noise", mutant)
     for release in ReleaseRule:
         sample = noises(release)

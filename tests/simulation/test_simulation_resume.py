@@ -56,7 +56,7 @@ def test_a_file_holds_a_checkpoint_exactly(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-def test_no_file_is_no_checkpoint(tmp_path):
+def test_missing_checkpoint_file_loads_none(tmp_path):
     assert FileCheckpoints(tmp_path / "run.npz").load() is None
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_in_a_callback_saves_the_reported_step():
 
 @given(stops=st.lists(st.integers(0, 15), max_size=5), law=st.sampled_from(sorted(LAWS)))
 @settings(max_examples=25, deadline=None)
-def test_any_number_of_stops_makes_no_difference(stops, law):
+def test_run_stopped_many_times_gives_the_same_result(stops, law):
     store = MemoryCheckpoints()
     for stop in stops:
 
@@ -160,7 +160,7 @@ def test_any_number_of_stops_makes_no_difference(stops, law):
         {"clip_norm": 2.0},
     ],
 )
-def test_refuses_the_checkpoint_of_another_run(other):
+def test_checkpoint_of_another_run_is_refused(other):
     store = MemoryCheckpoints()
     law = LAWS["check-in"]
     simulation(law).run(checkpoints=store)
@@ -259,7 +259,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch, broken):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-def test_a_half_written_new_file_is_not_looked_at(tmp_path):
+def test_half_written_checkpoint_is_ignored(tmp_path):
     store, memory = saved(tmp_path / "run.npz")
     (tmp_path / "run.npz.new").write_bytes(b"half")
     assert store.load().step == 3
@@ -287,7 +287,7 @@ def ended(process):
     return code
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path):
+def test_run_killed_many_times_gives_the_same_bits(tmp_path):
     """SIGKILL at random moments of the real process, until one of them gets to the end."""
     path = tmp_path / "run.npz"
     pauses = random.Random(4)
