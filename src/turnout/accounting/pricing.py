@@ -141,8 +141,8 @@ def epsilon_upper(
         scheme: the whole scheme.
         delta: δ, strictly between 0 and 1.
         steps: number of steps, from 0 to the scheme's; the whole run if None.
-        shared: use a finer grid that most numbers of steps have in common, so that bounds for many
-            numbers of steps cost little more than one.
+        shared: use another, finer grid, which is the same for most numbers of steps; bounds for
+            many numbers of steps then take little longer than one bound.
 
     Returns:
         ε, never below the true one; the largest ε if clients have windows of different sizes.

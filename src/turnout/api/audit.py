@@ -88,14 +88,14 @@ class Audit(Result):
 
         Raises:
             MissingExtraError: the extra `plots` is not installed.
-            UnsupportedError: one run has too few guesses for a curve.
+            UnsupportedError: the audit used one run, whose guesses are too few for a curve.
         """
         require("plots", what="plot")
         from turnout.auditing import Findings
         from turnout.reporting.audits import audit_picture
 
         if not isinstance(self.found, Findings):
-            raise UnsupportedError("one run has too few guesses for a picture")
+            raise UnsupportedError("an audit with one_run has too few guesses for a picture")
         return audit_picture(self.found, self._profile())
 
     def _profile(self) -> Any:

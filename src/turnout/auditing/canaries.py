@@ -151,10 +151,10 @@ class Guessed:
     """Numbers of guesses about the canaries of one run, and lower bounds on ε and μ from them.
 
     Attributes:
-        canaries: m.
-        guesses: r, for the share of the canaries with the largest bound.
-        correct: v.
-        epsilon: lower bound on ε, corrected for the number of shares tried.
+        canaries: number of canaries.
+        guesses: number of guesses; of several tried numbers, the one with the largest bound.
+        correct: number of correct guesses.
+        epsilon: lower bound on ε, corrected for the numbers of guesses that were tried.
         gaussian_mu: lower bound on μ if the trade-off is Gaussian, with the same correction.
     """
 

@@ -316,7 +316,9 @@ def charge(
 
     if answer is not None:
         if times != 1 or any(value is not None for value in flags.values()):
-            raise click.UsageError("--answer is charged once, and says itself what it cost")
+            raise click.UsageError(
+                "--answer has its own cost and is charged once: leave out --times and the window"
+            )
         _show(charge_answer(file, answer, label), None, as_json)
         return
     _show(charged(file, flags, label, times), flags, as_json)

@@ -94,7 +94,9 @@ def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
         return f"{_name(value)}.{value.name}"
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            raise UnsupportedError("a checkpoint cannot say what an array of Python objects holds")
+            raise UnsupportedError(
+                "arrays of Python objects cannot be checkpointed; use arrays of numbers"
+            )
         arrays.append(value)
         return f"array {value.dtype.str} {value.shape}"
     if isinstance(value, tuple | list) and type(value) in (tuple, list):

@@ -56,8 +56,8 @@ class Column:
     """Values of one column in a batch of rows.
 
     Attributes:
-        values: bool, whole numbers or floats, shape ``(rows, …)``; with ``texts`` the index of each
-            entry's text among them.
+        values: bool, whole numbers or floats, shape ``(rows, …)``; for a column of texts, the
+            index of each entry in ``texts``.
         texts: distinct texts of the batch; None for numbers.
         missing: mask of missing entries, shape ``(rows,)``; None where no entry can be missing.
     """

@@ -59,8 +59,9 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
         empirical Bayes estimation of normal means, Ann. Stat. 2009 (close to the best of all rules
         that treat items alike).
 
-    Use it for some hundred items or more. Items with equal raw estimates and equal errors get equal
-    results, so where errors differ they must not depend on which items are frequent.
+    Use it for a few hundred items or more. Items with equal raw estimates and equal errors get
+    equal results. If errors differ between items, the errors must not depend on the true
+    frequencies.
 
     Args:
         raw: the unbiased estimate, finite numbers, shape (k,).

@@ -181,7 +181,7 @@ class UserLevelMean:
 
     @property
     def epsilon0(self) -> float:
-        """ε₀ of both messages together, rounded up by less than an ulp."""
+        """Joint ε₀ of a client's two messages, rounded up by less than an ulp."""
         first = self.range_randomizer
         bits = self.mean_randomizer.bits
         second = ratio_of_flips(bits.flips, bits.samples)
@@ -313,7 +313,7 @@ class UserLevelEstimate:
 
     @property
     def epsilon(self) -> float:
-        """Pure local privacy level ε₀ of both messages of a client; δ is 0."""
+        """Joint pure local ε₀ of a client's two messages; δ is 0."""
         return self.scheme.epsilon0
 
     @property

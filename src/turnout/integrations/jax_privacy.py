@@ -157,7 +157,7 @@ def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
 
 
 def _kept(steps: int, cycle: int) -> Participation:
-    """One of ``cycle`` bins, drawn once and kept; at most one iteration if T ≤ ``cycle``."""
+    """Participation of a record in the iterations of one of ``cycle`` bins, drawn once."""
     if cycle == 1:
         return EveryStep(steps)
     if steps <= cycle:

@@ -18,7 +18,7 @@ PLACE = "place.txt"
 
 
 class InterruptedRunError(Exception):
-    """Ctrl-C ended the run after a whole unit; its checkpoint is written if it has a folder."""
+    """Error: Ctrl-C ended a run between two steps; a run with a folder has saved a checkpoint."""
 
     def __init__(
         self,

@@ -330,7 +330,7 @@ def _contents(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, OSError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path}: damaged, or no safetensors file: {error}") from None
+        raise StorageError(f"{path}: damaged, or not a safetensors file: {error}") from None
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:

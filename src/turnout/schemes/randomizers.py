@@ -306,7 +306,10 @@ close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 
 def is_adaptive(randomizer: Randomizer) -> bool:
-    """Whether earlier messages may choose the randomizer, so that a shuffle must hide the order."""
+    """Whether a client's randomizer may depend on earlier messages.
+
+    A shuffle of such messages has a bound only if their order is hidden.
+    """
     if isinstance(randomizer, NonAdaptiveRandomizer):
         return False
     return isinstance(randomizer, PureRandomizer | ApproximateRandomizer)

@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 class Participation(Protocol):
-    """A participation of clients in steps: a frozen dataclass that has a normal form.
+    """Rule by which clients take part in steps: a frozen dataclass with the method `form`.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """

@@ -133,7 +133,7 @@ def scheme_settings(word: str) -> tuple[Parameter, ...]:
 
 
 def _is_planned(kind: type[Any]) -> bool:
-    """Whether a participation is made of settings and a number of clients."""
+    """Whether a plan can build the participation from settings and the number of clients."""
     own = {each.name for each in parameters(kind)}
     return hasattr(kind, "for_plan") or all(each.name in own for each in fields(kind))
 

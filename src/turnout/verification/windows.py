@@ -405,7 +405,7 @@ def _power(
     side: OrderSide,
     cut: float,
 ) -> RatioDistribution:
-    """Join of ``times`` independent copies, by repeated squaring."""
+    """Combination of ``times`` independent copies of a distribution, by repeated squaring."""
     done: RatioDistribution | None = None
     while True:
         if times & 1:

@@ -145,10 +145,10 @@ class AllocationCurve:
         return self.beyond * self.frame.short * self.frame.window * falling
 
     def _norm(self) -> float:
-        """Upper bound on the ℓ2 norm of the payoff times the weight that undoes the tilt.
+        """Upper bound on the ℓ2 norm of the product of payoff and untilting weight over all bins.
 
-        Σ u² e^{−2θu} over u = 0, h, … L is at most the integral divided by h, plus the largest
-        term.
+        With the tilt θ, bins of width h and a window of length L: Σ u² e^{−2θu} over u = 0, h, …, L
+        is at most the integral divided by h, plus the largest term.
         """
         tilt, length = self.frame.tilt, self.step * self.mass.size
         integral = min(0.25 / tilt**3, length**3 / 3)

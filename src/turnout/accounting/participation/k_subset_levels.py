@@ -180,7 +180,7 @@ def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
     excess = float(least) * (1.0 + 4 * _ROUNDING)
     if not excess < 1.0 + _WORST_EXCESS:
-        raise NumericalError("the likelihood ratio cannot be spread onto so few levels")
+        raise NumericalError("the likelihood ratio has too wide a range for the grid of levels")
     return excess
 
 

@@ -208,10 +208,11 @@ class SubsampledBlock:
     Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's header.
 
     Attributes:
-        base: k shuffled messages, under replace-one; each direction bounds both orders.
-        rate: γ = k/n in (0, 1].
-        identical_others: whether all records of ``base`` are identical in Q and all but one are
-            in P. Then the curve of the sample is exact, and lower curves exist.
+        base: k shuffled messages under replace-one; each curve bounds H(P‖Q) and H(Q‖P). rate: γ =
+        k/n in (0, 1]. identical_others: whether the other clients' records are identical: in Q all
+        records of ``base``
+            are equal, in P all but the client's. Then the curve of the sample is exact, and lower
+            curves exist.
     """
 
     base: Block

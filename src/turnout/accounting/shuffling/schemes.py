@@ -168,7 +168,7 @@ def _require_analysis(scheme: Scheme) -> None:
         )
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            f"release = {scheme.release.value!r}: expected 'aggregated' with a shuffler, which "
+            f"release = {scheme.release.value!r}: expected 'aggregated', since a shuffler "
             "releases all messages"
         )
     _require_hidden_order(scheme)

@@ -77,7 +77,7 @@ class SumNoise:
         return rounded_gaussian(self.deviation, size, read)
 
     def half_width(self, confidence: float) -> float:
-        """Bound on one coordinate's absolute noise, in units, at probability ``confidence``."""
+        """Bound on |noise| of one coordinate, with probability at least ``confidence``."""
         if self.law == "laplace":
             t, s = self.scale
             return t / s * math.log(1 / (1 - confidence)) + 1

@@ -73,7 +73,7 @@ class SlidingWindow(Checked):
 
     @classmethod
     def for_question(cls, window: int, clients_per_slot: int) -> SlidingWindow:
-        """Participation of a question, in the shortest run that releases a client's whole window.
+        """Participation in the shortest run that contains a client's whole window.
 
         The run has 2·window − 1 slots, warm-up included. Its guarantee is that of one window, which
         is the same in every longer run.

@@ -68,7 +68,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
         elif kind == FIXED32:
             size = 4
         else:
-            raise MalformedError(f"field {number} has the wire type {kind}")
+            raise MalformedError(f"field {number} has the unknown wire type {kind}")
         if size > len(data) - at:
             raise MalformedError(f"field {number} is cut off")
         yield number, kind, data[at : at + size]

@@ -184,7 +184,7 @@ class Reads:
         return ParticipationRow(*rows[0]) if rows else None
 
     def participations(self, step: int) -> Iterator[ParticipationRow]:
-        """All check-ins of the open step without updates, in ascending order of client."""
+        """All check-ins of the open step, without the updates' bytes, by ascending client."""
         sql = "SELECT client, digest, step FROM check_ins WHERE client > ? ORDER BY client LIMIT ?"
         rows = self._pages(sql, (-1,), SMALL_ROWS)
         return (ParticipationRow(client, at, digest) for client, digest, at in rows if at == step)
