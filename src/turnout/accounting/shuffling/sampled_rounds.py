@@ -82,7 +82,7 @@ _FEWER = 4  # the factor τ multiplies a bound on a grid that is coarser by this
 
 @dataclass(frozen=True, slots=True)
 class SampledApproximate:
-    """Upper bound on δ(K) of self-sampled messages of (ε₀, δ₀)-randomizers.
+    """Upper bound on δ(K) of self-sampling with messages of (ε₀, δ₀)-randomizers.
 
     Notation: see `approximate`. Each of the n − 1 others sends a message with chance q, so
     τ = (n − 1)·q·τ₁ here, with τ₁ the distance of one message. D belongs to n − 1 clients who take
@@ -116,7 +116,7 @@ class SampledApproximate:
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """Upper bound on δ(K) of self-sampled Gaussian messages, by the best of several ε₀.
+    """Upper bound on δ(K) of self-sampling with Gaussian messages, by the best of several ε₀.
 
     At each K one ε₀ is used for all numbers of messages.
 

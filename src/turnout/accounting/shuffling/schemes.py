@@ -142,7 +142,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
         lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
-    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of self-sampled clients")
+    return _rounds(randomizer, upper, lower, steps, f"{one.method}, of self-sampling clients")
 
 
 def _turned(randomizer: object) -> bool:
