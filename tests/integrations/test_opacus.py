@@ -187,7 +187,7 @@ def simulated(dataset):
     ("loader", "words"),
     [
         (shuffled, r"shuffle=True.*AssignedBatches\.of.*batches\.loader\(data\)"),
-        (sequential, r"BatchSampler has no price.*AssignedBatches\.of"),
+        (sequential, r"BatchSampler has no analysis.*AssignedBatches\.of"),
         (lambda dataset: DataLoader(dataset, batch_size=None), "batch_size=None"),
         (simulated, "simulation"),
     ],
@@ -330,7 +330,7 @@ class EveryBatch(AssignedBatches):
 
 def test_a_subclass_of_the_sampler_is_refused():
     model, loader = nn.Linear(3, 2), EveryBatch.of(60, 4, 1).loader(data())
-    with pytest.raises(UnsupportedError, match="EveryBatch has no price"):
+    with pytest.raises(UnsupportedError, match="EveryBatch has no analysis"):
         make_private(
             model, torch.optim.SGD(model.parameters(), 0.1), loader,
             noise_multiplier=1.0, max_grad_norm=1.0, relation="zero-out",

@@ -118,5 +118,5 @@ def test_bounds_hold_the_librarys_monte_carlo_between_them(steps):
     ids=str,
 )
 def test_what_has_no_sound_price_is_refused(strategy):
-    with pytest.raises(Exception, match="price here"):
+    with pytest.raises(Exception, match="no analysis"):
         participation(strategy, "zero-out", 10)

@@ -1,7 +1,7 @@
 """Heavy hitters among more items than can be listed, by a search over prefixes.
 
 `PrefixSearch` draws the groups, encodes messages and finds items; it returns a
-`PrefixSearchResult`. `turnout.estimation.private.searches` prices it.
+`PrefixSearchResult`. `turnout.estimation.private.searches` computes its ε.
 
 Notation: b the bits of an item; levels 1 … L estimate prefixes of b_1 < … < b_L = b bits.
 

@@ -1,7 +1,7 @@
 """Tallies of clients' messages, and post-processing of estimated frequencies.
 
 `FrequencyTally` counts messages in whole numbers; tallies add up in any order. `evidence` turns a
-tally into what it says about every item. `column_sums` counts the set bits of many bitmaps.
+tally into the sums of scores of every item. `column_sums` counts the set bits of many bitmaps.
 `project_simplex`, `clip_and_normalise` and `normalise` make estimates sum to 1.
 `turnout.estimation.frequencies` builds on them.
 

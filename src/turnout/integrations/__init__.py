@@ -1,1 +1,1 @@
-"""Adapters to other libraries, each with an extra of its own; none is loaded by ``turnout``."""
+"""Adapters to other libraries, each with its own extra; ``import turnout`` loads none of them."""

@@ -1,4 +1,4 @@
-"""Batches of a training run, drawn by the participation that the accountant prices.
+"""Batches of a training run, drawn by the participation whose ε the accountant computes.
 
 `Assignment` is the schedule; `AssignedBatches` is a batch sampler of PyTorch for any training loop.
 `turnout.integrations.opacus`, `sklearn` and `release_ledger` build on them.
@@ -66,11 +66,12 @@ class Assignment:
         records: number of records.
         batches: steps of an epoch.
         dealt: number of steps whose batches were returned.
-        used: number of steps that releases may depend on: the first ``used`` steps.
+        used: number of first steps whose batches releases may have used.
         ahead: number of returned batches that a loader's workers hold and the loop has not
             received.
-        followed: whether an accountant counts its releases; an assignment has one accountant.
-        on_pass: called when a pass over an epoch begins, to discard what earlier batches left.
+        followed: whether an accountant counts the assignment's releases; only one accountant may.
+        on_pass: function that is called when a pass over an epoch begins, to discard gradients of
+            earlier batches.
 
     Raises:
         UnsupportedError: a participation under which records do not draw their own batches.
@@ -112,7 +113,7 @@ class Assignment:
         if self.dealt == self.participation.steps:
             raise UnsupportedError(
                 f"all {self.participation.steps // self.batches} epochs of the run are over: "
-                "its price covers no further batch"
+                "its ε covers no further batch"
             )
         # Discard what an interrupted pass left; its batches count as used.
         if self.on_pass is not None:
@@ -273,7 +274,7 @@ class AssignedBatches(Sampler[list[int]]):
 
     @property
     def participation(self) -> Participation:
-        """Participation by which the sampler draws and which `turnout.price` prices."""
+        """Participation of the sampler's draws, whose ε `turnout.price` computes."""
         return self.assignment.participation
 
     @property

@@ -108,7 +108,7 @@ def random_allocation(
     elif isinstance(event, dp_event.LaplaceDpEvent):
         noise = LaplaceNoise(event.noise_multiplier)
     else:
-        raise UnsupportedError(f"random allocation of {type(event).__name__} has no price here")
+        raise UnsupportedError(f"random allocation of {type(event).__name__} has no analysis")
     allocation = CheckIn(num_steps) if num_selected == 1 else KSubset(num_steps, num_selected)
     return SchemeDpEvent(Scheme(noise, allocation, _relation(relation)))
 

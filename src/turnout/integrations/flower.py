@@ -71,7 +71,7 @@ class CheckedAccountant:
 
     def __init__(self, config: PrivacyConfig) -> None:
         if config.neighboring_relation not in RELATIONS:
-            raise UnsupportedError(f"{config.neighboring_relation} has no price here")
+            raise UnsupportedError(f"{config.neighboring_relation} has no analysis")
         self._config = config
         self._events: dict[GaussianPrivacyEvent, int] = {}
 

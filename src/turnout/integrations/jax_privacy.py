@@ -51,7 +51,7 @@ def participation(
     """
     name = _named(strategy)
     if name not in _PARTICIPATIONS:
-        raise UnsupportedError(f"batches of {name} have no price here")
+        raise UnsupportedError(f"batches of {name} have no analysis")
     of_relation = checks.choice(Relation, relation=relation)
     return _PARTICIPATIONS[name](strategy, of_relation, num_examples)
 
@@ -136,7 +136,9 @@ def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> Participation:
 def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Participation:
     """Batches of a public size, drawn without replacement."""
     if strategy.replace:
-        raise UnsupportedError("batches drawn with replacement have no price here")
+        raise UnsupportedError(
+            "batches drawn with replacement have no analysis: draw them without replacement"
+        )
     if num_examples is None:
         raise ParameterError("num_examples", None, "the number of records, for FixedBatchSampling")
     return FixedSize(strategy.batch_size, num_examples, strategy.iterations)
@@ -147,7 +149,7 @@ def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
         raise UnsupportedError(
-            f"BMinSepSampling has a price here only at sampling_prob = 1, not at "
+            f"BMinSepSampling has an analysis only at sampling_prob = 1, not at "
             f"{strategy.sampling_prob}"
         )
     checks.count(iterations=strategy.iterations, min_sep=strategy.min_sep)
@@ -174,7 +176,7 @@ def _refuse_truncated(strategy: Any) -> None:
     """Raise an error for truncated batches."""
     if strategy.truncated_batch_size is not None:
         raise UnsupportedError(
-            "truncated batches have no price here: the omitted records depend on the others"
+            "truncated batches have no analysis: the omitted records depend on the others"
         )
 
 

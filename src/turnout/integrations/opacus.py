@@ -319,7 +319,7 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
     if isinstance(loader.sampler, RandomSampler):
         name = "DataLoader(shuffle=True), which draws records without replacement,"
     raise UnsupportedError(
-        f"{name} has no price here; use two lines: "
+        f"{name} has no analysis; use two lines: "
         "`batches = AssignedBatches.of(len(data), batches=…, epochs=…)` and "
         "`loader = batches.loader(data)` (turnout.integrations.assignment)"
     )
@@ -333,7 +333,7 @@ def _check_options(
         raise UnsupportedError("each process would draw its own batches: train in one process")
     for name, value in options.items():
         if name not in _OPTIONS or value not in _OPTIONS[name]:
-            raise UnsupportedError(f"{name} = {value!r} has no price here")
+            raise UnsupportedError(f"{name} = {value!r} has no analysis")
     if public_size is not None:
         checks.count(public_size=public_size)
     elif scheme.relation is Relation.ADD_REMOVE:
