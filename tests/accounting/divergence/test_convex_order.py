@@ -3,6 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 from test_brute_force import PAIRS
 
 from turnout.accounting.divergence import convex_order
@@ -134,3 +135,29 @@ def test_hockey_sticks_round_within_their_bound(sigma):
             assert abs(float(reverse_hockey_stick(pair, point) - below)) <= float(
                 reverse_hockey_stick_rounding(pair, point)
             )
+
+
+def _falling_slopes(kind, size, random):
+    """Slopes that fall at many places, at a few, by rounding alone, or at the last cell."""
+    slopes = np.sort(random.normal(size=size))
+    if kind == "many":
+        return random.normal(size=size)
+    if kind == "few":
+        slopes[random.integers(0, size, 3)] -= 5.0
+    elif kind == "rounding":
+        slopes = np.round(slopes, 1) + 1e-16 * random.normal(size=size)
+    else:
+        slopes[-1] = -50.0
+    return slopes
+
+
+@pytest.mark.parametrize("kind", ["many", "few", "rounding", "last"])
+def test_pooled_slopes_are_those_of_isotonic_regression(kind):
+    random = np.random.default_rng(3)
+    for size in (2, 3, 17, 300, 2000):
+        for widths in (None, random.uniform(0.1, 10.0, size)):
+            slopes = _falling_slopes(kind, size, random)
+            found = convex_order.convex_slopes(slopes, widths)
+            truth = isotonic_regression(slopes, weights=widths).x
+            assert np.all(np.diff(found) >= 0)
+            assert found == pytest.approx(truth, rel=1e-13, abs=1e-13)

@@ -36,13 +36,17 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick_rounding,
     tail_roundings_above,
     tail_roundings_below,
+    tails_above,
+    tails_below,
 )
-from turnout.core.arrays import FloatArray
+from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError
 
 _EXCESS = 0.75  # longest tangent, as a part of the mean excess
 _STEEPNESS = 1e-9  # relative error allowed when slopes at the cap are compared
 _STEEP_CELLS = 256  # cells of which the steepness is checked
+_PARTS = np.linspace(0.0, 1.0, 33)
+_FEW_FALLS, _POOLING_ROUNDS = 64, 40  # falls that are pooled one by one, and rounds before that
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,22 +85,23 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     if not cap > origin:
         raise NumericalError("the grid of likelihood ratios ends below their distribution")
     cells = max(2, math.floor((cap - origin) / step))
-    step = (cap - origin) / cells
-    origin, edge = _lowest(pair, step)
-    return Grid(step, cells, origin, edge)
+    return Grid((cap - origin) / cells, cells, origin, edge)
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
     """Mean of X below an edge, and the edge: about where the first tangent should touch."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
-    for spaced in (np.geomspace, np.geomspace, np.linspace, np.linspace, np.linspace):
-        edges = spaced(low, high, 33)
-        mass = pair.q_below(edges)
-        means = np.where(mass > 0, pair.p_below(edges) / np.where(mass > 0, mass, 1.0), edges)
+    mean = edge = low
+    # Ever finer edges; any of them is valid, since the origin is the mean below it.
+    for _ in range(3):
+        edges = low * np.exp(math.log(high / low) * _PARTS)
+        under_p, mass = tails_below(pair, edges)
+        means = np.where(mass > 0, under_p / np.where(mass > 0, mass, 1.0), edges)
         early = np.flatnonzero(edges < _touching(pair, means, step))
         last = int(early[-1]) if early.size else 0
-        low, high = float(edges[last]), float(edges[min(last + 1, edges.size - 1)])
-    return float(means[last]), float(edges[last])
+        mean, edge = float(means[last]), float(edges[last])
+        low, high = edge, float(edges[min(last + 1, edges.size - 1)])
+    return mean, edge
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
@@ -106,8 +111,9 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
     not reach 0 before the cell ends, or the polygon would end there.
     """
     middles = left + 0.5 * step
+    under_p, under_q = tails_above(pair, middles)
     with np.errstate(divide="ignore", invalid="ignore"):
-        excess = hockey_stick(pair, middles) / pair.q_above(middles)
+        excess = under_p / under_q - middles
     excess = np.where(np.isfinite(excess), excess, step)
     return np.maximum(middles, left + step - np.minimum(_EXCESS * excess, step))
 
@@ -265,9 +271,9 @@ def _switch(grid: Grid) -> int:
 def _lower_reverse_hockey_sticks(
     pair: Pair, points: FloatArray, touching: FloatArray
 ) -> FloatArray:
-    values = under_tangents(
-        points, touching, reverse_hockey_stick(pair, touching), pair.q_below(touching)
-    )
+    under_p, under_q = tails_below(pair, touching)
+    reverse_hockey_sticks = np.maximum(touching * under_q - under_p, 0.0)
+    values = under_tangents(points, touching, reverse_hockey_sticks, under_q)
     # By the choice of the origin the first tangent passes through (origin, 0). A reverse hockey
     # stick is
     # never negative: the polygon leaves 0 one point after its last negative value.
@@ -282,7 +288,9 @@ def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -
     """Hockey sticks under the tangents, from some point on; the first value is not valid."""
     if touching.size == 0:
         return np.zeros(0)
-    values = under_tangents(points, touching, hockey_stick(pair, touching), -pair.q_above(touching))
+    under_p, under_q = tails_above(pair, touching)
+    hockey_sticks = np.maximum(under_p - touching * under_q, 0.0)
+    values = under_tangents(points, touching, hockey_sticks, -under_q)
     return trimmed_hockey_stick_polygon(points, values)
 
 
@@ -347,8 +355,66 @@ def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> Float
 
     Cells are equally wide if ``widths`` is None.
     """
-    if bool(np.all(np.diff(slopes) >= 0)):
+    falls = slopes[1:] < slopes[:-1]
+    if not falls.any():
         return slopes
-    from scipy.optimize import isotonic_regression  # rarely needed, and slow to import
+    weights = np.ones(slopes.size) if widths is None else widths
+    sizes = np.ones(slopes.size, dtype=np.int64)
+    # Many falls are rounding of flat parts: pool each falling run, of all runs at once.
+    for _ in range(_POOLING_ROUNDS):
+        if int(falls.sum()) <= _FEW_FALLS:
+            break
+        starts = np.append(0, np.flatnonzero(~falls) + 1)
+        slopes, weights = (
+            np.add.reduceat(slopes * weights, starts),
+            np.add.reduceat(weights, starts),
+        )
+        slopes, sizes = slopes / weights, np.add.reduceat(sizes, starts)
+        falls = slopes[1:] < slopes[:-1]
+    # The falls that remain are pooled one after the other, from the left.
+    means, starts = _pooled(slopes, weights, np.flatnonzero(falls).tolist())
+    return np.repeat(means, np.add.reduceat(sizes, starts))
 
-    return isotonic_regression(slopes, weights=widths).x
+
+def _pooled(
+    slopes: FloatArray, weights: FloatArray, falls: list[int]
+) -> tuple[FloatArray, IntArray]:
+    """Weighted means of pools that no longer fall, and the index at which each pool starts.
+
+    Pool adjacent violators: a slope above the next one is in the same pool as the next one. Left
+    of the fall that is being pooled no slope falls any more.
+
+    Args:
+        slopes: slopes of the cells, shape (n,).
+        weights: positive weights of the cells, shape (n,).
+        falls: increasing indices of slopes that are above the next slope.
+    """
+    value, weight = slopes.tolist(), weights.tolist()
+    pools: list[tuple[int, int, float, float]] = []  # first index, end, sum and weight
+    for fall in falls:
+        if pools and fall + 1 < pools[-1][1]:
+            continue  # a pool has both slopes
+        # Start with the slope that is too large, or with the pool that ends there.
+        first, end, total, share = fall, fall + 1, value[fall] * weight[fall], weight[fall]
+        if pools and pools[-1][1] == end:
+            first, end, total, share = pools.pop()
+        while True:
+            mean, last = total / share, pools[-1] if pools else None
+            if end < len(value) and value[end] < mean:  # the next slope is smaller
+                total, share, end = total + value[end] * weight[end], share + weight[end], end + 1
+            elif last is not None and last[1] == first and last[2] / last[3] > mean:
+                pools.pop()
+                first, total, share = last[0], total + last[2], share + last[3]
+            elif first and (last is None or last[1] < first) and value[first - 1] > mean:
+                first -= 1  # a single slope on the left is larger
+                total, share = total + value[first] * weight[first], share + weight[first]
+            else:
+                break
+        pools.append((first, end, total, share))
+    # Means of the pools, and all other slopes as they are.
+    starting = np.ones(slopes.size, dtype=bool)
+    means = slopes.copy()
+    for first, end, total, share in pools:
+        starting[first + 1 : end] = False
+        means[first] = total / share
+    return means[starting], np.flatnonzero(starting)

@@ -50,6 +50,8 @@ __all__ = [
     "rounded_gaussian_pair",
     "tail_roundings_above",
     "tail_roundings_below",
+    "tails_above",
+    "tails_below",
 ]
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -90,13 +92,31 @@ class Pair(Protocol):
 def hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """Hockey stick E_Q[(X − k)₊] = H_k(P‖Q), shape of ``k``."""
     charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
-    return np.maximum(pair.p_above(k) - k * pair.q_above(k), 0.0)
+    under_p, under_q = tails_above(pair, k)
+    return np.maximum(under_p - k * under_q, 0.0)
 
 
 def reverse_hockey_stick(pair: Pair, k: FloatArray) -> FloatArray:
     """Reverse hockey stick E_Q[(k − X)₊] = k·H_{1/k}(Q‖P), shape of ``k``."""
     charge(_UNITS_A_CALL + _UNITS_A_POINT * np.size(k))
-    return np.maximum(k * pair.q_below(k) - pair.p_below(k), 0.0)
+    under_p, under_q = tails_below(pair, k)
+    return np.maximum(k * under_q - under_p, 0.0)
+
+
+def tails_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Probabilities P(X > k) and Q(X > k), shape of ``k`` each."""
+    if isinstance(pair, GaussianPair):  # one logarithm for both
+        under_q, under_p = pair.scores(k)
+        return ndtr(-under_p), ndtr(-under_q)
+    return pair.p_above(k), pair.q_above(k)
+
+
+def tails_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Probabilities P(X ≤ k) and Q(X ≤ k), shape of ``k`` each."""
+    if isinstance(pair, GaussianPair):
+        under_q, under_p = pair.scores(k)
+        return ndtr(under_p), ndtr(under_q)
+    return pair.p_below(k), pair.q_below(k)
 
 
 def hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
@@ -114,15 +134,15 @@ def reverse_hockey_stick_rounding(pair: Pair, k: FloatArray) -> FloatArray:
 def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X > k) and of Q(X > k), shape of ``k`` each."""
     charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
-    k = k * (1.0 - _near(k))
-    return _tail_rounding(pair.p_above(k)), _tail_rounding(pair.q_above(k))
+    under_p, under_q = tails_above(pair, k * (1.0 - _near(k)))
+    return _tail_rounding(under_p), _tail_rounding(under_q)
 
 
 def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k), shape of ``k`` each."""
     charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
-    k = k * (1.0 + _near(k))
-    return _tail_rounding(pair.p_below(k)), _tail_rounding(pair.q_below(k))
+    under_p, under_q = tails_below(pair, k * (1.0 + _near(k)))
+    return _tail_rounding(under_p), _tail_rounding(under_q)
 
 
 def _tail_rounding(tail: FloatArray) -> FloatArray:
@@ -174,26 +194,27 @@ class GaussianPair:
         """Second moment E_Q[X²] = e^{μ²}; infinite where it exceeds the largest float."""
         return float(np.exp(np.float64(min(self.mu**2, 709.0))))
 
-    def _scores(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def scores(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Standard scores of ln k under Q and under P, shape of ``k`` each."""
         with np.errstate(divide="ignore"):
             centred = np.log(k) / self.mu
         return centred + self.mu / 2, centred - self.mu / 2
 
     def q_below(self, k: FloatArray) -> FloatArray:
         """Probability Q(X ≤ k) of the likelihood ratio X."""
-        return ndtr(self._scores(k)[0])
+        return ndtr(self.scores(k)[0])
 
     def q_above(self, k: FloatArray) -> FloatArray:
         """Probability Q(X > k) of the likelihood ratio X, by the survival side."""
-        return ndtr(-self._scores(k)[0])
+        return ndtr(-self.scores(k)[0])
 
     def p_below(self, k: FloatArray) -> FloatArray:
         """Probability P(X ≤ k) of the likelihood ratio X."""
-        return ndtr(self._scores(k)[1])
+        return ndtr(self.scores(k)[1])
 
     def p_above(self, k: FloatArray) -> FloatArray:
         """Probability P(X > k) of the likelihood ratio X, by the survival side."""
-        return ndtr(-self._scores(k)[1])
+        return ndtr(-self.scores(k)[1])
 
 
 @dataclass(frozen=True, slots=True)
