@@ -41,6 +41,10 @@ _UNITS_A_POINT = 10  # of work, of a curve
 _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to three hundred digits
 
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
+_FEW_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 600.0, 72)])
+_CLOSE_BELOW = 1.0 - np.geomspace(0.5, 1e-6, 14)  # parts of an ε at which a curve is sharp
+_AROUND = np.append(-np.geomspace(0.3, 1e-6, 6), np.geomspace(1e-6, 0.3, 6))  # an estimate
+_GAP = 1e-9  # relative distance from a crossing at which its search ends
 
 
 class Direction(StrEnum):
@@ -202,8 +206,12 @@ class BestCurve:
 def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
     """Sums of the values from each index on (remove) or before it (add), shape (n + 1,)."""
     if direction is Direction.REMOVE:
-        return np.append(np.cumsum(values[::-1])[::-1], 0.0)
-    return np.append(0.0, np.cumsum(values))
+        sums = np.zeros(values.size + 1)
+        np.cumsum(values[::-1], out=sums[-2::-1])
+        return sums
+    sums = np.zeros(values.size + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
 
 
 def with_infinity_mass(
@@ -218,46 +226,93 @@ def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
-def epsilon_at(curve: Curve, delta: float, side: Side, near: float = 0.0) -> float:
+def epsilon_at(
+    curve: Curve, delta: float, side: Side, near: float = 0.0, *, gap: float = _GAP
+) -> float:
     """ε at which a curve reaches δ; the result errs to the given side.
 
     For an upper curve the result is an ε with curve(ε) ≤ δ; for a lower curve it is the largest ε
     found with curve(ε) > δ, or 0. The search is finer below ``near``, an ε at which the curve is
-    sharp.
+    sharp, and ends at a relative distance of ``gap`` from the crossing.
 
     Raises:
         NumericalError: an upper curve does not fall to δ (δ lies below its error floor).
     """
     side = checks.choice(Side, side=side)
-    closely = near * (1.0 - np.geomspace(1e-6, 0.5, 60)) if near > 0 else []
-    epsilons = np.sort(np.concatenate([_EPSILONS, closely]))
-    epsilons = epsilons[np.diff(epsilons, prepend=-1.0) > 0]
+    # A few points show where a curve reaches δ; where they do not, many points are tried.
+    closely = near * _CLOSE_BELOW if near > 0 else np.zeros(0)
+    for epsilons in (_FEW_EPSILONS, _EPSILONS):
+        bracket = _crossing(curve, np.sort(np.concatenate([epsilons, closely])), delta, side)
+        if bracket is not None:
+            break
+    else:
+        if side is Side.UPPER:
+            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        return 0.0
+    low, high, _ = bracket
+    if low == high:  # the curve is above δ at all points, or at none
+        return low
+    # Narrow the bracket around the crossing.
+    low, high = _narrow_crossing(curve, bracket, delta, gap)
+    rounding = 4 * UNIT_ROUNDOFF * (1.0 + high)  # of K = e^ε
+    return high + rounding if side is Side.UPPER else max(low - rounding, 0.0)
+
+
+_Crossing = tuple[float, float, float]
+"""An ε at which a curve is above δ, an ε at which it is not, and where δ lies between."""
+
+
+def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _Crossing | None:
+    """Neighbouring points between which a curve crosses δ; None if no point proves a bound.
+
+    The true curve decreases. Far from where it was made sharp a computed one need not, but one
+    point at most δ (above δ, for a lower curve) already proves the bound.
+    """
     charge(_UNITS_A_POINT * epsilons.size)
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")
-    # The true curve decreases. Far from where it was made sharp a computed one need not, but
-    # one point below δ (above, for a lower curve) already proves the bound.
+    above = values > delta
     if side is Side.UPPER:
-        below = np.flatnonzero(values <= delta)
-        if not below.size:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
-        index = int(below[0])
+        index = int(np.argmin(above))
+        if above[index]:
+            return None
     else:
-        index = int(np.flatnonzero(values > delta)[-1]) + 1 if (values > delta).any() else 0
-    if index in (0, epsilons.size):
-        return float(epsilons[min(index, epsilons.size - 1)])
-    low, high = float(epsilons[index - 1]), float(epsilons[index])
-    while high - low > 1e-12 + 1e-9 * high:
-        between = np.linspace(low, high, 34)[1:-1]
-        above = curve.delta(np.exp(between)) > delta
-        first = int(np.argmin(above)) if not above.all() else between.size
-        low, high = (
-            float(between[first - 1]) if first > 0 else low,
-            float(between[first]) if first < between.size else high,
-        )
-    rounding = 4 * UNIT_ROUNDOFF * (1.0 + high)  # of K = e^ε
-    return high + rounding if side is Side.UPPER else max(low - rounding, 0.0)
+        index = above.size - int(np.argmax(above[::-1]))
+        if not above[index - 1]:
+            return None
+    if index in (0, above.size):
+        end = float(epsilons[min(index, above.size - 1)])
+        return end, end, 0.0
+    share = _log_share(float(values[index - 1]), float(values[index]), delta)
+    return float(epsilons[index - 1]), float(epsilons[index]), share
+
+
+def _log_share(above: float, below: float, delta: float) -> float:
+    """Part of an interval at which ln δ is reached if it is linear between two values."""
+    if not above > delta >= below > 0:
+        return 0.5
+    return math.log(above / delta) / math.log(above / below)
+
+
+def _narrow_crossing(
+    curve: Curve, bracket: _Crossing, delta: float, gap: float
+) -> tuple[float, float]:
+    """Ends of a narrower bracket: the curve is above δ at the lower one, not at the upper one."""
+    low, high, share = bracket
+    while high - low > 1e-12 + gap * high:
+        # Points around the estimated crossing, and the middle, so that each round halves at least.
+        shares = np.sort(np.append(np.clip(share + _AROUND, 0.0, 1.0), 0.5))
+        points = np.concatenate([[low], low + (high - low) * shares, [high]])
+        values = curve.delta(np.exp(points))
+        above = values > delta
+        above[0], above[-1] = True, False
+        index = int(np.argmin(above))
+        share = _log_share(float(values[index - 1]), float(values[index]), delta)
+        if points[index] - points[index - 1] >= high - low:  # neighbouring floats
+            break
+        low, high = float(points[index - 1]), float(points[index])
+    return low, high
 
 
 PricedSide = Callable[[float, Side], float]
