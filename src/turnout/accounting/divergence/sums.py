@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -53,6 +54,8 @@ _ROUNDOFF_INPUT = 32.0
 _ROUNDOFF_MEAN = 64.0
 
 _NEGLIGIBLE_LOG = -80.0
+
+_KEPT_SIZE = 1 << 15  # largest transform whose roots of unity are kept
 
 _UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four times beyond a cache
 
@@ -99,25 +102,27 @@ def convolve(
     """
     charge(_UNITS_A_BIN * size * (1 + len(factors)) * (4 if size > _CACHED else 1))
     # Characteristic function of each variable at the frequencies of a real FFT.
-    omega = 2 * np.pi * np.arange(size // 2 + 1) / size
-    turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
-    parts = [_Transform.of(factor, size, turn, tilt) for factor in factors]
-    # Keep the frequencies at which the product is not negligible.
+    roots = _roots_of_unity(size) if size <= _KEPT_SIZE else _Roots.of(size)
+    omega = roots.omega
+    parts = [_Transform.of(factor, size, roots, tilt) for factor in factors]
+    # Keep the frequencies at which the product is not negligible, mostly the lowest ones.
     log_bound = np.zeros(omega.size)
     for part in parts:
         log_bound += part.count * np.log(part.modulus + part.error)
-    kept = np.flatnonzero(log_bound > _NEGLIGIBLE_LOG)
+    kept: IntArray | slice = np.flatnonzero(log_bound > _NEGLIGIBLE_LOG)
+    if kept[-1] + 1 == kept.size:
+        kept = slice(0, kept.size)  # views, no copies
     # Logarithm of the product, relative to the rounded mean of the sum, and growth of its error.
     total_mean = sum(part.count * part.mean for part in parts)
     shift = round(total_mean)
     centre = sum(part.count * part.centre for part in parts)
     exponent = -1j * omega[kept] * (total_mean - shift)
-    size_of_exponent, log_growth = np.abs(exponent), np.zeros(kept.size)
-    clear = np.ones(kept.size, dtype=bool)
+    size_of_exponent, log_growth = np.abs(exponent), np.zeros(exponent.size)
+    clear = np.ones(exponent.size, dtype=bool)
     for part in parts:
         term = part.count * (
             _log1p_minus(part.offset[kept])
-            + part.mean * _turn_minus(omega[kept])
+            + part.mean * roots.minus_linear[kept]
             + part.curvature[kept]
         )
         exponent += term
@@ -142,7 +147,40 @@ def convolve(
     l2_error += float(np.linalg.norm(local)) + np.exp(_NEGLIGIBLE_LOG) * np.sqrt(size)
     gamma = _gamma(size)
     l2_error = np.sqrt(2.0 / size) * l2_error + gamma * float(np.linalg.norm(masses))
-    return SumDistribution(first, np.roll(masses, (centre + shift - first) % size), l2_error)
+    turned = (first - centre - shift) % size
+    return SumDistribution(first, np.concatenate([masses[turned:], masses[:turned]]), l2_error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Roots:
+    """Frequencies of a real FFT of N bins, and functions of z = e^{−iω} at each.
+
+    Attributes:
+        omega: ω, shape (N/2 + 1,), as all others.
+        turn, turn_squared: b = z − 1 and its square.
+        modulus, modulus_squared: |b| and its square.
+        minus_linear: b + iω.
+    """
+
+    omega: FloatArray
+    turn: ComplexArray
+    turn_squared: ComplexArray
+    modulus: FloatArray
+    modulus_squared: FloatArray
+    minus_linear: ComplexArray
+
+    @classmethod
+    def of(cls, size: int) -> _Roots:
+        omega = 2 * np.pi * np.arange(size // 2 + 1) / size
+        turn = -2 * np.sin(omega / 2) ** 2 - 1j * np.sin(omega)
+        modulus = np.abs(turn)
+        return cls(omega, turn, turn * turn, modulus, modulus**2, _turn_minus(omega))
+
+
+@lru_cache(maxsize=24)
+def _roots_of_unity(size: int) -> _Roots:
+    """Roots of unity of a size that is asked for again and again."""
+    return _Roots.of(size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,8 +200,8 @@ class _Transform:
     spread: float
 
     @classmethod
-    def of(cls, factor: Factor, size: int, turn: ComplexArray, tilt: float) -> _Transform:
-        square = np.abs(turn) ** 2
+    def of(cls, factor: Factor, size: int, roots: _Roots, tilt: float) -> _Transform:
+        turn, square = roots.turn, roots.modulus_squared
         # Hockey sticks in bins around a centre near the mean.
         lowest, highest = np.flatnonzero(factor.masses)[[0, -1]]
         masses, cells = factor.masses[lowest : highest + 1], int(highest - lowest)
@@ -178,16 +216,19 @@ class _Transform:
         # φ − 1 from the mean and R̂.
         terms = masses * (np.arange(cells + 1) - centre)
         mean = float(terms.sum())
-        curvature = turn * turn * np.asarray(fft.rfft(rest, size))
+        curvature = roots.turn_squared * np.asarray(fft.rfft(rest, size))
         offset = mean * turn + curvature
         # Bound on its error: of the FFT, of the hockey sticks, of the mean, and of given prices.
-        error = (_gamma(size) + hockey_sticks_rounding(cells)) * square * float(rest.sum())
-        error = error + np.abs(turn) * _ROUNDOFF_MEAN * UNIT_ROUNDOFF * float(np.abs(terms).sum())
-        spread = _spread(rest)
+        # It is a multiple of |z − 1|², a multiple of |z − 1| and a constant.
+        by_square = (_gamma(size) + hockey_sticks_rounding(cells)) * float(rest.sum())
+        by_turn = _ROUNDOFF_MEAN * UNIT_ROUNDOFF * float(np.abs(terms).sum())
+        spread, constant = _spread(rest), 0.0
         if factor.price_errors is not None:
-            error = error + float(factor.price_errors.sum()) * (square + tilt**2)
-            error = error + 2.0 * float(factor.price_errors.max()) * np.abs(turn)
+            total = float(factor.price_errors.sum())
+            by_square, constant = by_square + total, total * tilt**2
+            by_turn += 2.0 * float(factor.price_errors.max())
             spread = max(spread, _spread(factor.price_errors))
+        error = by_square * square + by_turn * roots.modulus + constant
         modulus = np.hypot(1.0 + offset.real, offset.imag)
         centre += int(lowest)
         return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
@@ -201,7 +242,9 @@ def smooth_size(wanted: float) -> int:
 
 def hockey_sticks_in_bins(masses: FloatArray) -> FloatArray:
     """Hockey sticks E[(V − j)₊] for j = 0 … J of a distribution on bins, shape (J + 1,)."""
-    return np.append(_sums_from(_sums_from(masses[1:])), 0.0)
+    hockey_sticks = np.zeros(masses.size)
+    hockey_sticks[:-1] = _sums_from(_sums_from(masses[1:]))
+    return hockey_sticks
 
 
 def hockey_sticks_rounding(cells: int) -> float:
@@ -215,7 +258,8 @@ def _sums_from(values: FloatArray) -> FloatArray:
     rows = np.zeros(width * width)
     rows[: values.size] = values
     within = np.cumsum(rows.reshape(width, width)[:, ::-1], axis=1)[:, ::-1]
-    later = np.append(np.cumsum(within[:0:-1, 0])[::-1], 0.0)
+    later = np.zeros(width)
+    np.cumsum(within[:0:-1, 0], out=later[-2::-1])
     return (within + later[:, None]).ravel()[: values.size]
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scipy.special import erfcx, gammaln, log_ndtr
 
@@ -215,6 +216,7 @@ def _log_choose(count: int, blocks: int) -> tuple[float, float]:
     return terms[0] - terms[1] - terms[2], _RELATIVE * sum(terms)
 
 
+@lru_cache(maxsize=256)
 def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
     """ε of N(μ, 1) against N(0, 1) at δ, rounded towards the side, for ε of any size.
 

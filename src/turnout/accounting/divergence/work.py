@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import partial, update_wrapper
+from functools import lru_cache, partial, update_wrapper
 from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -248,8 +248,14 @@ def size_of(value: Any) -> int:
     """Number of bytes of the arrays in a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
+    if isinstance(value, float | int | str):
+        return 0
     if isinstance(value, list | tuple):
         return sum(map(size_of, value))
-    if is_dataclass(value):
-        return sum(size_of(getattr(value, each.name)) for each in fields(value))
-    return 0
+    return sum(size_of(getattr(value, name)) for name in _field_names(type(value)))
+
+
+@lru_cache(maxsize=256)
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Names of the fields of a dataclass; none for other types."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()

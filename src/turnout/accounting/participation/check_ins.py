@@ -53,8 +53,9 @@ from turnout.core.errors import NumericalError
 
 _LARGEST_EXPONENT = 300.0  # of the factors that undo the tilt, over those at the threshold
 _LEAST_DELTA = 1e-200
-_STRAY = 0.2  # e-folds of δ by which a frame's threshold may miss, and how often it is moved
+_STRAY = 0.6  # e-folds of δ by which a frame's threshold may miss, and how often it is moved
 _MOVES = 4
+_ROUGH = 1e-5  # relative accuracy of an ε that moves a frame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -228,7 +229,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
     for _ in range(_MOVES):
         curve = _curve(pair, Side.UPPER, frame, frame.bins(0))
         try:
-            ratio = math.exp(epsilon_at(curve, delta, Side.UPPER))
+            ratio = math.exp(epsilon_at(curve, delta, Side.UPPER, gap=_ROUGH))
         except (NumericalError, OverflowError):
             return frame
         threshold, before = window * ratio if up else window / ratio, slope
