@@ -62,10 +62,13 @@ for clients in (1000, 100_000):
         tn.price(tn.shuffled(randomizer, clients=clients, rounds=20), delta=1e-6)
 """
 SIMULATION = """
+import tempfile
 import turnout as tn
+from turnout.cli.main import main
 tn.simulate(tn.CheckIn(window=100, windows=3), clients=200_000, seed=1)
 tn.simulate(tn.PoissonSampling(0.05, 100), clients=100_000, seed=1)
-tn.train("digits")
+with tempfile.TemporaryDirectory() as out:
+    raise SystemExit(main(["train", "--example", "digits", "--out", out + "/run"]))
 """
 WORKLOADS = {
     "accounting": [ACCOUNTING],
