@@ -1,9 +1,9 @@
-"""Differentially private learning from devices that turn up when they like.
+"""Differentially private learning from clients that take part at random times of their choosing.
 
 >>> import turnout as tn
 >>> scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=1000), relation="add-remove")
 >>> tn.price(scheme, delta=1e-6)
-Price(ε = 0.9047, δ = 1e-06; add-remove, client, central)
+Price(ε = 0.1718, δ = 1e-06; add-remove, client, central)
 
 Names are loaded when they are first used.
 """

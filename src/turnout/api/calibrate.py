@@ -220,7 +220,7 @@ def calibrate(
 
     >>> from turnout.schemes import CheckIn
     >>> calibrate(CheckIn(window=1000), epsilon=1, delta=1e-6, relation="add-remove")
-    CalibratedPrice(noise-multiplier = 0.97, ε = 1, δ = 1e-06; add-remove, client, central)
+    CalibratedPrice(noise-multiplier = 0.69428, ε = 0.9998, δ = 1e-06; add-remove, client, central)
     """
     from turnout.accounting import price
 

@@ -296,7 +296,7 @@ def price(
     >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> scheme = Scheme(GaussianNoise(1.0), CheckIn(window=1000), relation="add-remove")
     >>> price(scheme, delta=1e-6)
-    Price(ε = 0.9047, δ = 1e-06; add-remove, client, central)
+    Price(ε = 0.1718, δ = 1e-06; add-remove, client, central)
     """
     if not isinstance(scheme, Scheme):
         raise ParameterError("scheme", scheme, "a Scheme, with a randomizer and a relation")

@@ -452,8 +452,9 @@ def limited_frequencies(
 
     Source: thesis, (7.27) and Theorem 7.3.2, with fewer clients asked in place of a rare "yes".
 
-    >>> from turnout.randomness import SimulationStreams >>> limited_frequencies([0, 1, 1, 2] * 500,
-    categories=3, epsilon=1, randomness=2, ...     source=SimulationStreams(1).source("doctest"))
+    >>> from turnout.randomness import SimulationStreams
+    >>> source, values = SimulationStreams(1).source("doctest"), [0, 1, 1, 2] * 500
+    >>> limited_frequencies(values, categories=3, epsilon=1, randomness=2, source=source)
     LimitedFrequencies(3 values, 2,000 clients; epsilon = 1, pure, of one client's message,
     replace-one, local model)
     """

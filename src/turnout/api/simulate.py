@@ -155,9 +155,10 @@ def simulate(
         UnsupportedError: no analysis of the scheme covers what the algorithm does.
         turnout.runs.InterruptedRunError: Ctrl-C while an algorithm learned.
 
-    >>> from turnout.schemes import CheckIn >>> simulate(CheckIn(window=4, windows=2),
-    clients=1_000) SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000
-    check-ins, nobody came at 0 of 8 steps)
+    >>> from turnout.schemes import CheckIn
+    >>> simulate(CheckIn(window=4, windows=2), clients=1_000, seed=1)
+    SimulatedRun(CheckIn(window=4, windows=2, probability=1.0), 1,000 clients: 2,000 check-ins,
+    nobody came at 0 of 8 steps)
     """
     from turnout.participation.drawing import draw_run, expected_empty_steps
     from turnout.participation.drawing import expected_check_ins as expected

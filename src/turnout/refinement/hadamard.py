@@ -43,7 +43,7 @@ LARGEST_ORDER = 2**24
 class AbelianGroup:
     """Group ℤ_blocks × ℤ_2^place_bits.
 
-    >>> Group(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
+    >>> AbelianGroup(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
     array([0])
     """
 
