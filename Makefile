@@ -4,13 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
-REFERENCE_OUT ?= build/reference
+SITE_OUT ?= build/site
 
 # Modules are compiled when they are first imported, and stay so: most of PyTorch never is.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts reference lock clean
+.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts site lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,8 +79,8 @@ $(EXAMPLES:%=example-%): example-%: $(VENV)/.dev
 transcripts: $(VENV)/.dev  ## Write into README and docs what their commands print today.
 	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/transcripts.py
 
-reference: $(VENV)/.dev  ## Build the API reference; warnings are errors.
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs/reference $(REFERENCE_OUT)
+site: $(VENV)/.dev  ## Build the documentation site with the API reference; warnings are errors.
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs $(SITE_OUT)
 
 lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
 	$(INSTALL) pip-tools

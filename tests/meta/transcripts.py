@@ -50,7 +50,6 @@ NOT_RUN = {
 
 RUN_BY = {
     "docs/service.md": "tests/meta/test_service_page.py",
-    "docs/reference/index.md": "tests/meta/test_reference.py",
 }
 """Pages whose commands and settings are all run in order by another test."""
 
