@@ -281,10 +281,11 @@ def _bounds(
 
 def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | None) -> float:
     """Lower bound on ε on one grid; 0 if no lower bound can be certified."""
-    try:
-        return run_epsilon(bound.lower, d, Side.LOWER, delta, 0, grid=grid)
-    except NumericalError:
-        return 0.0
+    best = 0.0
+    for run in bound.lowers:
+        with suppress(NumericalError):
+            best = max(best, run_epsilon(run, d, Side.LOWER, delta, 0, grid=grid))
+    return best
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
@@ -352,9 +353,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
         try:
             upper = min(upper, run_epsilon(bound.upper, direction, Side.UPPER, delta, refinement))
             if closing or math.isinf(before):
-                found = run_epsilon(
-                    bound.lower, direction, Side.LOWER, delta, refinement, near=upper
-                )
+                found = _lower_epsilon(bound, direction, delta, refinement, upper)
                 lower = max(lower, found)
         except WorkSpentError:
             refusal = SPENT
@@ -376,6 +375,22 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
     if math.isinf(upper):
         raise NumericalError(refusal)
     return _bounds(parts, direction, delta, lower, upper)
+
+
+def _lower_epsilon(
+    bound: NeighbourBound, direction: Direction, delta: float, refinement: int, near: float
+) -> float:
+    """Largest lower bound on ε of all attacks, on grids of one level.
+
+    Raises:
+        NumericalError: the bound of the first attack cannot be certified.
+    """
+    best = run_epsilon(bound.lower, direction, Side.LOWER, delta, refinement, near=near)
+    for run in bound.attacks:
+        with suppress(NumericalError):
+            found = run_epsilon(run, direction, Side.LOWER, delta, refinement, near=near)
+            best = max(best, found)
+    return best
 
 
 def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> list[float]:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -354,9 +354,10 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
     """Decomposition of several independent repetitions of a run."""
 
     def bound(one: NeighbourBound) -> NeighbourBound:
-        upper = [(block, count * times) for block, count in one.upper]
-        lower = [(block, count * times) for block, count in one.lower]
-        return NeighbourBound(upper, lower, one.method, one.tight, one.symmetric)
+        upper, *lowers = (
+            [(block, count * times) for block, count in run] for run in (one.upper, *one.lowers)
+        )
+        return replace(one, upper=upper, lower=lowers[0], attacks=tuple(lowers[1:]))
 
     return Decomposition(
         bound(parts.record_against_null),

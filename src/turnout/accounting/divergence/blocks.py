@@ -333,6 +333,7 @@ class NeighbourBound:
             blocks as ``upper`` if the analysis is exact.
         tight: whether finer grids bring upper and lower bound together.
         symmetric: whether both directions are equal.
+        attacks: runs of further adversaries. Each is a lower bound, and the largest one counts.
     """
 
     upper: Run
@@ -340,6 +341,12 @@ class NeighbourBound:
     method: str
     tight: bool = True
     symmetric: bool = False
+    attacks: tuple[Run, ...] = ()
+
+    @property
+    def lowers(self) -> tuple[Run, ...]:
+        """Runs of all adversaries; each is a lower bound."""
+        return (self.lower, *self.attacks)
 
     @property
     def exact(self) -> bool:
@@ -401,10 +408,16 @@ def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
 
 
 def _in_a_row(bounds: Sequence[NeighbourBound]) -> NeighbourBound:
+    # Attack number i of the whole is attack number i of each part, or the last one that it has.
+    attacks = [
+        merged_runs(*(bound.lowers[min(i, len(bound.attacks))] for bound in bounds))
+        for i in range(1 + max((len(bound.attacks) for bound in bounds), default=0))
+    ]
     return NeighbourBound(
         merged_runs(*(bound.upper for bound in bounds)),
-        merged_runs(*(bound.lower for bound in bounds)),
+        attacks[0],
         "; ".join(dict.fromkeys(bound.method for bound in bounds)) or "nothing released",
         all(bound.tight for bound in bounds),
         bool(bounds) and all(bound.symmetric for bound in bounds),
+        tuple(attacks[1:]),
     )

@@ -193,19 +193,25 @@ def composed_curves(
     with question():
         with budget(share=0.5):
             uppers = _uppers(parts, sharp_to, refinement)
-        run = parts.record_against_null.lower
-        lowers = [_lower(run, direction, sharp_to, refinement) for direction in Direction]
+        runs = parts.record_against_null.lowers
+        lowers = [_lower(runs, direction, sharp_to, refinement) for direction in Direction]
     forward, backward = zip(lowers, uppers, strict=True)
     return ProfileCurves(forward, backward, relation)
 
 
-def _lower(run: Run, direction: Direction, sharp_to: float, refinement: int) -> _Sharpest:
-    """Lower curves of a run in one direction; none if they exceed the budget of work."""
-    try:
-        with budget(share=0.5):
-            return _Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement)
-    except WorkSpentError:
-        return _Sharpest(Side.LOWER, [], False)
+def _lower(
+    runs: Sequence[Run], direction: Direction, sharp_to: float, refinement: int
+) -> _Sharpest:
+    """Lower curves of all attacks in one direction; none if they exceed the budget of work."""
+    found: list[_Sharpest] = []
+    for run in runs:
+        try:
+            with budget(share=0.5):
+                found.append(_Sharpest.of(run, direction, Side.LOWER, sharp_to, refinement))
+        except WorkSpentError:
+            found.append(_Sharpest(Side.LOWER, [], False))
+    curves = [curve for one in found for curve in one.curves]
+    return _Sharpest(Side.LOWER, curves, all(one.empty for one in found))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
