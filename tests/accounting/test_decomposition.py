@@ -16,6 +16,7 @@ from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.drawn_blocks import drawn_blocks_of
 from turnout.accounting.participation.k_subset import SubsetBlock
+from turnout.accounting.participation.one_client import one_client_pair, opposed_pair
 from turnout.accounting.participation.replace_one import Closeness, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import NumericalError, UnsupportedError
@@ -73,9 +74,13 @@ def test_aggregated_moves_by_the_clip_norm():
 
 
 def test_one_client_displaces_another_by_twice_the_clip_norm():
-    displacing = (windows(SIGMA / 2), windows(SIGMA))
+    alone, apart = GaussianPair(SIGMA), GaussianPair(SIGMA / 2)
+    displacing = ([(AllocationBlock(one_client_pair(alone, apart), 10, 0.5), 2)], windows(SIGMA))
     plain = (windows(SIGMA), windows(SIGMA))
-    assert both(decompose(scheme(WINDOW, ADD, ONE))) == (displacing, None)
+    attack = [(AllocationBlock(opposed_pair(apart), 10, 0.5), 2)]
+    added = decompose(scheme(WINDOW, ADD, ONE))
+    assert both(added) == (displacing, None)
+    assert added.record_against_null.attacks == (attack,)
     assert both(decompose(scheme(WINDOW, ZERO, ONE))) == (displacing, plain)
     any_two = under_replacement(windows(SIGMA / 2), Closeness.ANY_TWO)
     opposed = under_replacement(windows(SIGMA))

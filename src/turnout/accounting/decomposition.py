@@ -21,7 +21,11 @@ from turnout.accounting.divergence.blocks import (
     PairBlock,
     joined_decompositions,
 )
-from turnout.accounting.divergence.dominating_pairs import closed_form, dominating
+from turnout.accounting.divergence.dominating_pairs import (
+    DominatingPair,
+    closed_form,
+    dominating,
+)
 from turnout.accounting.divergence.unhidden import Unhidden, UnhiddenBlock
 from turnout.accounting.participation.drawn_blocks import DrawnBlocks, drawn_blocks_of
 from turnout.accounting.participation.neighbours import blocks_of, repeated
@@ -214,12 +218,17 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     """Blocks of one-client releases: a client may displace another's update (2C) or none (C)."""
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
-    # Against absence: up to 2C where another update is displaced; C is surely attained.
-    alone = dominating(scheme.randomizer, 1.0)
-    bound = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
+    if isinstance(part.draw, Always) and relation is not Relation.ADD_REMOVE:
+        # The client checks in to every step in both worlds: exact, as a run without others shows.
+        return _aggregated(scheme, part)
+    bound = _one_client_bound(scheme, part)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(bound)
-    # Through the null record, where no direct comparison of two records is available.
+    # Through the null record, where no direct comparison of two records is available. Attacks that
+    # compare the client with its absence are none on the null record, unless it is alone.
+    alone = dominating(scheme.randomizer, 1.0)
+    if relation is Relation.ZERO_OUT:
+        bound = replace(bound, attacks=())
     if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
         null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
         return Decomposition(bound, null)
@@ -227,12 +236,37 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
     # Directly: any two of the client's record, the other record and the displaced one are within
     # 2C of each other.
-    upper = under_replacement(bound.upper, Closeness.ANY_TWO)
+    run = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
+    upper = under_replacement(run.upper, Closeness.ANY_TWO)
     private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
     closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
-    lower = under_replacement(bound.lower, closeness)
+    lower = under_replacement(run.lower, closeness)
     method = "any two of record, other record and the displaced one within 2C, composed as PLD"
-    return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
+    attacks = bound.attacks
+    return Decomposition(
+        NeighbourBound(upper, lower, method, tight=False, symmetric=True, attacks=attacks)
+    )
+
+
+def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
+    """Neighbour bound of a client against its absence, with one-client releases.
+
+    Source: docs/design/one-client.md.
+    """
+    alone, apart = (dominating(scheme.randomizer, distance) for distance in (1.0, 2.0))
+    # A slot that is kept has an analysis for Gaussian pairs alone, and randomizers known by ε₀ or
+    # total variation have the same pair at both distances.
+    kept = isinstance(part.draw, Kept) and part.draw.epochs > 1
+    if kept or not isinstance(scheme.randomizer, _OPPOSABLE):
+        return blocks_of(part, apart, alone)
+    from turnout.accounting.participation.one_client import one_client_pair, opposed_pair
+
+    worst = DominatingPair(one_client_pair(alone.pair, apart.pair))
+    opposed = DominatingPair(opposed_pair(apart.pair))
+    bound = blocks_of(part, worst, alone)
+    attack = blocks_of(part, opposed, opposed).lower
+    method = f"{bound.method}, alone or displacing another client"
+    return replace(bound, method=method, tight=False, attacks=(attack,))
 
 
 def _is_long(part: ReleasedSteps) -> bool:

@@ -332,16 +332,16 @@ def test_window_epsilon_is_at_most_that_of_an_observed_step(randomizer):
         assert bounds.upper < single.directions[direction].lower
 
 
-def test_displacing_another_client_doubles_the_sensitivity():
+def test_displacing_another_client_costs_at_most_twice_the_sensitivity():
     for randomizer, half in (
         (LaplaceNoise(2.0), LaplaceNoise(1.0)),
         (RoundedGaussianNoise(3.0, 1), RoundedGaussianNoise(3.0, 2)),
         (PureRandomizer(1.0), PureRandomizer(1.0)),
     ):
         one = scheme(randomizer, CheckIn(30), release=ReleaseRule.ONE_CLIENT)
-        assert price(one, 1e-5).epsilon.upper == pytest.approx(
-            price(scheme(half, CheckIn(30)), 1e-5).epsilon.upper, rel=1e-3
-        )
+        found = price(one, 1e-5).epsilon
+        assert found.upper <= price(scheme(half, CheckIn(30)), 1e-5).epsilon.upper
+        assert found.lower >= price(scheme(randomizer, CheckIn(30)), 1e-5).epsilon.lower
         every = scheme(randomizer, EveryStep(1), Relation.REPLACE_ONE)
         assert price(every, 1e-5).epsilon.upper == pytest.approx(
             price(scheme(half, EveryStep(1)), 1e-5).epsilon.upper, rel=1e-9
