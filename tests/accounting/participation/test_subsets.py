@@ -328,18 +328,27 @@ def test_second_moment_out_of_float_range_is_refused():
         conditional_bound(task, 0)
 
 
+@pytest.fixture
+def forget():
+    """Clear the kept bounds, before a test of mutants and after it."""
+    conditional_bound.cache_clear()
+    yield conditional_bound.cache_clear
+    conditional_bound.cache_clear()
+
+
 TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
-def test_mutant_without_subset_overlaps_is_detected(mutate):
+def test_mutant_without_subset_overlaps_is_detected(mutate, forget):
     """The mutant computes E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
+    forget()
     mutate(k_subset_conditional, "overlap_chances", lambda _, picks: [1.0] + [0.0] * picks)
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_the_range_of_equal_values_is_detected(mutate):
+def test_mutant_with_the_range_of_equal_values_is_detected(mutate, forget):
     """The mutant takes S as largest where all values are equal, true for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
@@ -349,7 +358,7 @@ def test_mutant_with_the_range_of_equal_values_is_detected(mutate):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_ratios_rounded_down_is_detected(mutate):
+def test_mutant_with_ratios_rounded_down_is_detected(mutate, forget):
     """The mutant moves ratios to the level below instead of spreading them."""
 
     def rounded(ratio_bounds, points):

@@ -270,3 +270,22 @@ def test_chords_lie_above_the_bound_and_meet_it_at_delta():
 def test_search_for_a_minimum_terminates():
     assert valley(lambda x: (math.log(x) - 3.0) ** 2, 1.0, 1.25) == pytest.approx(20.0, rel=0.15)
     assert valley(lambda x: -x, 1.0, 2.0) == 2.0**16
+
+
+@pytest.mark.parametrize("size", [700, 1999, 5000])
+def test_long_truncated_products_have_the_digits_of_exact_sums(size):
+    """Moments of S from levels so many that products are computed in halves."""
+    random = np.random.default_rng(5)
+    masses = random.uniform(size=1400) ** 8 * np.exp(-0.02 * np.arange(1400))
+    masses /= masses.sum()
+    levels = np.linspace(0.0, 3.0, masses.size)
+    cells = conditional_moments(levels, masses, 3, 2, size)
+    # φ₀³, φ₁²φ₀ and (φ₂²φ₀ + 2·φ₂φ₁²)/3 in extended precision.
+    zero, one, two = ((masses * levels**power).astype(np.longdouble) for power in range(3))
+    pairs = np.convolve(one, one)
+    second = np.convolve(np.convolve(two, two), zero) + 2 * np.convolve(two, pairs)
+    truths = np.convolve(np.convolve(zero, zero), zero), np.convolve(pairs, zero), second / 3
+    for found, truth in zip((cells.mass, cells.first, cells.second), truths, strict=True):
+        expected = truth[:size].astype(float)
+        assert found.size == min(size, truth.size)
+        assert np.all(np.abs(found - expected) <= cells.rounding * expected)

@@ -437,7 +437,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: flo
         if high > _LARGEST_EPSILON:
             raise NumericalError(f"delta = {delta:.3g} cannot be certified")
     # Narrow the bracket; of an upper curve its ends are enough.
-    low, high = _narrowed(above, (low, at_low), (high, at_high))
+    low, high = narrowed(above, (low, at_low), (high, at_high), _NEAR)
     if side is Side.UPPER:
         return np.exp(np.array([0.0, low, high]))
     # A lower curve needs neighbouring nodes, from whose chords its slopes follow.
@@ -446,17 +446,27 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: flo
     return np.exp(np.array([0.0, *beside]))
 
 
-def _narrowed(
-    function: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]
+def narrowed(
+    function: Callable[[float], float],
+    low: tuple[float, float],
+    high: tuple[float, float],
+    near: float,
 ) -> tuple[float, float]:
-    """Short interval around the root of a decreasing function, by false position (Illinois)."""
+    """Short interval around the root of a decreasing function, by false position (Illinois).
+
+    Args:
+        function: the function.
+        low: an argument at which the function is positive, and its value there.
+        high: a larger argument at which the function is not positive, and its value there.
+        near: width of the interval over its upper end, at most.
+    """
     (a, at_a), (b, at_b) = low, high
     for _ in range(_MOST_STEPS):
-        if b - a <= _NEAR * b:
+        if b - a <= near * b:
             break
         x = b - at_b * (b - a) / (at_b - at_a)
         # Aim a little past the root, so that the other end follows in the next step.
-        x = min(max(x + 0.2 * _NEAR * b, a + 0.05 * (b - a)), b - 0.05 * (b - a))
+        x = min(max(x + 0.2 * near * b, a + 0.05 * (b - a)), b - 0.05 * (b - a))
         value = function(x)
         if value > 0:
             a, at_a, at_b = x, value, 0.5 * at_b

@@ -4,7 +4,7 @@
 the cells of an additive statistic. `conditional_moments` has the moments of S in each cell (as
 `MomentCells`), `largest_ratios` and `smallest_ratios` the range of S there; `hockey_stick_bound`
 and `reverse_hockey_stick_bound` bound the payoff by moments and range. `k_subset` uses the module;
-it builds on `k_subset_levels`. docs/design/subsets.md has the proofs.
+it builds on `k_subset_levels` and `power_series`. docs/design/subsets.md has the proofs.
 
 Notation: X is the likelihood ratio of one step, S that of the window, e_k the k-th elementary
 symmetric sum, u the unit round-off.
@@ -51,9 +51,9 @@ from functools import partial
 import numpy as np
 from scipy.special import gammaln
 
-from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.curves import Direction, narrowed
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
-from turnout.accounting.divergence.work import charge
+from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.k_subset_levels import (
     LevelDistribution,
     RatioBounds,
@@ -62,11 +62,10 @@ from turnout.accounting.participation.k_subset_levels import (
     levels_for_reverse_hockey_sticks,
     valley,
 )
+from turnout.accounting.participation.power_series import Series
 from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
-
-_PRODUCTS_A_UNIT = 20  # multiplications in one unit of work
 
 _NEGLIGIBLE = 1e-3  # largest share of δ due to the cap
 
@@ -77,6 +76,12 @@ _FLOOR = 1e-100  # more than underflow can take from a bound
 _FAR = 300.0  # ln of a cap that stands for infinity
 
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
+
+_LEAST_GAIN = 5e-5  # relative reduction of ε for which the cells are doubled
+
+_ROUGH = 1e-5  # relative accuracy of an ε that decides about a search only
+
+_LARGEST_EPSILON = 600.0
 
 _ROUGH_LEVELS, _FEWEST_LEVELS = (
     64,
@@ -112,6 +117,7 @@ class ConditionalBound:
         factor: factor ≥ 1 for the rounding of the spread, over all groups.
         tail: upper bound on E[S; cells left out] (remove) or Q(cells left out) (add).
         beyond: upper bound on the part of δ that is due to ratios above the cap.
+        statistic: scale r and cap of the statistic.
     """
 
     direction: Direction
@@ -120,6 +126,7 @@ class ConditionalBound:
     factor: float
     tail: float
     beyond: float
+    statistic: tuple[float, float] = (1.0, 1.0)
 
     def delta(self, k: float) -> float:
         """Upper bound on δ at one K ≥ 1."""
@@ -129,24 +136,35 @@ class ConditionalBound:
             inside = k * reverse_hockey_stick_bound(self.cells, self.ends, 1.0 / k)
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
-    def epsilon(self, delta: float) -> float:
-        """Smallest ε at which the bound is at most δ, to the accuracy of the bisection.
+    def epsilon(self, delta: float, near: float = 1e-8) -> float:
+        """Smallest ε found at which the bound is at most δ, with a relative accuracy of ``near``.
 
         Raises:
             NumericalError: the bound stays above δ for every ε.
         """
 
-        def proved(epsilon: float) -> bool:
-            return not self.delta(math.exp(epsilon)) > delta
+        def excess(epsilon: float) -> float:
+            return math.log(self.delta(math.exp(epsilon)) / delta)
 
-        first = grown(proved, 1.0, 600.0)
-        if first is None:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
-        return bisected(proved, *first, halvings=26).holding
+        # Double ε until the bound is at most δ, then narrow the bracket.
+        low, high = (0.0, math.inf), (1.0, excess(1.0))
+        while high[1] > 0:
+            low, high = high, (2.0 * high[0], excess(2.0 * high[0]))
+            if high[0] > _LARGEST_EPSILON:
+                raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+        if low[0] == 0.0:
+            low = 0.0, excess(0.0)
+            if low[1] <= 0:
+                return 0.0
+        return narrowed(excess, low, high, near)[1]
 
 
+@remembered
 def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
     """Upper bound on δ of k of t steps; each level of refinement doubles cells and groups.
+
+    If the groups stay the same and twice the cells would hardly change the bound, the bound at the
+    last level is returned.
 
     Raises:
         NumericalError: k is too large, or no statistic gives a bound at this δ.
@@ -156,8 +174,23 @@ def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
             f"picks = {task.picks}: expected at most {_MOST_PICKS} for a bound by moments"
         )
     search = _BoundSearch.of(task, refinement)
-    scale, cap = _best_statistic(search)
-    return search.bound(scale, cap, _MOST_CELLS << refinement)
+    if refinement > 0 and grouping(task, refinement) == grouping(task, refinement - 1):
+        last = conditional_bound(task, refinement - 1)
+        if _gain(search, last, refinement) < _LEAST_GAIN:
+            return last
+        return search.bound(*last.statistic, _MOST_CELLS << refinement)
+    return search.bound(*_best_statistic(search), _MOST_CELLS << refinement)
+
+
+def _gain(search: _BoundSearch, last: ConditionalBound, refinement: int) -> float:
+    """Estimate of the relative reduction of ε by twice the cells of the last level's bound.
+
+    The error of a bound falls about as the square of the number of its cells.
+    """
+    delta, cells = search.task.delta, _MOST_CELLS << (refinement - 1)
+    fine = last.epsilon(delta, _ROUGH)
+    coarse = search.bound(*last.statistic, _SEARCH_CELLS).epsilon(delta, _ROUGH)
+    return 0.75 * (coarse / fine - 1.0) / ((cells / _SEARCH_CELLS) ** 2 - 1.0)
 
 
 def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
@@ -198,7 +231,7 @@ def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
         try:
             bound = attempt(base * factor, cap)
             if best is None or bound.delta(threshold) < task.delta:
-                best, threshold = (base * factor, cap), math.exp(bound.epsilon(task.delta))
+                best, threshold = (base * factor, cap), math.exp(bound.epsilon(task.delta, _ROUGH))
         except NumericalError:
             continue
     if best is None:
@@ -216,7 +249,7 @@ def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
         scale = valley(partial(delta_at, cap=cap), scale, step)
         if not remove:
             cap = valley(partial(delta_at, scale), cap, step)
-        threshold = math.exp(attempt(scale, cap).epsilon(task.delta))
+        threshold = math.exp(attempt(scale, cap).epsilon(task.delta, _ROUGH))
     return scale, min(cap, largest)
 
 
@@ -264,7 +297,8 @@ class _BoundSearch:
             ends = smallest_ratios(statistic, ranges, groups, picks)
             left_out += groups * distribution.beyond
         factor = distribution.excess**groups * (1.0 + 1e-12)
-        return ConditionalBound(self.task.direction, cells, ends, factor, left_out, beyond)
+        used = scale, cap
+        return ConditionalBound(self.task.direction, cells, ends, factor, left_out, beyond, used)
 
     def _lattice(
         self, ranges: StatisticRange, levels: int
@@ -347,9 +381,9 @@ def conditional_moments(
     """Moments of S in the cells T < ``size``, from the levels of Y and their masses."""
     with np.errstate(over="ignore", invalid="ignore"):
         # φ₀, φ₁ and φ₂ as power series.
-        plain = _Series(masses, 0.0)
-        biased = _Series(masses * levels, 2 * UNIT_ROUNDOFF)
-        twice = _Series(masses * levels * levels, 4 * UNIT_ROUNDOFF)
+        plain = Series(masses, 0.0)
+        biased = Series(masses * levels, 2 * UNIT_ROUNDOFF)
+        twice = Series(masses * levels * levels, 4 * UNIT_ROUNDOFF)
         # Second moment: two subsets share at least s = max(0, 2k − n) elements.
         shared = max(0, 2 * picks - groups)
         rest = plain.power(groups - 2 * picks + shared, size)
@@ -369,13 +403,13 @@ def conditional_moments(
     return MomentCells(mass.values[:kept], first.values[:kept], second.values[:kept], rounding)
 
 
-def _pairs(both: _Series, one_each: _Series, groups: int, picks: int, size: int) -> _Series:
+def _pairs(both: Series, one_each: Series, groups: int, picks: int, size: int) -> Series:
     """Sum over j of h_j·(φ₂φ₀)^{j−s}·(φ₁²)^{k−j}, by Horner's rule from j = k down.
 
     Here s = max(0, 2k − n).
     """
     chances = overlap_chances(groups, picks)
-    total, power = _Series(np.array([chances[picks]]), UNIT_ROUNDOFF), _Series(np.ones(1), 0.0)
+    total, power = Series(np.array([chances[picks]]), UNIT_ROUNDOFF), Series(np.ones(1), 0.0)
     for shared in range(picks - 1, max(0, 2 * picks - groups) - 1, -1):
         power = power.times(one_each, size)
         total = total.times(both, size).plus(chances[shared], power)
@@ -388,40 +422,6 @@ def overlap_chances(groups: int, picks: int) -> list[float]:
     return [
         math.comb(picks, j) * math.comb(groups - picks, picks - j) / total for j in range(picks + 1)
     ]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Series:
-    """Coefficients of a power series, and a bound on the relative error of each coefficient."""
-
-    values: FloatArray
-    rounding: float
-
-    def times(self, other: _Series, size: int) -> _Series:
-        """Product with another series, cut off after ``size`` coefficients."""
-        charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
-        terms = min(self.values.size, other.values.size) + 2
-        rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
-        return _Series(np.convolve(self.values, other.values)[:size], rounding)
-
-    def power(self, exponent: int, size: int) -> _Series:
-        """Power of the series, cut off after ``size`` coefficients."""
-        result, base = _Series(np.ones(1), 0.0), self
-        while exponent:
-            if exponent & 1:
-                result = result.times(base, size)
-            exponent >>= 1
-            if exponent:
-                base = base.times(base, size)
-        return result
-
-    def plus(self, factor: float, other: _Series) -> _Series:
-        """Sum of the series and a multiple of another series."""
-        total = np.zeros(max(self.values.size, other.values.size))
-        total[: self.values.size] = self.values
-        total[: other.values.size] += factor * other.values
-        rounding = max(self.rounding, other.rounding) + 4 * UNIT_ROUNDOFF
-        return _Series(total, rounding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,11 +29,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy import fft
 
-from turnout.accounting.divergence.curves import Direction
+from turnout.accounting.divergence.curves import Direction, narrowed
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.k_subset_levels import SubsetProblem, sums_from, valley
@@ -221,32 +222,52 @@ _ROUNDOFF_OF_POWER = 32.0  # error of z^n by exp(n·ln z), in n·u, where |z|^n 
 
 _LOG_OUTSIDE = -36.0  # ln of the tilted mass that may lie on either side of the window
 
-_LARGEST_TILT = 100.0
+_LEAST_TILT, _LARGEST_TILT = 1e-5, 100.0  # of the first try, and of the last one
+
+_NEAR = 1e-7  # relative accuracy of a tilt
 
 _CLEAR = 1e-6  # part of the largest mass above which a mass determines a likelihood ratio
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class BinSum:
     """Sum T of independent bin indices, ``counts[i]`` of them with masses ``distributions[i]``."""
 
     distributions: tuple[FloatArray, ...]
     counts: tuple[int, ...]
 
+    @cached_property
+    def _alive(self) -> list[tuple[FloatArray, FloatArray, int]]:
+        """Indices of the bins with a mass, their masses, and the count, for each distribution."""
+        found = []
+        for distribution, count in zip(self.distributions, self.counts, strict=True):
+            index = np.flatnonzero(distribution > 0)
+            found.append((index.astype(np.float64), distribution[index], count))
+        return found
+
     def moments(self, tilt: float) -> Moments:
         """Moments of the sum T under its distribution tilted by e^{tilt·T}."""
         log_mass = mean = variance = 0.0
         anchor = 0
-        for distribution, count in zip(self.distributions, self.counts, strict=True):
-            index = np.arange(distribution.size)
-            weights, bin_ = _tilted(distribution, tilt)
+        for index, masses, count in self._alive:
+            end = float(index[-1] if tilt > 0 else index[0])
+            weights = masses * np.exp(tilt * (index - end))
             total = float(weights.sum())
             first = float(weights @ index) / total
             log_mass += count * math.log(total)
-            anchor += count * bin_
+            anchor += count * int(end)
             mean += count * first
             variance += count * float(weights @ (index - first) ** 2) / total
         return Moments(tilt, log_mass, anchor, mean, variance)
+
+    def log_moments(self, tilts: FloatArray, mean: float) -> FloatArray:
+        """Logarithms of E[e^{tilt·(T − mean)}] for each tilt, shape of ``tilts``."""
+        total = -mean * tilts
+        for index, masses, count in self._alive:
+            ends = np.where(tilts > 0, index[-1], index[0])
+            weights = np.exp(tilts[:, None] * (index - ends[:, None]))
+            total = total + count * (np.log(weights @ masses) + tilts * ends)
+        return total
 
     def tilt_to_mean(self, mean: float) -> float:
         """Tilt ≥ 0 at which the mean of T is about ``mean``; 0 if the untilted mean is larger."""
@@ -270,14 +291,13 @@ class BinSum:
         """
         base = self.moments(tilt)
         exponents = np.geomspace(0.2, 20.0, 12) / (math.sqrt(base.variance) + 1e-3)
+        whole = float(base.log_weight(base.mean))
 
         def reach(sign: float) -> float:
             """Least distance from the mean at which a Chernoff bound is small enough."""
-            others = (self.moments(tilt + sign * float(s)) for s in exponents)
-            # −ln E[e^{s(T − mean)}] under the tilt is the difference of two log-weights at the
-            # mean.
-            logs = [base.log_weight(base.mean) - other.log_weight(base.mean) for other in others]
-            return float(np.min((1e-6 - _LOG_OUTSIDE - np.array(logs)) / exponents))
+            # ln E[e^{s(T − mean)}] under the tilt.
+            logs = self.log_moments(tilt + sign * exponents, base.mean) - whole
+            return float(np.min((1e-6 - _LOG_OUTSIDE + logs) / exponents))
 
         return base.mean - reach(-1.0), base.mean + reach(1.0)
 
@@ -358,15 +378,11 @@ def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
 
 def _root(increasing: Callable[[float], float]) -> float:
     """Tilt ≥ 0 at which an increasing function is about 0; 0 if the function is positive there."""
-    if increasing(0.0) >= 0:
+    low, high = (0.0, -increasing(0.0)), (_LEAST_TILT, -increasing(_LEAST_TILT))
+    if low[1] <= 0:
         return 0.0
-
-    def reached(tilt: float) -> bool:
-        return not increasing(tilt) < 0
-
-    low, high = 0.0, 1e-6
-    while not reached(high):
-        low, high = high, 4.0 * high
-        if high > _LARGEST_TILT:  # an atom at the end has more mass, so the search ends there
-            return low
-    return bisected(reached, low, high, halvings=30).holding
+    while high[1] > 0:
+        low, high = high, (8.0 * high[0], -increasing(8.0 * high[0]))
+        if high[0] > _LARGEST_TILT:  # an atom at the end has more mass, so the search ends there
+            return low[0]
+    return narrowed(lambda tilt: -increasing(tilt), low, high, _NEAR)[1]
