@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from turnout.api.train import TrainedModel as TrainedModel
     from turnout.api.train import load as load
     from turnout.api.train import train as train
+    from turnout.api.training_run import SamplerComparison as SamplerComparison
+    from turnout.api.training_run import compare_samplers as compare_samplers
+    from turnout.api.training_run import training_run as training_run
     from turnout.api.tune import tune as tune
     from turnout.core.bounds import Bounds as Bounds
     from turnout.core.errors import BudgetExceededError as BudgetExceededError
@@ -77,6 +80,7 @@ _HOMES = {
     "api.refine": "Refinement limited_frequencies refine",
     "api.simulate": "simulate",
     "api.train": "TrainedModel load train",
+    "api.training_run": "SamplerComparison compare_samplers training_run",
     "api.tune": "tune",
     "core.bounds": "Bounds",
     "core.errors": (

@@ -16,10 +16,10 @@ NAMES = """
 ApproximateRandomizer Audit Bounds BudgetExceededError CheckIn Comparison DiscreteGaussianNoise
 EveryStep FixedAssignment FixedSize GaussianNoise Guarantee HadamardResponse KSubset KaryResponse
 LaplaceNoise NonAdaptiveRandomizer NumericalError ParameterError PoissonSampling Price PrivacyCurve
-PureRandomizer Refinement RoundedGaussianNoise SampledBitResponse Scheme SelfSampling SlidingWindow
-TableRandomizer TrainedModel TurnoutError UnsupportedError audit bandit calibrate client_data
-compare estimate_frequencies estimate_mean explain limited_frequencies load price refine shuffled
-simulate train tune
+PureRandomizer Refinement RoundedGaussianNoise SampledBitResponse SamplerComparison Scheme
+SelfSampling SlidingWindow TableRandomizer TrainedModel TurnoutError UnsupportedError audit bandit
+calibrate client_data compare compare_samplers estimate_frequencies estimate_mean explain
+limited_frequencies load price refine shuffled simulate train training_run tune
 """
 SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)

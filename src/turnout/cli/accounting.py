@@ -5,6 +5,7 @@ Options become a question (`turnout.plans.questions`), which a function of `turn
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from turnout.cli.options import (
     Group,
     QuestionCommand,
     SectionedCommand,
+    all_of,
     json_option,
     option_of,
     picture_path,
@@ -28,6 +30,7 @@ from turnout.schemes import CheckIn, GaussianNoise, PureRandomizer
 from turnout.schemes.scheme import Shuffle, SubsampledShuffle
 from turnout.schemes.settings import (
     COMPARISON_TOLERANCE,
+    MISSING,
     RELATION_SETTING,
     PrivacyTarget,
     setting_of,
@@ -35,6 +38,7 @@ from turnout.schemes.settings import (
 
 if TYPE_CHECKING:
     from turnout.api.calibrate import CalibratedPrice
+    from turnout.api.training_run import SamplerComparison
 
 
 BOUND = ("delta", "relation")
@@ -81,17 +85,39 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
     return found.named(question.answered(name, found.value).randomizer_words)
 
 
+_RUN = ("records", "batch_size", "sampler")
+"""Flags that describe a training run only, in place of ``--scheme``."""
+_RUN_SECTION = {"A training run, in place of --scheme": _RUN}
+
+
+def _training_run_options(without: str) -> Callable[..., Any]:
+    """Decorator that adds the options of a training run; ``without`` ends the help of the last."""
+    samplers = "How batches are drawn: poisson, check-in, fixed-size or shuffle (a loader). "
+    return all_of(
+        click.option(
+            "--records",
+            type=WHOLE,
+            help="Number of training records; needs --batch-size and --epochs.",
+        ),
+        click.option("--batch-size", type=WHOLE, help="Expected number of records in a batch."),
+        click.option("--sampler", metavar="NAME", help=samplers + without),
+    )
+
+
 _ACCOUNT_EXAMPLES = """\b
 Examples:
   turnout account --scheme check-in --window 1000 --noise-multiplier 1 \\
       --delta 1e-6 --relation add-remove --explain
+  turnout account --records 60000 --batch-size 256 --epochs 60 \\
+      --noise-multiplier 1.1 --delta 1e-5
   turnout account --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
   turnout account --scheme subsampled-shuffle --sampled 1e4 --clients 1e6 \\
       --randomizer kary-response --epsilon0 1 --delta 1e-6
 """
 
 
-@click.command(cls=QuestionCommand, target=BRACKET, epilog=_ACCOUNT_EXAMPLES)
+@click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_ACCOUNT_EXAMPLES)
+@_training_run_options("Without --sampler or --relation, a table of all is printed.")
 @click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
 @click.option(
     "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
@@ -105,7 +131,7 @@ Examples:
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
-    """Prints an upper and a lower bound on ε, in both directions, without training."""
+    """Print an upper and a lower bound on ε, in both directions, without training."""
     for name, value in {"--prior": prior, "--picture": picture}.items():
         if value is not None and not explain:
             raise ParameterError(name, value, "only with --explain")
@@ -116,18 +142,79 @@ def account(
     from turnout.reporting.progress import spinner
 
     path = picture_path(picture)
-    with spinner("pricing"):
-        found = answered(parse_query(flags))
+    run = _training_run(flags, "noise_multiplier", "delta")
+    # Several samplers or relations have a table of upper bounds, which no explanation fits.
+    if run is not None and _is_table(run):
+        if explain:
+            expected = "only with --relation and one --sampler, other than shuffle"
+            raise ParameterError("--explain", explain, expected)
+        show(_sampler_table(run), as_json=as_json)
+        return
+    with spinner("computing ε"):
+        found = answered(parse_query(flags)) if run is None else _answered_run(run)
         found = explained(found, prior=prior) if explain else found
     if path is not None:
         found.plot().write(path)
     show(found, as_json=as_json)
 
 
+def _training_run(flags: dict[str, Any], *needed: str) -> dict[str, Any] | None:
+    """Settings of a training run and its target from the flags; None without ``--records``.
+
+    The flags lose those that only describe a training run. ``needed`` are names of flags that must
+    be given beside those.
+
+    Raises:
+        ParameterError: a flag that is missing, or one that does not describe a training run.
+    """
+    run = {name: flags.pop(name) for name in _RUN}
+    given = {name: value for name, value in flags.items() if value is not None}
+    with flags_named():
+        # Without --records no flag of a training run may be given.
+        if run["records"] is None:
+            for name, value in run.items():
+                if value is not None:
+                    raise ParameterError(name, value, "only with --records")
+            return None
+        # With it, all flags must describe the training run.
+        for name, value in given.items():
+            if name not in ("epochs", *needed, "relation", "tolerance"):
+                raise ParameterError(name, value, "no value with --records")
+        for name in ("batch_size", "epochs", *needed):
+            if (run | given).get(name) is None:
+                raise ParameterError(name, MISSING, "a value, with --records")
+    return run | given
+
+
+def _is_table(run: dict[str, Any]) -> bool:
+    """Whether the answer is a table: several values of ε, or upper bounds for a loader."""
+    return run["sampler"] in (None, "shuffle") or "relation" not in run
+
+
+def _sampler_table(run: dict[str, Any]) -> SamplerComparison:
+    """Values of ε of a training run by sampler and relation."""
+    from turnout.api.training_run import compare_samplers
+    from turnout.reporting.progress import progress_bar
+
+    with flags_named(), progress_bar("computing ε") as watch:
+        return compare_samplers(**run, watch=watch)
+
+
+def _answered_run(run: dict[str, Any]) -> Price:
+    """Guarantee of a training run with one sampler and relation."""
+    from turnout.api.training_run import training_run
+
+    target = {name: run.pop(name) for name in ("delta", "tolerance") if name in run}
+    with flags_named():
+        return price(training_run(**run), **target)
+
+
 _CALIBRATE_EXAMPLES = """\b
 Examples:
   turnout calibrate --scheme check-in --window 1000 --epsilon 1 \\
       --delta 1e-6 --relation add-remove
+  turnout calibrate --records 60000 --batch-size 256 --epochs 60 \\
+      --sampler poisson --epsilon 3 --delta 1e-5 --relation add-remove
   turnout calibrate --scheme shuffle --clients 1e5 --rounds 1000 --epsilon 1 \\
       --delta 1e-6
   turnout calibrate --solve-for clients --scheme shuffle --epsilon0 2 \\
@@ -135,7 +222,9 @@ Examples:
 """
 
 
-@click.command(cls=QuestionCommand, target=BRACKET, epilog=_CALIBRATE_EXAMPLES)
+@click.command(
+    cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_CALIBRATE_EXAMPLES
+)
 @click.option("--epsilon", type=float, help="The ε that must hold.")
 @click.option(
     "--solve-for",
@@ -145,9 +234,10 @@ Examples:
     "standard-deviation, as the randomizer has it (default), window, windows, probability, rate, "
     "steps, picks, epochs, rounds, sampled, clients or delta.",
 )
+@_training_run_options("With --relation, both are required.")
 @json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
-    """Prints the least noise, or the value of another parameter, that meets a target ε.
+    """Print the least noise, or the value of another parameter, that meets a target ε.
 
     What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
     else, whose ε upper bound is at most the target.
@@ -155,9 +245,28 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
+    run = _training_run(flags, "sampler", "relation", "epsilon", "delta")
+    if run is not None and solve_for != NOISE:
+        raise ParameterError("--solve-for", solve_for, f"{NOISE!r} with --records")
     with spinner("calibrating"):
-        found = solved(parse_query(flags, solve_for), solve_for)
+        found = (
+            solved(parse_query(flags, solve_for), solve_for) if run is None else _solved_run(run)
+        )
     show(found, as_json=as_json)
+
+
+def _solved_run(run: dict[str, Any]) -> CalibratedPrice:
+    """Least noise multiplier of a training run that meets the target ε."""
+    from turnout.api.calibrate import calibrate as solve
+    from turnout.api.training_run import training_run
+
+    target = {name: run.pop(name) for name in ("epsilon", "delta", "tolerance") if name in run}
+    with flags_named():
+        return solve(
+            lambda value: training_run(**run, noise_multiplier=value),
+            solve_for="noise-multiplier",
+            **target,
+        )
 
 
 _SECTIONS = {

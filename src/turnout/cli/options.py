@@ -65,7 +65,24 @@ class WholeNumber(click.ParamType):
         return int(number)
 
 
+class Number(click.ParamType):
+    """Number in any notation, or a fraction of two numbers, such as 256/60000."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Number as float64."""
+        above, slash, below = str(value).partition("/")
+        try:
+            return float(above) / float(below) if slash else float(above)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{value!r} is not a number, such as 0.5, 1e-6 or 256/60000.", param, ctx)
+
+
 WHOLE = WholeNumber()
+NUMBER = Number()
 PATH = click.Path(path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -126,10 +143,18 @@ class QuestionCommand(SectionedCommand):
 
     Args:
         target: keys of the settings of the privacy target that the command takes.
+        sections: names of the command's own parameters by their heading.
     """
 
-    def __init__(self, *arguments: Any, target: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(*arguments, sections={_ASKED: ("epsilon", "solve_for")}, **settings)
+    def __init__(
+        self,
+        *arguments: Any,
+        target: Sequence[str] = (),
+        sections: Mapping[str, Sequence[str]] | None = None,
+        **settings: Any,
+    ) -> None:
+        own = {**(sections or {}), _ASKED: ("epsilon", "solve_for")}
+        super().__init__(*arguments, sections=own, **settings)
         self._target = target
         self._made: dict[str, list[click.Option]] = {}
 
@@ -267,7 +292,7 @@ def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
         "choice": {"metavar": "NAME"},
         "text": {"metavar": "FILE"},
     }
-    attributes = kinds.get(setting.domain, {"type": float})
+    attributes = kinds.get(setting.domain, {"type": NUMBER})
     flag = "--" + setting.key.replace("_", "-")
     return flag, {"help": f"{text[:1].upper()}{text[1:]}.", **attributes}
 

@@ -1,0 +1,145 @@
+"""Training runs by records, batch size and epochs: schemes, ε by sampler, and the commands."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import turnout as tn
+from turnout.cli.main import turnout as command
+
+RUN = {"records": 6_000, "batch_size": 256, "epochs": 3, "noise_multiplier": 1.1}
+FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in RUN.items()] + ["--delta=1e-5"]
+
+
+def invoke(*arguments: str) -> str:
+    """Output of a command that succeeds."""
+    done = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_poisson_epsilon_of_a_run_is_that_of_dp_accounting():
+    dp = pytest.importorskip("dp_accounting")
+    scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")
+    event = dp.SelfComposedDpEvent(
+        dp.PoissonSampledDpEvent(1 / 23, dp.GaussianDpEvent(1.1)), 24 * 3
+    )
+    accountant = dp.pld.PLDAccountant(value_discretization_interval=1e-3)
+    theirs = accountant.compose(event).get_epsilon(1e-5)
+    ours = tn.price(scheme, delta=1e-5).epsilon
+    assert ours.lower <= theirs
+    assert ours.upper <= theirs * 1.001 + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("sampler", "participation"),
+    [
+        ("poisson", tn.PoissonSampling(1 / 23, 72)),
+        ("check-in", tn.CheckIn(23, 3)),
+        ("fixed-size", tn.FixedSize(256, 6_000, 72)),
+        ("shuffle", tn.EveryStep(3)),
+    ],
+)
+def test_a_sampler_has_the_larger_rate_and_the_smaller_window(sampler, participation):
+    scheme = tn.training_run(**RUN, sampler=sampler, relation="zero-out")
+    assert scheme.participation == participation
+    assert scheme.unit.value == "example"
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "zero-out", "replace-one"])
+def test_epsilon_covers_all_rates_and_numbers_of_batches_of_libraries(relation):
+    scheme = tn.training_run(**RUN, sampler="poisson", relation=relation)
+    upper = tn.price(scheme, delta=1e-5).epsilon.upper
+    for rate, batches in ((256 / 6_000, 24), (1 / 23, 23), (1 / 24, 24)):
+        other = tn.Scheme(scheme.randomizer, tn.PoissonSampling(rate, batches * 3), relation)
+        assert upper >= tn.price(other, delta=1e-5).epsilon.lower
+
+
+@pytest.mark.parametrize("sampler", ["fixed-size", "shuffle"])
+def test_batches_of_one_size_have_no_epsilon_under_add_remove(sampler):
+    with pytest.raises(tn.UnsupportedError, match="use another relation"):
+        tn.training_run(**RUN, sampler=sampler, relation="add-remove")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"sampler": "loader"}, "sampler = 'loader': expected one of 'poisson'"),
+        ({"batch_size": 6_001}, "batch_size = 6001: expected at most the number of records"),
+        ({"epochs": 0}, "epochs = 0"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier = 0"),
+        ({"relation": "swap"}, "relation = 'swap'"),
+    ],
+)
+def test_values_outside_their_domain_are_refused(changed, message):
+    run = {**RUN, "sampler": "poisson", "relation": "zero-out", **changed}
+    with pytest.raises(tn.ParameterError, match=message):
+        tn.training_run(**run)
+
+
+def test_the_table_has_the_epsilon_of_each_sampler_and_relation():
+    found = tn.compare_samplers(**RUN, delta=1e-5, relation="add-remove")
+    rows = {row["sampler"]: row for row in found.to_dict()["rows"]}
+    for sampler in ("poisson", "check-in"):
+        scheme = tn.training_run(**RUN, sampler=sampler, relation="add-remove")
+        priced = tn.price(scheme, delta=1e-5, tolerance=1e-2).epsilon
+        assert rows[sampler]["epsilon"] == priced.upper
+        assert rows[sampler]["epsilon_lower"] == priced.lower
+    assert rows["shuffle"]["epsilon"] is None
+    assert "under add-remove" in rows["shuffle"]["reason"]
+
+
+def test_a_shuffling_loader_has_no_lower_bound():
+    found = tn.compare_samplers(**RUN, delta=1e-5, sampler="shuffle", relation="zero-out")
+    (row,) = found.to_dict()["rows"]
+    known = tn.Scheme(tn.GaussianNoise(1.1), tn.EveryStep(3), "zero-out")
+    assert row["epsilon"] == tn.price(known, delta=1e-5).epsilon.upper
+    assert row["epsilon_lower"] is None
+
+
+def test_account_prints_a_table_of_all_samplers():
+    shown = invoke("account", *FLAGS, "--relation", "zero-out")
+    assert [word for word in ("poisson", "check-in", "fixed-size", "shuffle") if word in shown]
+    assert "DataLoader(shuffle=True)" in shown
+
+
+def test_account_and_calibrate_take_one_sampler():
+    one = ["--sampler", "poisson", "--relation", "add-remove"]
+    scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")
+    answer = json.loads(invoke("account", *FLAGS, *one, "--json"))
+    assert answer["epsilon"] == tn.price(scheme, delta=1e-5).epsilon.upper
+    numbers = [*FLAGS[:3], "--delta=1e-5", "--epsilon=3"]
+    solved = json.loads(invoke("calibrate", *numbers, *one, "--json"))
+    assert solved["epsilon"] <= 3
+    assert (
+        solved["randomizer"][
+            "noise-multiplier" if "noise-multiplier" in solved["randomizer"] else "noise_multiplier"
+        ]
+        > 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--batch-size", "3"], "--batch-size = 3: expected only with --records"),
+        ([*FLAGS, "--window", "3"], "--window = 3: expected no value with --records"),
+        (FLAGS[:2], "--epochs = (missing)"),
+        ([*FLAGS, "--explain"], "only with --relation and one --sampler"),
+    ],
+)
+def test_flags_that_do_not_describe_a_training_run_are_refused(flags, message):
+    done = CliRunner().invoke(command, ["account", *flags])
+    assert message in str(done.exception)
+
+
+def test_a_rate_may_be_a_fraction():
+    flags = ["--steps=10", "--noise-multiplier=1", "--delta=1e-6", "--relation=add-remove"]
+    answers = [
+        json.loads(invoke("account", "--scheme", "poisson", "--rate", rate, *flags, "--json"))
+        for rate in ("3/1000", "0.003")
+    ]
+    assert answers[0]["epsilon"] == answers[1]["epsilon"]
