@@ -21,16 +21,18 @@ GIBIBYTES = 8.0
 
 @dataclass(frozen=True)
 class Cell:
-    """Check-ins with Gaussian noise: one in each of ``windows`` windows of ``window`` steps."""
+    """Gaussian noise, and ``picks`` steps in each of ``windows`` windows of ``window`` steps."""
 
     sigma: float
     window: int
     delta: float
     windows: int = 1
+    picks: int = 1
 
     def __str__(self) -> str:
         times = f" × {self.windows}" if self.windows > 1 else ""
-        return f"σ={self.sigma:g} t={self.window:,}{times} δ={self.delta:g}"
+        picks = f" k={self.picks}" if self.picks > 1 else ""
+        return f"σ={self.sigma:g} t={self.window:,}{times}{picks} δ={self.delta:g}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Asked:
             "sigma": self.cell.sigma,
             "window": self.cell.window,
             "windows": self.cell.windows,
+            "picks": self.cell.picks,
             "delta": self.cell.delta,
             "scale": self.scale,
             "seconds": seconds,

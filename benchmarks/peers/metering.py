@@ -24,6 +24,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--sigma", type=float, required=True)
     parser.add_argument("--window", type=int, required=True)
     parser.add_argument("--windows", type=int, required=True)
+    parser.add_argument("--picks", type=int, default=1)
     parser.add_argument("--delta", type=float, required=True)
     parser.add_argument(
         "--scale", type=float, required=True, help="rough value of ε, where the search starts"

@@ -112,7 +112,11 @@ def main() -> None:
     warm_up()
     limit_memory(given.gibibytes)
     asked = PrivacyParams(
-        sigma=given.sigma, num_steps=given.window, num_epochs=given.windows, delta=given.delta
+        sigma=given.sigma,
+        num_steps=given.window,
+        num_selected=given.picks,
+        num_epochs=given.windows,
+        delta=given.delta,
     )
     # One answer with documented settings, or finer and finer bounds.
     if given.route == "default":
