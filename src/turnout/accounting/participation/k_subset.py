@@ -61,6 +61,7 @@ from turnout.core.errors import NumericalError
 _FINEST = 2  # a further refinement takes ten times as long and gains little
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
 _LEAST_GAIN = 2e-4  # relative gain over the block bound below which levels are not worth it
+_CLEAR_GAIN = 5e-3  # estimated gain from which the block bound needs no finer grids
 _FAR = 1e-3  # the points of an upper curve end at about this part of δ
 
 
@@ -147,8 +148,10 @@ def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
         attempts.append(lambda: statistic_curve(task, refinement))
     else:
         if _gain(task) > _LEAST_GAIN:
-            attempts.append(lambda: ChordCurve.of(conditional_bound(task, refinement), task.delta))
-        attempts.append(lambda: _run_curve(block_run(task), task, side, refinement))
+            attempts.append(lambda: _chords(conditional_bound(task, refinement), task.delta))
+        # Finer grids of the block bound are of use where it is close to the other bound.
+        finer = refinement if _gain(task) < _CLEAR_GAIN else 0
+        attempts.append(lambda: _run_curve(block_run(task), task, side, finer))
     # Bounds that cannot be certified are left out; the block bound remains for an upper curve.
     curves: list[Curve] = []
     refusals: list[NumericalError] = []
@@ -246,6 +249,11 @@ class ChordCurve:
         return slopes[np.clip(index - 1, 0, slopes.size - 1)]
 
 
+@remembered
+def _chords(bound: ConditionalBound, delta: float) -> ChordCurve:
+    return ChordCurve.of(bound, delta)
+
+
 _MOST_STATES = 250_000  # multisets enumerated at refinement 0
 _FEWEST_LEVELS = 30
 _LOW_MASS = {
@@ -280,7 +288,7 @@ class MultisetCurve:
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
         """Curve of a distribution of S, with masses summed from the end that the payoff needs."""
-        order = np.argsort(distribution.ratios, kind="stable")
+        order = np.argsort(distribution.ratios)
         ratios, absent = distribution.ratios[order], distribution.masses[order]
         return cls(
             direction=task.direction,
@@ -415,6 +423,8 @@ def _multiset_distribution(
         # The probability counts the orders: step! over the factorials of equal levels.
         runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
         chances = chances[parents] * masses[added] * step / runs
+        if step == task.window:  # of the most states the last two sums are enough
+            sums = sums[-2:]
         sums = sums[:, parents]
         sums[1:] += levels[added] * sums[:-1]
         last = added

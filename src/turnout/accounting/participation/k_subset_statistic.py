@@ -36,7 +36,7 @@ from scipy import fft
 
 from turnout.accounting.divergence.curves import Direction, narrowed
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair
-from turnout.accounting.divergence.work import charge
+from turnout.accounting.divergence.work import charge, remembered
 from turnout.accounting.participation.k_subset_levels import SubsetProblem, sums_from, valley
 from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.bounds import bisected
@@ -104,22 +104,33 @@ class StatisticCurve:
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
     """Lower curve of k of t steps; each level of refinement halves the width of the bins."""
-    pair, window, picks, delta = task.pair, task.window, task.picks, task.delta
-    cap, base = largest_ratio(pair, _CUT * delta / picks), picks / (window - picks)
+    return _scaled_curve(task, _best_scale(task), _STEP / 2**refinement)
 
-    def curve(scale: float, step: float) -> StatisticCurve:
-        return _curve(_Steps.of(pair, _edges(pair, scale, cap, step)), task)
 
-    # The best start on coarse bins, then r moved to a local optimum.
+def _scaled_curve(task: SubsetProblem, scale: float, step: float) -> StatisticCurve:
+    """Lower curve of the statistic with a scale r, with bins of a given width."""
+    cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
+    return _curve(_Steps.of(task.pair, _edges(task.pair, scale, cap, step)), task)
+
+
+@remembered
+def _best_scale(task: SubsetProblem) -> float:
+    """Nearly best scale r of the statistic, found on coarse bins."""
+    window, delta, base = task.window, task.delta, task.picks / (task.window - task.picks)
+
+    def curve(scale: float) -> StatisticCurve:
+        return _scaled_curve(task, scale, _COARSER * _STEP)
+
+    # The best start, then r moved to a local optimum.
     best, threshold = None, 1.0
     for factor in _STARTS[task.direction]:
-        tried = curve(base * factor, _COARSER * _STEP)
+        tried = curve(base * factor)
         if best is None or tried.value(threshold) > delta:
             best, threshold = base * factor, _threshold(tried, delta)
     assert best is not None
     for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
-        best = valley(lambda x: -curve(x, _COARSER * _STEP).value(threshold), best, factor)
-    return curve(best, _STEP / 2**refinement)
+        best = valley(lambda x: -curve(x).value(threshold), best, factor)
+    return best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,6 +179,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
     return np.expm1(top / bins * np.arange(1, bins + 1)) / scale
 
 
+@remembered
 def largest_ratio(pair: Pair, mass: float) -> float:
     """Likelihood ratio above which P has about a given mass, without its infinity mass."""
     enough = float(pair.p_above(np.array(1e300))) + mass
