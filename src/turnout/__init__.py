@@ -100,16 +100,19 @@ _listed = loaded_on_demand(__name__, _HOMES)
 
 def __getattr__(name: str) -> Any:
     """The public name; also a participation that no list has, found by the name of its file."""
-    try:
+    if name in __dir__() or name.startswith("_"):
         return _listed(name)
-    except AttributeError:
-        if not name[:1].isupper():
-            raise
-    from turnout.schemes.registry import participation_class
+    kind = None
+    if name[:1].isupper():
+        from turnout.schemes.registry import participation_class
 
-    kind = participation_class(name)
+        kind = participation_class(name)
     if kind is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from turnout.core.suggestions import nearest
+
+        meant = nearest(name, __dir__())
+        hint = f"; did you mean {meant!r}?" if meant is not None else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     return kind
 
 

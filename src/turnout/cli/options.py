@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from turnout.core.optional import require
+from turnout.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from turnout.api.price import Result
@@ -33,7 +34,12 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that takes one value, or is a flag, and is given twice."""
         if not ctx.resilient_parsing:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            try:
+                _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            except click.NoSuchOption as error:
+                known = [flag for each in self.get_params(ctx) for flag in each.opts]
+                meant = nearest(error.option_name, known)
+                raise click.UsageError(_unknown("option", error.option_name, meant), ctx) from None
             for option, times in Counter(order).items():
                 if isinstance(option, click.Option) and not option.multiple and times > 1:
                     raise click.UsageError(f"{option.opts[-1]} is given {times} times", ctx)
@@ -44,6 +50,22 @@ class Group(Command, click.Group):
     """Group of such commands."""
 
     command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Command of the first argument; an unknown one is an error with a suggestion."""
+        name = args[0]
+        known = self.get_command(ctx, name) is not None
+        if not known and not ctx.resilient_parsing and not name.startswith("-"):
+            meant = nearest(name, self.list_commands(ctx))
+            raise click.UsageError(_unknown("command", name, meant), ctx)
+        return super().resolve_command(ctx, args)
+
+
+def _unknown(what: str, name: str, meant: str | None) -> str:
+    """Message about an unknown option or command."""
+    return f"No such {what} {name!r}." + (f" Did you mean {meant!r}?" if meant else "")
 
 
 _MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too

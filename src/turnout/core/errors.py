@@ -44,10 +44,25 @@ class ParameterError(TurnoutError, ValueError):
     """
 
     def __init__(self, name: str, value: object, expected: str) -> None:
-        super().__init__(f"{name} = {value!r}: expected {expected}")
+        super().__init__(f"{name} = {value!r}: expected {expected}{_meant(value, expected)}")
         self.name = name
         self.value = value
         self.expected = expected
+
+
+def _meant(value: object, expected: str) -> str:
+    """Suggestion of the word that an unknown word probably means, if words are expected."""
+    if not isinstance(value, str) or not expected.startswith("one of "):
+        return ""
+    import re
+
+    from turnout.core.suggestions import nearest
+
+    # The allowed words are in quotes, or separated by commas.
+    listed = expected.removeprefix("one of ")
+    words = re.findall(r"'([^']+)'", listed) or listed.split(", ")
+    found = nearest(value, words)
+    return f"; did you mean {found!r}?" if found is not None else ""
 
 
 class UnsupportedError(TurnoutError):

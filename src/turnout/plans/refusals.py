@@ -6,7 +6,6 @@ may hold, each with its keys; `all_keys` lists the keys of a whole plan.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
@@ -15,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from turnout.core.errors import ParameterError
+from turnout.core.suggestions import nearest
 from turnout.schemes.settings import MISSING, Naming
 
 Keys = Mapping[str, FieldInfo]
@@ -173,7 +173,8 @@ def _members(annotation: Any) -> list[Any]:
 def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: Naming) -> str:
     """Text about an unknown key: the similar key that may be meant, or the keys of its table."""
     prefix, _, key = path.rpartition(".")
-    near = [f"{prefix}.{name}".strip(".") for name in difflib.get_close_matches(key, here, 1)]
+    similar = nearest(key, here)
+    near = [] if similar is None else [f"{prefix}.{similar}".strip(".")]
     elsewhere = [name for name in all_keys(model) if name.rpartition(".")[2] == key]
     if meant := [name for name in (*near, *elsewhere) if name != path]:
         return f"a known key; did you mean {naming(meant[0])}?"
