@@ -16,8 +16,12 @@ from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.drawn_blocks import drawn_blocks_of
 from turnout.accounting.participation.k_subset import SubsetBlock
-from turnout.accounting.participation.one_client import one_client_pair, opposed_pair
-from turnout.accounting.participation.replace_one import Closeness, under_replacement
+from turnout.accounting.participation.one_client import (
+    OneClientBlock,
+    one_client_pair,
+    opposed_pair,
+)
+from turnout.accounting.participation.replace_one import ReplacementBlock, under_replacement
 from turnout.accounting.pricing import decomposition_bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (
@@ -76,15 +80,32 @@ def test_aggregated_moves_by_the_clip_norm():
 def test_one_client_displaces_another_by_twice_the_clip_norm():
     alone, apart = GaussianPair(SIGMA), GaussianPair(SIGMA / 2)
     displacing = ([(AllocationBlock(one_client_pair(alone, apart), 10, 0.5), 2)], windows(SIGMA))
-    plain = (windows(SIGMA), windows(SIGMA))
     attack = [(AllocationBlock(opposed_pair(apart), 10, 0.5), 2)]
     added = decompose(scheme(WINDOW, ADD, ONE))
     assert both(added) == (displacing, None)
     assert added.record_against_null.attacks == (attack,)
-    assert both(decompose(scheme(WINDOW, ZERO, ONE))) == (displacing, plain)
-    any_two = under_replacement(windows(SIGMA / 2), Closeness.ANY_TWO)
-    opposed = under_replacement(windows(SIGMA))
-    assert both(decompose(scheme(WINDOW, REPLACE, ONE))) == ((any_two, opposed), None)
+
+    def two_records(to_null: bool) -> list:
+        return [(OneClientBlock(alone, apart, 10, 0.5, to_null), 2)]
+
+    zeroed = decompose(scheme(WINDOW, ZERO, ONE))
+    assert both(zeroed) == ((two_records(True), two_records(True)), None)
+    assert zeroed.record_against_null.attacks == (windows(SIGMA),)
+    replaced = decompose(scheme(WINDOW, REPLACE, ONE))
+    assert both(replaced) == ((two_records(False), under_replacement(windows(SIGMA))), None)
+
+
+def test_the_attack_on_one_client_releases_depends_on_the_noise_and_on_composition():
+    def attacks(sigma: float, count: int) -> tuple:
+        return decompose(scheme(CheckIn(10, count), REPLACE, ONE, sigma)).record_against_null.lowers
+
+    opposed = AllocationBlock(opposed_pair(GaussianPair(0.5)), 10)
+    alone = under_replacement([(AllocationBlock(GaussianPair(1.0), 10), 1)])
+    assert attacks(1.0, 1) == ([(opposed, 1)], alone)
+    assert attacks(1.0, 2) == ([(opposed, 2)],)
+    ((block, count),) = attacks(3.0, 2)[0]
+    assert isinstance(block, ReplacementBlock)
+    assert count == 2
 
 
 def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():

@@ -22,6 +22,7 @@ from turnout.reporting.explanation import (
 from turnout.schemes import (
     CheckIn,
     EveryStep,
+    FixedAssignment,
     GaussianNoise,
     PoissonSampling,
     Relation,
@@ -130,7 +131,7 @@ def test_an_explanation_under_replace_one_has_one_direction():
 def test_an_explanation_reports_a_missing_gaussian_bound():
     """For two hops at small σ, no bound below δ = 1 at ε = 0 is proved."""
     one_client = {"relation": Relation.ZERO_OUT, "release": ReleaseRule.ONE_CLIENT}
-    loose = explained(CheckIn(100), sigma=0.45, **one_client)
+    loose = explained(FixedAssignment(10, 2), sigma=0.45, **one_client)
     assert loose.fit is None
     assert explanation_record(loose)["gaussian"] is None
     assert "no Gaussian" in explanation_rows(loose)["Gaussian"]

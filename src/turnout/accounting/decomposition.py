@@ -21,6 +21,7 @@ from turnout.accounting.divergence.blocks import (
     PairBlock,
     joined_decompositions,
 )
+from turnout.accounting.divergence.composition import is_composed
 from turnout.accounting.divergence.dominating_pairs import (
     DominatingPair,
     closed_form,
@@ -224,28 +225,66 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     bound = _one_client_bound(scheme, part)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(bound)
-    # Through the null record, where no direct comparison of two records is available. Attacks that
-    # compare the client with its absence are none on the null record, unless it is alone.
-    alone = dominating(scheme.randomizer, 1.0)
-    if relation is Relation.ZERO_OUT:
-        bound = replace(bound, attacks=())
-    if relation is Relation.ZERO_OUT or isinstance(part.draw, KOf) or _is_long(part):
-        null = blocks_of(part, alone, alone) if relation is Relation.ZERO_OUT else bound
-        return Decomposition(bound, null)
+    # Through the null record, where no direct comparison of two records is available. An attack
+    # that compares the client with its absence counts under zero-out if the client is alone.
+    alone, apart = (dominating(scheme.randomizer, distance) for distance in (1.0, 2.0))
+    zero_out = relation is Relation.ZERO_OUT
+    kept = _is_kept(part.draw)
+    if _is_long(part) or isinstance(part.draw, KOf) or (kept and zero_out):
+        if not zero_out:
+            return Decomposition(bound, bound)
+        return Decomposition(replace(bound, attacks=()), blocks_of(part, alone, alone))
+    noisy = isinstance(scheme.randomizer, _OPPOSABLE)
+    if noisy and not kept:
+        return _one_client_records(scheme, bound)
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
-    # Directly: any two of the client's record, the other record and the displaced one are within
-    # 2C of each other.
-    run = blocks_of(part, dominating(scheme.randomizer, 2.0), alone)
+    # Directly: any two of the client's record, the other record and the displaced one, or the
+    # dummy, are outputs of one randomizer.
+    run = blocks_of(part, apart, alone)
     upper = under_replacement(run.upper, Closeness.ANY_TWO)
-    private = isinstance(scheme.randomizer, PureRandomizer | ApproximateRandomizer)
-    closeness = Closeness.ANY_TWO if private else Closeness.TO_ABSENCE
-    lower = under_replacement(run.lower, closeness)
-    method = "any two of record, other record and the displaced one within 2C, composed as PLD"
-    attacks = bound.attacks
+    closeness = Closeness.TO_ABSENCE if noisy else Closeness.ANY_TWO
+    lower = run.lower if zero_out else under_replacement(run.lower, closeness)
+    method = "any two of record, other record and the displaced one alike, composed as PLD"
+    return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=not zero_out))
+
+
+def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
+    """Blocks of one-client releases with noise, by comparing two records directly.
+
+    Source: docs/design/one-client.md, Theorem 2.
+
+    Args:
+        scheme: the scheme, under zero-out or replace-one.
+        bound: the client against its absence.
+    """
+    from turnout.accounting.participation.one_client import under_one_client
+    from turnout.accounting.participation.replace_one import under_replacement
+
+    alone, apart = (dominating(scheme.randomizer, distance).pair for distance in (1.0, 2.0))
+    zero_out = scheme.relation is Relation.ZERO_OUT
+    upper = under_one_client(bound.upper, alone, apart, to_null=zero_out)
+    if zero_out:
+        # Attacks: the client alone, and one other client of the opposite update in each step.
+        known = isinstance(scheme.randomizer, GaussianNoise)
+        lower, attacks = (upper, (bound.lower,)) if known else (bound.lower, ())
+        method = "record against null record, alone or displacing another client, composed as PLD"
+        return Decomposition(NeighbourBound(upper, lower, method, tight=False, attacks=attacks))
+    # Attacks: one other client whose update is the other record, and the client alone. Of composed
+    # windows only the one whose ratios vary more is computed, since each takes seconds.
+    opposed, attacks = bound.attacks[0], (under_replacement(bound.lower),)
+    if is_composed(bound.lower):
+        varies = 4.0 * (alone.second_moment - 1.0) > 0.25 * (apart.second_moment - 1.0)
+        opposed, attacks = (attacks[0] if varies else opposed), ()
+    method = "worst two records, alone or displacing another client, composed as PLD"
     return Decomposition(
-        NeighbourBound(upper, lower, method, tight=False, symmetric=True, attacks=attacks)
+        NeighbourBound(upper, opposed, method, tight=False, symmetric=True, attacks=attacks)
     )
+
+
+def _is_kept(draw: Draw) -> bool:
+    """Whether a client keeps its slot over several epochs."""
+    return isinstance(draw, Kept) and draw.epochs > 1
 
 
 def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
@@ -256,8 +295,7 @@ def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
     alone, apart = (dominating(scheme.randomizer, distance) for distance in (1.0, 2.0))
     # A slot that is kept has an analysis for Gaussian pairs alone, and randomizers known by ε₀ or
     # total variation have the same pair at both distances.
-    kept = isinstance(part.draw, Kept) and part.draw.epochs > 1
-    if kept or not isinstance(scheme.randomizer, _OPPOSABLE):
+    if _is_kept(part.draw) or not isinstance(scheme.randomizer, _OPPOSABLE):
         return blocks_of(part, apart, alone)
     from turnout.accounting.participation.one_client import one_client_pair, opposed_pair
 

@@ -144,7 +144,7 @@ def test_two_hops_bound_a_replacement_that_one_hop_does_not():
     assert np.any(removed.upper < truth - 1e-4)
 
 
-def test_zeroing_out_one_client_a_step_takes_two_hops_forward_and_backward():
+def test_zeroing_out_one_client_a_step_costs_at_least_what_it_costs_in_a_sum():
     one = scheme(CheckIn(20), relation=Relation.ZERO_OUT, release=ReleaseRule.ONE_CLIENT)
     profile = privacy_profile(one, np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
     single = privacy_profile(scheme(CheckIn(20)), np.linspace(0.0, 6.0, 13), sharp_to=1e-5)

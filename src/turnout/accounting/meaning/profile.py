@@ -29,6 +29,7 @@ from turnout.accounting.divergence.curves import Curve, Direction, Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.work import WorkSpentError, budget, question
 from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.one_client import OneClientBlock
 from turnout.accounting.participation.replace_one import LocalReplacementBlock, ReplacementBlock
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
@@ -44,6 +45,8 @@ _WINDOW_HINTS = (0.9, 0.5, 0.1, 1e-2, 1e-4, 1e-6)  # δ at which curves of one w
 _RUN_HINTS = (1e-2,)  # the same for a composed run, whose curves are sharp over several decades
 
 _SPLITS = np.linspace(0.0, 1.0, 41)  # shares of ε for the first of two neighbour bounds
+
+_SLOW = (ReplacementBlock, LocalReplacementBlock, OneClientBlock)  # blocks of which a point is slow
 
 _POINTS = 600  # cells of the grid of `profile_down_to`
 
@@ -297,7 +300,7 @@ class _Sharpest:
         """
         # Blocks of which each point takes long have one polygon for every δ.
         single = bool(run) and not is_composed(run)
-        if single and isinstance(run[0][0], ReplacementBlock | LocalReplacementBlock):
+        if single and isinstance(run[0][0], _SLOW):
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
             return cls(side, both.remove if direction is Direction.REMOVE else both.add, False)
         # Other runs: one curve for each δ, as many as can be certified.

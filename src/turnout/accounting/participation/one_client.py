@@ -3,7 +3,9 @@
 In each step one uniform client of those that check in sends its noisy update; a step without
 check-ins releases noise alone. `one_client_pair` returns the pair that bounds the likelihood ratio
 of a step from above, whatever the other clients do, `opposed_pair` the one that an attack attains.
-`decomposition` makes blocks of both. docs/design/one-client.md has the proofs.
+`OneClientBlock` is a window in which two records of a client are compared, of which one may be the
+null record; `under_one_client` converts a run to such windows. `decomposition` makes blocks of
+these. docs/design/one-client.md has the proofs.
 
 Notation: m other clients check in to a step, Q is the output of the step without the client and
 P with it, X = dP/dQ under Q, C the clip norm, L_s the likelihood ratio of the noise for a move of
@@ -17,22 +19,66 @@ M_u the output of the client's update u.
 At each threshold the larger one of the two reverse hockey sticks counts. The result is convex with
 the right limits, so it is the reverse hockey stick of a likelihood ratio Z, and X ≤_cx Z given the
 past, the other clients and their steps.
+
+**Two records.** Let P' be the output of a step with the other record and X' = dP'/dQ. For one
+K = e^ε a step counts by Y = X − K·X', of mean 1 − K (docs/design/replacement.md). A smaller a
+scales Y about its mean, so m = 0 and a = ½ are the two cases, and with w = ½ − K/2 − c
+
+    E[(Y − c)₊] ≤ sup over E of ½M(E) − (K/2)M'(E) + w·D(E)        (a = ½),
+
+with M, M' and D the outputs of the two records and of the displaced one. The displaced record is as
+far as possible on the side that the sign of w gives: at distance C from the null record, or at 2C
+from one of the two records. The larger of the two cases is the hockey stick of a distribution that
+is above Y in increasing convex order.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
+from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
+from turnout.accounting.divergence.curves import (
+    Curve,
+    Direction,
+    Side,
+    lower_polygon,
+    nodes_down_to,
+    nodes_near,
+    upper_polygon,
+)
 from turnout.accounting.divergence.pairs import (
+    UNIT_ROUNDOFF,
+    GaussianPair,
     Pair,
     hockey_stick,
     hockey_stick_rounding,
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.replace_one_expectations import Planner, Sum, excess
+from turnout.accounting.participation.replace_one_steps import (
+    AntitheticStep,
+    Step,
+    antithetic_event,
+    antithetic_rounding,
+    antithetic_thresholds,
+)
+from turnout.core import checks
 from turnout.core.arrays import BoolArray, FloatArray
+from turnout.core.errors import UnsupportedError
+
+_DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
+_REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
+_FLAT = 1e-9  # |w| below which an upper bound is taken at 0 or at this value
+_ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative error of a threshold, and of a sum of a few prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +199,412 @@ def one_client_pair(alone: Pair, apart: Pair) -> LargestPair:
         apart: pair of two updates at distance 2C.
     """
     return LargestPair(alone, HalvedPair(apart))
+
+
+class _Case(NamedTuple):
+    """Prices of one of the cases of a step, and a function for the shares Q(Y > c)."""
+
+    price: FloatArray
+    share: Callable[[], FloatArray]
+
+
+@dataclass(frozen=True)
+class _RecordsStep:
+    """Step that compares two records: for each c the larger of both cases (module header).
+
+    Attributes:
+        alone: pair of two updates at distance C.
+        apart: pair of two updates at distance 2C.
+        k: K = e^ε ≥ 1.
+    """
+
+    alone: Pair
+    apart: Pair
+    k: float
+
+    @property
+    def mean(self) -> float:
+        """Mean E[Y] of Y = X − K·X'."""
+        return 1.0 - self.k
+
+    @property
+    def bottom(self) -> float:
+        """A number below all values of Y."""
+        return -math.inf
+
+    @property
+    def top(self) -> float:
+        """A number above all values of Y."""
+        return math.inf
+
+    @property
+    def infinite(self) -> float:
+        """Infinity mass of Y: pairs of this module have none."""
+        return 0.0
+
+    def upper(self, c: FloatArray) -> FloatArray:
+        """Upper bound on E[(Y − c)₊], shape of ``c``, for all other clients; rounded up."""
+        # Prices fall in c: at a smaller threshold they cover the rounding of thresholds.
+        c = c - _ROUNDINGS * (1.0 + self.k + np.abs(c))
+        displacing = np.empty_like(c)
+        for part, case in self._displacing(c):
+            displacing[part] = case.price
+        return np.maximum(self._without_others(c).price, displacing) * (1.0 + _ROUNDINGS)
+
+    def share(self, c: FloatArray) -> FloatArray:
+        """Minus the slope of the bound at c, shape of ``c``; approximate."""
+        without = self._without_others(c)
+        share = without.share()
+        for part, case in self._displacing(c):
+            share[part] = np.where(case.price > without.price[part], case.share(), share[part])
+        return share
+
+    def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Values and slopes of the bound, for the choice of grids only."""
+        return self.upper(c), -self.share(c)
+
+    def _displacing(self, c: FloatArray) -> list[tuple[BoolArray, _Case]]:
+        """Prices of a step with a displaced client, by the sign of w."""
+        w = 0.5 - 0.5 * self.k - c
+        low = w < -_FLAT
+        return [(low, self._below(-w[low])), (~low, self._above(np.maximum(w[~low], _FLAT)))]
+
+    def _without_others(self, c: FloatArray) -> _Case:
+        """Prices if no other client checks in."""
+        raise NotImplementedError
+
+    def _below(self, w: FloatArray) -> _Case:
+        """Prices of a step with a displaced client, for the weight −w < 0 of its record."""
+        raise NotImplementedError
+
+    def _above(self, w: FloatArray) -> _Case:
+        """Prices of a step with a displaced client, for the weight w > 0 of its record."""
+        raise NotImplementedError
+
+
+class _ReplaceStep(_RecordsStep):
+    """Step of replace-one: both records are arbitrary."""
+
+    def _without_others(self, c: FloatArray) -> _Case:
+        step = AntitheticStep(self.alone, self.k)
+        return _Case(step.upper(c), lambda: step.share(c))
+
+    def _below(self, w: FloatArray) -> _Case:
+        # The displaced record is the other record.
+        k = self.k + 2.0 * w
+        return _Case(0.5 * self._farthest(k), lambda: self.apart.q_above(k))
+
+    def _above(self, w: FloatArray) -> _Case:
+        # The displaced record is the client's record.
+        weight = 0.5 + w
+        k = 0.5 * self.k / weight
+        return _Case(weight * self._farthest(k), lambda: self.apart.p_above(k))
+
+    def _farthest(self, k: FloatArray) -> FloatArray:
+        """Hockey stick of two updates at distance 2C, in the larger direction; rounded up."""
+        forward = _call(self.apart, k)
+        if isinstance(self.apart, GaussianPair):  # symmetric: both directions are equal
+            return forward
+        return np.maximum(forward, _put(self.apart, 1.0 / k) * k)
+
+
+class _RecordStep(_RecordsStep):
+    """Step of zero-out in which the client has its record, and K times the null record counts."""
+
+    def _without_others(self, c: FloatArray) -> _Case:
+        k = self.k + c
+        at, sure = np.maximum(k, 0.0), k < 0
+        price = np.where(sure, 1.0 - k, _call(self.alone, at))
+        return _Case(price, lambda: np.where(sure, 1.0, self.alone.q_above(at)))
+
+    def _below(self, w: FloatArray) -> _Case:
+        price, coupling = _antithetic(self.alone, 2.0 * w, np.full(w.shape, self.k))
+        return _Case(0.5 * price, lambda: coupling()[1])
+
+    def _above(self, w: FloatArray) -> _Case:
+        weight = 0.5 + w
+        k = 0.5 * self.k / weight
+        return _Case(weight * _call(self.alone, k), lambda: self.alone.p_above(k))
+
+
+class _NullStep(_RecordsStep):
+    """Step of zero-out in which the client has the null record, and K times its record counts."""
+
+    def _without_others(self, c: FloatArray) -> _Case:
+        k = np.maximum(1.0 - c, 0.0) / self.k
+        return _Case(self.k * _put(self.alone, k), lambda: self.alone.q_below(k))
+
+    def _below(self, w: FloatArray) -> _Case:
+        weight = 0.5 * self.k + w
+        k = 0.5 / weight
+        return _Case(weight * _put(self.alone, k), lambda: self.alone.p_below(k))
+
+    def _above(self, w: FloatArray) -> _Case:
+        price, coupling = _antithetic(self.alone, 0.5 * self.k / w, -0.5 / w)
+        return _Case(w * price, lambda: coupling()[0])
+
+
+def _call(pair: Pair, k: FloatArray) -> FloatArray:
+    """Hockey stick of a pair, rounded up."""
+    return hockey_stick(pair, k) + hockey_stick_rounding(pair, k)
+
+
+def _put(pair: Pair, k: FloatArray) -> FloatArray:
+    """Reverse hockey stick of a pair, rounded up."""
+    return reverse_hockey_stick(pair, k) + reverse_hockey_stick_rounding(pair, k)
+
+
+def _antithetic(
+    pair: Pair, k: FloatArray, c: FloatArray
+) -> tuple[FloatArray, Callable[[], tuple[FloatArray, FloatArray, FloatArray]]]:
+    """E[(X − kX' − c)₊] of the antithetic coupling, rounded up, and a function for its event."""
+    threshold, other = antithetic_thresholds(pair, k, c)
+    price = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
+    price += antithetic_rounding(pair, k, threshold, other)
+    return price, lambda: antithetic_event(pair, threshold, other)
+
+
+@dataclass(frozen=True)
+class _OpposedStep:
+    """Step of the attack on zero-out: one other client, whose update is opposite to the record.
+
+    With v the likelihood ratio of the null record against the other client's update, the record has
+    the ratio e^{−μ²}·v² against it. So Y − c is a quadratic function of v, and {Y > c} is an
+    interval or its complement.
+
+    Attributes:
+        mu: C over the standard deviation of Gaussian noise, μ.
+        k: K = e^ε ≥ 1.
+        direction: remove if the client has its record and K times the null record counts, add for
+            the reverse.
+    """
+
+    mu: float
+    k: float
+    direction: Direction
+
+    @property
+    def mean(self) -> float:
+        """Mean E[Y] of Y = X − K·X'."""
+        return 1.0 - self.k
+
+    @property
+    def bottom(self) -> float:
+        """Smallest value of Y, or a smaller number."""
+        if self.direction is Direction.ADD:
+            return -math.inf
+        return 0.5 - 0.5 * self.k - self.k**2 * math.exp(self.mu**2) / 8.0 * (1.0 + 1e-12)
+
+    @property
+    def top(self) -> float:
+        """Largest value of Y, or a larger number."""
+        if self.direction is Direction.REMOVE:
+            return math.inf
+        return 0.5 - 0.5 * self.k + math.exp(self.mu**2) / (8.0 * self.k) * (1.0 + 1e-12)
+
+    @property
+    def infinite(self) -> float:
+        """Infinity mass of Y: Gaussian noise has none."""
+        return 0.0
+
+    def upper(self, c: FloatArray) -> FloatArray:
+        """Upper bound on E[(Y − c)₊], shape of ``c``; exact but for rounding."""
+        value, share, error = self._line(c)
+        least = np.maximum(self.mean - c, 0.0)
+        return np.maximum(value, least) + error + _ROUNDINGS * (1.0 + self.k + np.abs(c)) * share
+
+    def share(self, c: FloatArray) -> FloatArray:
+        """Probability Q(Y > c), shape of ``c``."""
+        return self._line(c)[1]
+
+    def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Values at ``c`` and slopes of lines below E[(Y − c)₊]; rounding is subtracted."""
+        value, share, error = self._line(c)
+        return value - error - _ROUNDINGS * (1.0 + self.k + np.abs(c)) * share, -share
+
+    def _line(self, c: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """P(E) − K·P'(E) − c·Q(E) for the best event E, Q(E), and a bound on the rounding error."""
+        # The masses of E under the displaced record, the null record and the client's record.
+        up, w = self.direction is Direction.REMOVE, 0.5 - 0.5 * self.k - c
+        low, high = self._ends(w)
+        (share, null, record), error = _masses(low, high, self.mu, outside=up)
+        first, second = (record, null) if up else (null, record)
+        value = 0.5 * first - 0.5 * self.k * second + w * share
+        weights = (np.abs(w), 0.5 * self.k, 0.5) if up else (np.abs(w), 0.5, 0.5 * self.k)
+        total = sum(weight * each for weight, each in zip(weights, error, strict=True))
+        sizes = 0.5 * first + 0.5 * self.k * second + np.abs(w) * share
+        return value, share, np.asarray(total) + _ROUNDINGS * sizes
+
+    def _ends(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Scores of the two roots of Y = c, −∞ if a root is not positive; equal if none is real."""
+        # Remove: e^{−μ²}v² − Kv + 2w. Add: Ke^{−μ²}v² − v − 2w.
+        up, least = self.direction is Direction.REMOVE, math.exp(-(self.mu**2))
+        a, b, d = (least, self.k, 2.0 * w) if up else (self.k * least, 1.0, -2.0 * w)
+        root = np.sqrt(np.maximum(b * b - 4.0 * a * d, 0.0))
+        large = (b + root) / (2.0 * a)
+        small = d / (a * large)
+        with np.errstate(divide="ignore"):
+            scores = [
+                (np.log(np.maximum(v, 0.0)) + 0.5 * self.mu**2) / self.mu for v in (small, large)
+            ]
+        return scores[0], scores[1]
+
+
+def _masses(
+    low: FloatArray, high: FloatArray, mu: float, *, outside: bool
+) -> tuple[list[FloatArray], list[FloatArray]]:
+    """Normal masses of an interval or of its complement, and bounds on their rounding errors.
+
+    The means of the three normal distributions are 0, μ and 2μ.
+    """
+    masses, errors = [], []
+    for mean in (0.0, mu, 2.0 * mu):
+        if outside:
+            parts = [ndtr(low - mean), ndtr(mean - high)]
+            mass = parts[0] + parts[1]
+        else:
+            # The difference of the two smaller tails.
+            above = low > mean
+            parts = [
+                ndtr(np.where(above, mean - low, high - mean)),
+                ndtr(np.where(above, mean - high, low - mean)),
+            ]
+            mass = np.maximum(parts[0] - parts[1], 0.0)
+        masses.append(mass)
+        errors.append(sum(map(_tail_error, parts)))
+    return masses, errors
+
+
+def _tail_error(tail: FloatArray) -> FloatArray:
+    """Bound on the rounding error of a normal tail, as in `divergence.pairs`."""
+    return UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, 1e-300))) + 1e-300
+
+
+@dataclass(frozen=True, slots=True)
+class OneClientBlock:
+    """Window in which a client takes part in one uniform step, with one of two records.
+
+    Source: docs/design/one-client.md, Theorem 2. The upper curve holds for all other clients, also
+    if these and their steps depend on earlier releases. The lower curve, of Gaussian noise under
+    zero-out, is attained by one other client a step, whose update is opposite to the record.
+
+    Attributes:
+        alone: pair of two updates at distance C, without an infinity mass.
+        apart: pair of two updates at distance 2C.
+        window: t, steps of the window.
+        probability: p₀, the probability that the client takes part at all.
+        to_null: whether the other record is the null record (zero-out) or any record (replace-one).
+    """
+
+    alone: Pair
+    apart: Pair
+    window: int
+    probability: float = 1.0
+    to_null: bool = False
+
+    def __post_init__(self) -> None:
+        checks.count(window=self.window)
+        checks.probability(probability=self.probability)
+        checks.positive(probability=self.probability)
+
+    @property
+    def loss_deviation(self) -> float:
+        """Approximate standard deviation of the privacy loss, at most p₀."""
+        largest = max(HalvedPair(self.apart).second_moment, self.alone.second_moment)
+        return self.probability * min(1.0, math.sqrt(max(largest - 1.0, 0.0) / self.window))
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Curve of one direction, sharp near one δ."""
+        bounds = _DeltaBounds(self, self._named(direction), side, refinement)
+        return bounds.through(nodes_near(bounds, side, delta, self.loss_deviation))
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
+
+        They are the same at each refinement, since upper and lower bound do not meet.
+        """
+        remove, add = (
+            _composed_curve(self, self._named(direction), side, delta) for direction in Direction
+        )
+        return CurvePair(side, [remove], [add])
+
+    def _named(self, direction: Direction) -> Direction:
+        """Direction of zero-out; under replace-one both directions have one upper curve."""
+        return direction if self.to_null else Direction.REMOVE
+
+
+class _DeltaBounds:
+    """Bounds on δ of a block as a function of K, of one direction; each is computed once.
+
+    The bounds of an upper curve hold for all other clients, those of a lower curve, from above and
+    below, for the attack.
+    """
+
+    def __init__(
+        self, block: OneClientBlock, direction: Direction, curve: Side, refinement: int
+    ) -> None:
+        self._block, self._refinement, self._curve = block, refinement, curve
+        self._step = _step_of(block, direction, curve)
+        self._known: dict[tuple[float, Side], float] = {}
+        self._planner = Planner()
+
+    def __call__(self, k: float, side: Side) -> float:
+        if (k, side) not in self._known:
+            chance, window = self._block.probability, self._block.window
+            threshold = window * (k - 1.0) * (1.0 - chance) / chance
+            total = Sum(self._step(k), window, threshold)
+            value = excess(total, side, self._refinement, self._planner)
+            self._known[k, side] = min(chance * value, 1.0)
+        return self._known[k, side]
+
+    def through(self, nodes: FloatArray) -> Curve:
+        """Curve through the bounds at given K, rising, the first 1."""
+        uppers = np.array([self(float(k), Side.UPPER) for k in nodes])
+        if self._curve is Side.UPPER:
+            return upper_polygon(nodes, uppers)
+        lowers = np.array([self(float(k), Side.LOWER) for k in nodes])
+        return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
+
+
+def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callable[[float], Step]:
+    """Step at each K that bounds a block from above, or that an attack attains."""
+    alone, apart = block.alone, block.apart
+    if side is Side.UPPER:
+        kind = _ReplaceStep
+        if block.to_null:
+            kind = _RecordStep if direction is Direction.REMOVE else _NullStep
+        return lambda k: kind(alone, apart, k)
+    if not (block.to_null and isinstance(alone, GaussianPair)):
+        raise UnsupportedError("the lower bound of this window is that of another block")
+    return lambda k: _OpposedStep(alone.mu, k, direction)
+
+
+@remembered
+def _composed_curve(block: OneClientBlock, direction: Direction, side: Side, delta: float) -> Curve:
+    bounds = _DeltaBounds(block, direction, side, 0)
+    nodes = nodes_down_to(bounds, _REACHED * delta, block.loss_deviation, _DENSITY)
+    return bounds.through(nodes)
+
+
+def under_one_client(
+    run: Sequence[tuple[Block, int]], alone: Pair, apart: Pair, *, to_null: bool
+) -> list[tuple[Block, int]]:
+    """Run that compares two records, from a run that compares a record with its absence.
+
+    Args:
+        run: windows and Poisson steps with their numbers.
+        alone: pair of two updates at distance C, without an infinity mass.
+        apart: pair of two updates at distance 2C.
+        to_null: whether the other record is the null record (zero-out) or any record (replace-one).
+
+    Raises:
+        UnsupportedError: a block of another kind.
+    """
+    converted: list[tuple[Block, int]] = []
+    for block, count in run:
+        if not isinstance(block, AllocationBlock | PairBlock):
+            raise UnsupportedError(f"no bound of two records is known for a {type(block).__name__}")
+        window = block.window if isinstance(block, AllocationBlock) else 1
+        one = OneClientBlock(alone, apart, window, block.probability, to_null)
+        converted.append((one, count))
+    return converted

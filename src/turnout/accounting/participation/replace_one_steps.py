@@ -42,6 +42,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -215,8 +216,23 @@ class AnyTwoStep:
         return (1.0 + 16 * UNIT_ROUNDOFF) * np.maximum(remove, add)
 
 
-Step = AntitheticStep | AnyTwoStep
-"""Distribution of Y, given by bounds on its hockey stick."""
+class Step(Protocol):
+    """Distribution of Y, given by bounds on its hockey stick.
+
+    ``bottom`` and ``top`` enclose the values of Y; the others are those of `AntitheticStep`.
+    """
+
+    @property
+    def mean(self) -> float: ...  # noqa: D102
+    @property
+    def bottom(self) -> float: ...  # noqa: D102
+    @property
+    def top(self) -> float: ...  # noqa: D102
+    @property
+    def infinite(self) -> float: ...  # noqa: D102
+    def upper(self, c: FloatArray) -> FloatArray: ...  # noqa: D102
+    def share(self, c: FloatArray) -> FloatArray: ...  # noqa: D102
+    def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]: ...  # noqa: D102
 
 
 @lru_cache(maxsize=64)
