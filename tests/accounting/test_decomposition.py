@@ -16,6 +16,7 @@ from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.drawn_blocks import drawn_blocks_of
 from turnout.accounting.participation.k_subset import SubsetBlock
+from turnout.accounting.participation.k_subset_begun import BegunSubsetBlock
 from turnout.accounting.participation.one_client import (
     OneClientBlock,
     one_client_pair,
@@ -167,8 +168,8 @@ def test_a_k_subset_is_a_block_of_its_own_whose_bounds_need_not_meet():
     assert bound.upper == bound.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
     assert not bound.exact
     begun = decompose(scheme(KSubset(10, 3, 2)), steps=14).record_against_null
-    assert begun.upper == bound.upper  # who saw a part of a window saw no more than all of it
-    assert begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1)]
+    block = BegunSubsetBlock(GaussianPair(SIGMA), 10, 3, 4)
+    assert begun.upper == begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1), (block, 1)]
     two_bounds = decompose(scheme(KSubset(10, 3, 2), REPLACE))
     assert two_bounds.replacement_against_null == two_bounds.record_against_null
 

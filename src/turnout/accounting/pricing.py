@@ -40,6 +40,7 @@ from turnout.accounting.divergence.blocks import (
     NeighbourBound,
     PairBlock,
     merged_runs,
+    shared_run,
 )
 from turnout.accounting.divergence.composition import (
     LossGrid,
@@ -319,8 +320,9 @@ def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
     """Upper bound on ε of a run on one grid, which other runs may share."""
-    grid = LossGrid.common(bound.upper, delta) if shared else None
-    return run_epsilon(bound.upper, direction, Side.UPPER, delta, 0, grid=grid)
+    run = shared_run(bound.upper) if shared else bound.upper
+    grid = LossGrid.common(run, delta) if shared else None
+    return run_epsilon(run, direction, Side.UPPER, delta, 0, grid=grid)
 
 
 def _capped(bound: Callable[[], float], cap: float) -> float:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -321,6 +321,24 @@ def hints_apart(delta: float, ratio: float) -> list[float]:
 
 
 Run = Sequence[tuple[Block, int]]
+
+
+@runtime_checkable
+class ShareableBlock(Protocol):
+    """Block that has a quicker one, with curves at least as high, in common with others."""
+
+    @property
+    def shared(self) -> Block:
+        """Block that stands for several similar ones in upper bounds."""
+        ...
+
+
+def shared_run(run: Run) -> Run:
+    """Run whose upper curves are not below those of a run, and which similar runs share."""
+    return [
+        (block.shared if isinstance(block, ShareableBlock) else block, count)
+        for block, count in run
+    ]
 
 
 @dataclass(frozen=True, slots=True)

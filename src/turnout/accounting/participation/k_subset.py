@@ -1,9 +1,10 @@
 """One uniform k-subset of t steps as a block: the sharpest of several certified curves.
 
 `SubsetBlock` is one window in which a client takes part, with a given probability, in a uniform
-k-subset of the steps; `neighbours` makes it. Each of its curves is the sharpest of four bounds: the
-block bound (`block_run`: k windows of about t/k steps), the bound of `k_subset_conditional` (upper,
-as a `ChordCurve`), that of `k_subset_statistic` (lower), and the enumeration below.
+k-subset of the steps; `neighbours` makes it. Each of its curves (`subset_curve`) is the sharpest of
+four bounds: the block bound (`block_curve`: k windows of about t/k steps), the bound of
+`k_subset_conditional` (upper, as a `ChordCurve`), that of `k_subset_statistic` (lower), and the
+enumeration below. `k_subset_begun` has the first steps of a window.
 
 **Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. Let each of t ratios
 Y take one of m levels. Then the window's ratio S depends only on how often each level occurs, which
@@ -115,7 +116,7 @@ class SubsetBlock:
         hint = min(0.5, delta / self.probability)
         if direction is Direction.REMOVE:
             hint = max(hint - self._total_infinity_mass, 0.01 * hint)
-        base = _curve(
+        base = subset_curve(
             SubsetProblem(self.pair, self.window, self.picks, direction, hint), side, refinement
         )
         return diluted(
@@ -134,7 +135,7 @@ class SubsetBlock:
 
 
 @remembered
-def _curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
+def subset_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
     """Sharpest known curve of one k-subset problem."""
     # Exact cases: one check-in, every step, and pairs on few atoms.
     simple = _simple_run(task)
@@ -195,6 +196,12 @@ def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
         (AllocationBlock(task.pair, part + 1), longer),
     ]
     return [(block, count) for block, count in blocks if count]
+
+
+@remembered
+def block_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
+    """Curve of the block bound, which is quick; exact for k = 1 and for k = t."""
+    return _run_curve(_simple_run(task) or block_run(task), task, side, refinement)
 
 
 def _run_curve(
@@ -423,14 +430,17 @@ def _multiset_distribution(
         # The probability counts the orders: step! over the factorials of equal levels.
         runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
         chances = chances[parents] * masses[added] * step / runs
-        if step == task.window:  # of the most states the last two sums are enough
+        if step == task.window and not task.chances:  # of so many states two sums are enough
             sums = sums[-2:]
         sums = sums[:, parents]
         sums[1:] += levels[added] * sums[:-1]
         last = added
-    # S is the k-th elementary symmetric sum over C(t, k).
-    error = 8.0 * task.window * UNIT_ROUNDOFF
-    ratios = sums[-1] / math.comb(task.window, task.picks)
+    # S is the k-th elementary symmetric sum over C(t, k), or a mixture over k.
+    error = 8.0 * (task.window + len(task.chances)) * UNIT_ROUNDOFF
+    ratios = np.zeros(chances.size)
+    for picks, chance in task.possible:
+        sum_ = sums[picks] if task.chances else sums[-1]
+        ratios += chance / math.comb(task.window, picks) * sum_
     return _RatioDistribution(ratios, chances, rounding + 2 * error, beyond)
 
 

@@ -33,13 +33,35 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class SubsetProblem:
-    """Problem of a uniform k-subset of t steps (1 < k < t), and the δ near which to be sharp."""
+    """Problem of a uniform k-subset of t steps, and the δ near which to be sharp.
+
+    Attributes:
+        pair: outputs of one step with the client's message, and without it.
+        window: t, steps.
+        picks: k, the largest number of steps in which the client takes part.
+        direction: direction of the divergence.
+        delta: δ.
+        chances: probabilities of j = 0 … k picks, if the number of picks is random; else empty.
+    """
 
     pair: Pair
     window: int
     picks: int
     direction: Direction
     delta: float
+    chances: tuple[float, ...] = ()
+
+    @property
+    def possible(self) -> list[tuple[int, float]]:
+        """Numbers of picks that are possible, with their probabilities."""
+        if not self.chances:
+            return [(self.picks, 1.0)]
+        return [(picks, chance) for picks, chance in enumerate(self.chances) if chance > 0]
+
+    @property
+    def mean_picks(self) -> float:
+        """Expected number of picks."""
+        return sum(picks * chance for picks, chance in self.possible)
 
 
 _MOST_MOVES = 16

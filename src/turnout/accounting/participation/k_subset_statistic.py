@@ -9,7 +9,7 @@ of successes, u the unit round-off.
 
 For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution: with φ that of g(X)
 under Q or P, it is φ_Q^{*t} without the client and φ_P^{*k} * φ_Q^{*(t−k)} with it, whichever k
-steps it draws. So
+steps it draws; with a random number of picks it is a mixture. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
@@ -27,7 +27,7 @@ is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,7 +116,8 @@ def _scaled_curve(task: SubsetProblem, scale: float, step: float) -> StatisticCu
 @remembered
 def _best_scale(task: SubsetProblem) -> float:
     """Nearly best scale r of the statistic, found on coarse bins."""
-    window, delta, base = task.window, task.delta, task.picks / (task.window - task.picks)
+    window, delta, picks = task.window, task.delta, task.mean_picks
+    base = picks / (window - picks)
 
     def curve(scale: float) -> StatisticCurve:
         return _scaled_curve(task, scale, _COARSER * _STEP)
@@ -193,31 +194,66 @@ def largest_ratio(pair: Pair, mass: float) -> float:
 def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
     """Lower curve of the statistic with the bins of one step."""
     # The sums with and without the client: lower masses for the gain, upper ones for the loss.
-    window, picks, others = task.window, task.picks, task.window - task.picks
     if task.direction is Direction.REMOVE:
-        gain = BinSum((steps.present[0], steps.absent[0]), (picks, others))
-        loss = BinSum((steps.absent[1],), (window,))
+        gain = _presence(task, steps.present[0], steps.absent[0])
+        loss = [(1.0, BinSum((steps.absent[1],), (task.window,)))]
     else:  # the gain is where T is small: bins are numbered from the top
-        gain = BinSum((steps.absent[0][::-1],), (window,))
-        loss = BinSum((steps.present[1][::-1], steps.absent[1][::-1]), (picks, others))
-    # Tilts under which the τ that matters at δ is typical.
-    gain_tilt = gain.tilt_to_tail(math.log(min(0.5, 4.0 * task.delta)))
-    loss_tilt = loss.tilt_to_mean(gain.moments(gain_tilt).mean)
-    # One window of bins for both sums.
-    edges = [*gain.edges(gain_tilt), *loss.edges(loss_tilt)]
-    low = math.floor(min(edges))
-    wanted = math.ceil(max(edges)) - low + 2
+        gain = [(1.0, BinSum((steps.absent[0][::-1],), (task.window,)))]
+        loss = _presence(task, steps.present[1][::-1], steps.absent[1][::-1])
+    # The τ that matters at δ, and tilts under which it is typical.
+    parts = [*gain, *loss]
+    tilts = [part.tilt_to_tail(_log_tail(task.delta, chance)) for chance, part in gain]
+    means = [part.moments(tilt).mean for (_, part), tilt in zip(gain, tilts, strict=True)]
+    likely = [m for m, (chance, _) in zip(means, gain, strict=True) if chance > 8.0 * task.delta]
+    mean = max(likely or means)
+    if len(gain) > 1:
+        tilts = [part.tilt_to_mean(mean) for _, part in gain]
+    tilts += [part.tilt_to_mean(mean) for _, part in loss]
+    # One window of bins for all sums.
+    ends = [part.edges(tilt) for (_, part), tilt in zip(parts, tilts, strict=True)]
+    low = math.floor(min(end[0] for end in ends))
+    wanted = math.ceil(max(end[1] for end in ends)) - low + 2
     if wanted > _MOST_SIZE:
         raise NumericalError("the statistic has too wide a distribution for a grid")
     size = 2 * (fft.next_fast_len((wanted + 1) // 2, real=True) or wanted)
     # Bounds on both tails. Points at which round-off hides the likelihood ratio are dropped.
-    won = gain.tails(gain_tilt, low, size, upper=False)
-    lost = loss.tails(loss_tilt, low, size, upper=True)
+    won = _mixed_tails(gain, tilts, low, size, upper=False)
+    lost = _mixed_tails(loss, tilts[len(gain) :], low, size, upper=True)
     clear = np.flatnonzero((won.cells > 0) & (lost.cells > 0))
     if not clear.size:
         raise NumericalError("the statistic has disjoint distributions with and without the client")
     ratio = np.log(won.cells[clear] / lost.cells[clear])
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
+
+
+_Mixture = Sequence[tuple[float, "BinSum"]]
+"""Sums of bin indices with their probabilities."""
+
+
+def _presence(task: SubsetProblem, present: FloatArray, absent: FloatArray) -> _Mixture:
+    """Sums with the client, for each possible number of its picks."""
+    return [
+        (chance, BinSum((present, absent), (picks, task.window - picks)))
+        for picks, chance in task.possible
+    ]
+
+
+def _log_tail(delta: float, chance: float) -> float:
+    """Logarithm of a probability of a sum that contributes some δ if the sum has a given chance."""
+    return math.log(min(0.5, 4.0 * delta / chance))
+
+
+def _mixed_tails(
+    mixture: _Mixture, tilts: Sequence[float], low: int, size: int, *, upper: bool
+) -> Tails:
+    """Bounds on P(T ≥ τ) of a mixture of sums, each under its own tilt."""
+    bounds = cells = np.zeros(size)
+    rounding = 4.0 * len(mixture) * UNIT_ROUNDOFF * (1.0 if upper else -1.0)
+    for (chance, part), tilt in zip(mixture, tilts, strict=False):
+        tails = part.tails(tilt, low, size, upper=upper)
+        bounds = bounds + chance * (1.0 + rounding) * tails.bounds
+        cells = cells + chance * tails.cells
+    return Tails(bounds, cells)
 
 
 def _threshold(curve: StatisticCurve, delta: float) -> float:

@@ -108,16 +108,26 @@ def _staggered(draw: Staggered, worst: DominatingPair, full: int, rest: int, sid
 
 
 def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) -> Run:
-    # Imported here, since few schemes need the module.
+    # Imported here, since few schemes need the modules.
     from turnout.accounting.participation.k_subset import SubsetBlock
+    from turnout.accounting.participation.k_subset_begun import BegunSubsetBlock
 
-    count = full + (side is Side.UPPER and rest > 0)
-    if count > _MOST_SUBSETS:
+    if full > _MOST_SUBSETS:
         raise UnsupportedError(
-            f"windows of k-subsets = {count:,}: expected at most {_MOST_SUBSETS:,}"
+            f"windows of k-subsets = {full:,}: expected at most {_MOST_SUBSETS:,}"
         )
-    block = SubsetBlock(worst.pair, draw.steps, draw.picks, 1.0, worst.infinity_mass)
-    return [(block, count)] if count else []
+    window, picks = draw.steps, draw.picks
+    block = SubsetBlock(worst.pair, window, picks, 1.0, worst.infinity_mass)
+    run: list[tuple[Block, int]] = [(block, full)] if full else []
+    # The begun window: its first step, all of its steps or one check-in are exact.
+    if rest == 1:
+        return [*run, (PairBlock(worst.pair, picks / window, worst.infinity_mass), 1)]
+    if rest and picks == window:
+        return [*run, *repeated(worst, rest)]
+    if rest and picks == 1:
+        return [*run, *_windows(worst, (rest, rest / window, 1))]
+    begun = BegunSubsetBlock(worst.pair, window, picks, rest, worst.infinity_mass) if rest else None
+    return run if begun is None else [*run, (begun, 1)]
 
 
 class _Analysis(NamedTuple):
