@@ -69,7 +69,7 @@ def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
     assert len(repr(answer)) < 120
     assert repr(answer) == repr(again)
     assert json.loads(answer.to_json()) == answer.to_dict()
-    assert "<pre" in answer._repr_html_()
+    assert "<table" in answer._repr_html_()
     assert answer.plot().svg().startswith("<?xml")
     assert answer == again
     assert answer != tn.price(SCHEME, delta=1e-7)

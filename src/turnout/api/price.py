@@ -7,7 +7,6 @@ text, JSON, a table in a notebook, equality.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
 
     from turnout.accounting.meaning.explanation import Explanation
     from turnout.reporting.drawing import Picture
-
-_COLUMNS = 100
+    from turnout.reporting.parts import Part
 
 
 class Result(ABC):
@@ -62,12 +60,22 @@ class Result(ABC):
         """JSON text of the whole answer."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
-    def _repr_html_(self) -> str:
-        from rich.console import Console
+    def parts(self) -> tuple[Part, ...]:
+        """Tables and lines of the printed answer as plain data, in order."""
+        from turnout.reporting.parts import parts_of
 
-        console = Console(file=io.StringIO(), width=_COLUMNS, record=True)
-        console.print(self.table(), highlight=False)
-        return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+        return parts_of(self.table())
+
+    def to_markdown(self) -> str:
+        """Markdown of the printed answer, for reports and issue trackers."""
+        from turnout.reporting.parts import as_markdown
+
+        return as_markdown(self.parts())
+
+    def _repr_html_(self) -> str:
+        from turnout.reporting.parts import as_html
+
+        return as_html(self.parts())
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -283,28 +283,32 @@ class Refinement(Result):
     def table(self) -> RenderableType:
         """Table of the levels and of the keys that open them, for rich."""
         from rich.console import Group
+        from rich.table import Table
 
         levels, clients = self.release.levels, len(self.release.messages)
         # The mechanism.
-        lines = [
+        title = (
             f"{clients:,} clients, {levels.size:,} values, {levels.design.family}, "
             f"{levels.message_bits} bits a client"
-        ]
-        # What each file shows, and to whom.
+        )
+        table = Table("file", "readers", title=title, box=None, title_justify="left")
+        table.add_column("ε", justify="right")
+        # The level that each file shows, and to whom.
         names = ["public", *(key_name(key.epsilon) for key in self.keys)]
-        shown = [("everybody", self.epsilons[-1])]
-        shown += [("its holder", key.epsilon) for key in self.keys]
+        shown = [("everyone", self.epsilons[-1])]
+        shown += [("holder of this key", key.epsilon) for key in self.keys]
         for path, (who, epsilon) in zip(self.paths or names, shown, strict=True):
-            seen = "sees every value" if math.isinf(epsilon) else f"sees epsilon = {epsilon:g}"
-            lines.append(f"  {path}: {who} {seen}")
+            level = "inf (every value)" if math.isinf(epsilon) else f"{epsilon:g}"
+            table.add_row(str(path), who, level)
         # The minimal mechanism has keys near the least possible size.
+        lines: list[str] = []
         if self.mechanism == "minimal":
             least = least_key_bits(levels.size, self.epsilons[-1])
             lines.append(
                 f"The largest key has {levels.cascade.key_bits(0):.3f} bits of randomness a "
                 f"client; {least:.3f} is the least that gives every value back."
             )
-        return Group(*map(_unwrapped, [*lines, *_COST.split("\n")]))
+        return Group(table, *map(_unwrapped, [*lines, *_COST.split("\n")]))
 
     def plot(self, top: int = 10) -> Picture:
         """Picture of the most frequent categories with 95 % intervals, at each level with an

@@ -290,16 +290,17 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 def answer_table(answer: Answer) -> Table:
     """Answer as a table."""
-    # The scheme, and a solved parameter if there is one.
-    rows = {
-        "scheme": _in_words(participation_words(answer.scheme)),
-        "randomizer": _in_words(_randomizer(answer)),
-    }
+    # A solved parameter, if there is one, and the scheme.
+    rows: dict[str, str] = {}
     if (found := answer.calibration) is not None:
         name = found.unknown.name.replace("-", " ")
         rows[name] = _calibration_words(found, answer.target or 0.0)
+    about = {
+        "scheme": _in_words(participation_words(answer.scheme)),
+        "randomizer": _in_words(_randomizer(answer)),
+    }
     # The guarantee, its footnotes, and its meaning if it was requested.
-    table = guarantee_table(answer.guarantee, "", rows)
+    table = guarantee_table(answer.guarantee, "", rows, about)
     for name, value in _footnotes(answer).rows().items():
         table.add_row(name, value)
     if answer.explanation is not None:

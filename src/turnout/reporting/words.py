@@ -203,8 +203,17 @@ def _why_wide(guarantee: Guarantee) -> str:
     return "refining stopped" if guarantee.exact else "the analysis is not tight"
 
 
-def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> Table:
-    """Table of a guarantee, below some given rows."""
+def guarantee_table(
+    guarantee: Guarantee, title: str, rows: dict[str, str], about: dict[str, str] | None = None
+) -> Table:
+    """Table of a guarantee, below some given rows.
+
+    Args:
+        guarantee: the guarantee.
+        title: title of the table.
+        rows: rows at the top.
+        about: rows that describe the scheme; they follow ε and δ.
+    """
     from rich.table import Table
 
     # The given rows come first.
@@ -213,13 +222,13 @@ def guarantee_table(guarantee: Guarantee, title: str, rows: dict[str, str]) -> T
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
-    # Both bounds on ε, δ, and each direction.
+    # The guarantee with the lower bound, the scheme, and each direction.
     epsilon = guarantee.epsilon
     table.add_row("ε upper bound", f"[bold]{rounded_up(epsilon.upper, 5)}[/bold]")
-    table.add_row("ε lower bound", at_least(epsilon, 5))
-    for name, value in bracket_rows(guarantee).items():
-        table.add_row(name, value)
     table.add_row("δ", f"{guarantee.delta:g}")
+    table.add_row("ε lower bound", at_least(epsilon, 5))
+    for name, value in (bracket_rows(guarantee) | (about or {})).items():
+        table.add_row(name, value)
     for name, bounds in guarantee.directions.items():
         ends = f"{rounded_up(bounds.upper, 5)} (lower bound {at_least(bounds, 5)})"
         table.add_row(f"direction {name}", f"{ends}: {of_unit(DIRECTIONS[name], guarantee.unit)}")
