@@ -50,6 +50,7 @@ from turnout.schemes.normal_form import (
 )
 from turnout.verification.windows import (
     OrderSide,
+    Others,
     Run,
     SeenMessage,
     Window,
@@ -255,9 +256,11 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
         run = _runs(form, alone / 2 if replaced else alone, steps)[1]
         return Analysis((run,), (run,), "the exact distribution of every step")
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
-    upper, back = (_runs(form, n, steps)[1] for n in (alone / 2 if one_client else alone, alone))
+    back = _runs(form, alone, steps)[1]
+    upper = _displacing(form, alone, steps) if one_client else back
+    attacks = _attacks(form, lower) if one_client else ()
     if replaced:
-        lowers = (lower, tuple(map(_sum_opposed, lower)))
+        lowers = (lower, tuple(map(_sum_opposed, lower)), *attacks)
         return Analysis(
             lowers, (upper, upper), "opposite records' sums below, over the null record above"
         )
@@ -266,8 +269,31 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
         method = exact if lower == upper else "less than the client's slots below, more above"
         return Analysis((lower,), (upper,), method)
     if scheme.relation is Relation.ADD_REMOVE:
-        return Analysis((lower,), (upper,), "alone below, displacing another client above")
+        method = "alone or displacing one client below, any other clients above"
+        return Analysis((lower, *attacks), (upper,), method)
     return Analysis((lower,), (upper, back), "alone below, over the null record above")
+
+
+def _displacing(form: Form, noise: float, steps: int) -> Windows:
+    """Run of a client whose update may displace another client's, from above.
+
+    A window that is not a row of single steps is moved by up to 2C.
+    """
+    if _is_stepwise(form):
+        run = _runs(form, noise, steps)[1]
+        return tuple(replace(window, others=Others.WORST) for window in run)
+    return _runs(form, noise / 2, steps)[1]
+
+
+def _attacks(form: Form, run: Windows) -> tuple[Windows, ...]:
+    """Run with one other client in each step, whose update is opposite to the client's."""
+    opposed = tuple(replace(window, others=Others.OPPOSED) for window in run)
+    return (opposed,) if run and _is_stepwise(form) else ()
+
+
+def _is_stepwise(form: Form) -> bool:
+    """Whether each step of a window is one release, not a sum of several."""
+    return all(type(span.draw) in (Bernoulli, OneOf, Staggered) for span in form.spans)
 
 
 def _sum_opposed(window: Window) -> Window:

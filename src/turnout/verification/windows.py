@@ -47,6 +47,7 @@ CELLS = 1000
 
 _BINS = 1 << 14
 _ROWS = 32  # of a table of values that are put into bins at once
+_APART = 1e-5  # least distance of two ends of cells in ln ratio, so that masses keep their digits
 _REACH = 9.5  # standard deviations of one step's noise that have cells
 _ROUNDING = 8.0 * CELLS**2 * 2.0**-53
 """Relative error of one operation: a cell is a running sum of at most ``CELLS**2`` terms of one
@@ -62,6 +63,16 @@ class OrderSide(Enum):
 
     LOWER = "lower"
     UPPER = "upper"
+
+
+class Others(Enum):
+    """Other clients that check in to a step of which one client sends."""
+
+    NONE = "none"
+    OPPOSED = "opposed"
+    """One other client, whose update is opposite to the client's."""
+    WORST = "worst"
+    """Any other clients, none included: a bound that no clients need attain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +160,58 @@ def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
     z = np.linspace(-_REACH, _REACH + shift, CELLS - 1)
     edges = np.concatenate([[0.0], np.exp(z * shift - shift**2 / 2)])
     return AtomCells(edges, _normal_cells(z), _normal_cells(z - shift)).settled(side, 0.0)
+
+
+def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistribution:
+    """Likelihood ratio of one step in which one of the clients that check in sends its message.
+
+    A client that shares the step with one other client sends half of the time, and the other
+    client's update is opposite to its own: the ratio is ½ + X/2, with X that of a move by 2. A
+    client alone has the ratio of a move by 1. ``Others.WORST`` takes at each end of a cell the
+    ratio with the larger E[(k − X)₊], which is a mean-preserving spread of both ratios.
+
+    Raises:
+        NumericalError: so little noise that ratios leave float64.
+    """
+    if others is Others.NONE:
+        return gaussian(noise, side)
+    if others is Others.OPPOSED:
+        return gaussian(noise / 2.0, side).mixed(0.5, 1.0)
+    # Ends of cells: those of both ratios, so that each is followed closely.
+    shift = 1.0 / noise
+    _require_noise(noise, 2.0 * (_REACH + 2.0 * shift) * shift)
+    z = np.linspace(-_REACH, _REACH + 2.0 * shift, CELLS // 2 - 1)
+    alone = np.exp(z * shift - shift**2 / 2)
+    shared = 0.5 + 0.5 * np.exp(2.0 * z * shift - 2.0 * shift**2)
+    ends = np.unique(np.concatenate([alone, shared]))
+    apart = np.append(
+        True, np.floor(np.log(ends[1:]) / _APART) > np.floor(np.log(ends[:-1]) / _APART)
+    )
+    edges = np.append(0.0, ends[apart])
+    # Masses below and above each end without and with the client, under either ratio.
+    with np.errstate(divide="ignore"):
+        first = (np.log(edges) + shift**2 / 2) / shift
+        inner = np.log(np.maximum(2.0 * edges - 1.0, 0.0))
+        second = (inner + 2.0 * shift**2) / (2.0 * shift)
+    tails = [(ndtr(sign * first), ndtr(sign * (first - shift))) for sign in (1.0, -1.0)]
+    half = [(ndtr(sign * second), ndtr(sign * (second - 2.0 * shift))) for sign in (1.0, -1.0)]
+    half = [(without, 0.5 * (without + present)) for without, present in half]
+    # E[(k − X)₊] below the mean 1 and E[(X − k)₊] above it, where each has its digits.
+    low = edges < 1.0
+    prices = [
+        np.where(low, edges * below[0] - below[1], above[1] - edges * above[0])
+        for below, above in (tails, half)
+    ]
+    is_second = prices[1] > prices[0]
+    below, above = (
+        [np.where(is_second, other, one) for one, other in zip(*both, strict=True)]
+        for both in zip(tails, half, strict=True)
+    )
+    masses, means = (
+        np.maximum(np.where(low, np.diff(under, append=1.0), -np.diff(over, append=0.0)), 0.0)
+        for under, over in zip(below, above, strict=True)
+    )
+    return AtomCells(edges, masses, means).settled(side, 0.0)
 
 
 def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
@@ -342,6 +405,7 @@ class Window:
         count: number of windows.
         opposed: whether the record is compared with one that moves the opposite way, instead of the
             null record; for windows of one step only.
+        others: other clients of each step, where one client a step sends.
     """
 
     noise: float
@@ -349,6 +413,7 @@ class Window:
     probability: float = 1.0
     count: int = 1
     opposed: bool = False
+    others: Others = Others.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +459,8 @@ def _window(window: Window | SeenMessage, side: OrderSide, cut: float) -> RatioD
         return message(window.epsilon0, window.total_variation, window.probability)
     if window.opposed:
         return opposed(window.noise, window.probability, side)
-    total = _power(gaussian(window.noise, side), window.steps, added, side, cut)
+    one = one_client(window.noise, window.others, side)
+    total = _power(one, window.steps, added, side, cut)
     return total.mixed(window.probability, float(window.steps))
 
 

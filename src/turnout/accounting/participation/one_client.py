@@ -521,10 +521,12 @@ class OneClientBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
 
-        They are the same at each refinement, since upper and lower bound do not meet.
+        They are the same at each refinement, since upper and lower bound do not meet, and for all
+        δ between two powers of 1,000, so that several questions share them.
         """
+        least = 1e3 ** math.floor(math.log(delta) / math.log(1e3) + 1e-9)
         remove, add = (
-            _composed_curve(self, self._named(direction), side, delta) for direction in Direction
+            _composed_curve(self, self._named(direction), side, least) for direction in Direction
         )
         return CurvePair(side, [remove], [add])
 
