@@ -21,7 +21,11 @@ from turnout.accounting.divergence.pairs import (
     discrete_gaussian_pair,
     pair_of_table,
 )
-from turnout.accounting.divergence.sums import MultinomialCurve, multinomial_curve
+from turnout.accounting.divergence.sums import (
+    MultinomialCurve,
+    binomial_masses,
+    multinomial_curve,
+)
 from turnout.accounting.participation.check_ins import AllocationCurve, allocation_curve
 from turnout.schemes import CheckIn, PureRandomizer, Relation, Scheme
 
@@ -207,3 +211,24 @@ def test_zero_ratios_with_large_mass_are_kept():
             value = float(curve(pair, window, Direction.REMOVE, side).delta(np.array(1.25)))
             assert value >= total if side is Side.UPPER else value <= total
             assert value == pytest.approx(float(total), rel=1e-8)
+
+
+@pytest.mark.parametrize("trials", [1, 2, 19, 20, 64, 1000, 10**5, 10**7])
+@pytest.mark.parametrize("share", [1e-6, 0.01, 0.27, 0.5, 0.9])
+def test_binomial_masses_have_eleven_digits(trials, share):
+    spread = (trials * share * (1.0 - share)) ** 0.5
+    aside = spread * np.linspace(-25.0, 25.0, 9)
+    counts = np.unique(np.clip(np.round(trials * share + aside), 0, trials).astype(np.int64))
+    counts = np.unique(np.append(counts, [0, 1, trials]))
+    found = binomial_masses(counts, np.full(counts.shape, trials), share)
+    with mp.workdps(40):
+        for count, mass in zip(counts.tolist(), found.tolist(), strict=True):
+            ways = mp.binomial(trials, count)
+            truth = ways * mp.mpf(share) ** count * (1 - mp.mpf(share)) ** (trials - count)
+            if truth > 1e-290:
+                assert abs(mass / truth - 1) < 1e-11
+
+
+def test_binomial_masses_of_a_certain_success_are_on_all_trials():
+    found = binomial_masses(np.array([0, 2, 3]), np.array([0, 3, 3]), 1.0)
+    assert found.tolist() == [1.0, 0.0, 1.0]

@@ -55,6 +55,10 @@ _ROUNDOFF_MEAN = 64.0
 
 _NEGLIGIBLE_LOG = -80.0
 
+_LOG_SERIES = [(1.0 if power % 2 else -1.0) / power for power in range(13, 1, -1)]  # of ln(1 + x)
+
+_TINY = float(np.finfo(float).tiny)
+
 _KEPT_SIZE = 1 << 15  # largest transform whose roots of unity are kept
 
 _UNITS_A_BIN, _CACHED = 8, 1 << 20  # units of work, of each transform; four times beyond a cache
@@ -286,11 +290,12 @@ def _norm(error: FloatArray, spread: float, size: int) -> float:
 def _log1p_minus(a: ComplexArray) -> ComplexArray:
     """Difference ln(1 + a) − a without cancellation, for small complex a."""
     small = np.abs(a) < 0.05
-    result = np.log(np.where(a == -1.0, np.finfo(float).tiny, 1.0 + a)) - a
+    result = np.log(np.where(a == -1.0, _TINY, 1.0 + a)) - a
     x = a[small]
-    series = np.zeros_like(x)
-    for power_ in range(13, 1, -1):
-        series = series * x + (1.0 if power_ % 2 else -1.0) / power_
+    series = np.full_like(x, _LOG_SERIES[0])
+    for coefficient in _LOG_SERIES[1:]:
+        series *= x
+        series += coefficient
     result[small] = series * x * x
     return result
 
@@ -305,6 +310,16 @@ def _turn_minus(omega: FloatArray) -> ComplexArray:
     imaginary = np.where(omega < 1.0, omega * series, omega - np.sin(omega))
     return -2 * np.sin(omega / 2) ** 2 + 1j * imaginary
 
+
+_STIRLING_TABLE = np.array(
+    [0.0]
+    + [
+        math.lgamma(n + 1.0) - (n + 0.5) * math.log(n) + n - 0.5 * math.log(2.0 * math.pi)
+        for n in range(1, 20)
+    ]
+)  # errors of Stirling's formula
+
+_STIRLING_SERIES = (1 / 1188, 1 / 1680, 1 / 1260, 1 / 360, 1 / 12)  # alternating, from the end
 
 _MASS_ERROR = 1e-10  # relative error of a binomial mass, ten times what forty digits showed
 
@@ -414,8 +429,6 @@ def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
 ) -> _Distribution:
     """Distribution of S over all combinations of counts with relevant probability."""
-    from scipy import stats  # slow to import
-
     # Begin with all t steps left, then choose the count of one value after the other.
     left, chances = np.array([window]), np.ones(1)
     offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -427,7 +440,7 @@ def _distribution(
         sizes = high - low + 1
         parent = np.repeat(np.arange(sizes.size), sizes)
         counts = np.arange(parent.size) - (np.cumsum(sizes) - sizes - low)[parent]
-        left, chances = left[parent], chances[parent] * stats.binom.pmf(counts, left[parent], share)
+        left, chances = left[parent], chances[parent] * binomial_masses(counts, left[parent], share)
         # Add the value's part of S − 1, of its rounding and of S.
         distance = counts - window * masses[j]
         offsets = offsets[parent] + distance * ((values[j] - values[-1]) / window)
@@ -438,6 +451,58 @@ def _distribution(
     ratios = ratios + left * (values[-1] / window)
     blur = 4.0 * UNIT_ROUNDOFF * (float(values.max()) * moved + 1.0 + float(values[-1]))
     return _Distribution(direction, offsets, blur, ratios, chances)
+
+
+def binomial_masses(counts: IntArray, trials: IntArray, share: float) -> FloatArray:
+    """Binomial probabilities with a relative error below 1e-11, shape of the arguments.
+
+    Source: Loader 2000, "Fast and accurate computation of binomial probabilities": relative
+    entropies and errors of Stirling's formula in place of differences of large logarithms.
+
+    Args:
+        counts: numbers of successes, from 0 to the trials.
+        trials: numbers of trials, at most 10⁷.
+        share: probability of a success, in (0, 1].
+    """
+    failures = trials - counts
+    if share == 1.0:
+        return (failures == 0).astype(np.float64)
+    # At an end there is one way.
+    masses, none, every = np.zeros(counts.shape), counts == 0, failures == 0
+    masses[every] = np.exp(trials[every] * math.log(share))
+    masses[none] = np.exp(trials[none] * math.log1p(-share))
+    # Between the ends: Stirling's formula with its errors, and the entropies.
+    inside = ~(none | every)
+    won, lost, total = (x[inside].astype(np.float64) for x in (counts, failures, trials))
+    exponents = _stirling_error(total) - _stirling_error(won) - _stirling_error(lost)
+    exponents -= _entropy(won, total * share) + _entropy(lost, total * (1.0 - share))
+    masses[inside] = np.exp(exponents) * np.sqrt(total / (2.0 * math.pi * won * lost))
+    return masses
+
+
+def _stirling_error(count: FloatArray) -> FloatArray:
+    """Error ln n! − (n + ½)·ln n + n − ½·ln 2π of Stirling's formula, for whole n ≥ 1."""
+    inverse = 1.0 / (count * count)
+    series = np.zeros_like(count)
+    for coefficient in _STIRLING_SERIES:
+        series = coefficient - series * inverse
+    series = series / count
+    small = count < _STIRLING_TABLE.size
+    table = _STIRLING_TABLE[np.where(small, count, 1.0).astype(np.int64)]
+    return np.where(small, table, series)
+
+
+def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
+    """Entropy x·ln(x/m) − x + m with its digits where x is near m."""
+    distance = value - mean
+    ratio = distance / (value + mean)
+    square = ratio * ratio
+    series = np.zeros_like(ratio)
+    for power in range(21, 1, -2):
+        series = (series + 1.0 / power) * square
+    near = distance * ratio + 2.0 * value * ratio * series
+    far = value * np.log(value / mean) - distance
+    return np.where(np.abs(ratio) < 0.1, near, far)
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
