@@ -43,7 +43,9 @@ _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to 
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 _FEW_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 600.0, 72)])
 _CLOSE_BELOW = 1.0 - np.geomspace(0.5, 1e-6, 14)  # parts of an ε at which a curve is sharp
-_AROUND = np.append(-np.geomspace(0.3, 1e-6, 6), np.geomspace(1e-6, 0.3, 6))  # an estimate
+_AROUND = np.concatenate(  # distances from an estimate; three places are for ends and middle
+    [[0.0], -np.geomspace(0.3, 1e-6, 6), np.geomspace(1e-6, 0.3, 6), [0.0, 0.0]]
+)
 _GAP = 1e-9  # relative distance from a crossing at which its search ends
 
 
@@ -302,8 +304,11 @@ def _narrow_crossing(
     low, high, share = bracket
     while high - low > 1e-12 + gap * high:
         # Points around the estimated crossing, and the middle, so that each round halves at least.
-        shares = np.sort(np.append(np.clip(share + _AROUND, 0.0, 1.0), 0.5))
-        points = np.concatenate([[low], low + (high - low) * shares, [high]])
+        shares = np.minimum(np.maximum(share + _AROUND, 0.0), 1.0)
+        shares[0], shares[-1], shares[-2] = 0.0, 1.0, 0.5
+        shares.sort()
+        points = low + (high - low) * shares
+        points[-1] = high
         values = curve.delta(np.exp(points))
         above = values > delta
         above[0], above[-1] = True, False

@@ -248,11 +248,14 @@ def size_of(value: Any) -> int:
     """Number of bytes of the arrays in a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
-    if isinstance(value, float | int | str):
+    if isinstance(value, _SCALARS):
         return 0
     if isinstance(value, list | tuple):
         return sum(map(size_of, value))
     return sum(size_of(getattr(value, name)) for name in _field_names(type(value)))
+
+
+_SCALARS = (float, int, str)
 
 
 @lru_cache(maxsize=256)

@@ -103,7 +103,7 @@ class AllocationCurve:
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
-        return np.clip(index, 0, self.mass.size - 1).astype(np.int64)
+        return np.minimum(np.maximum(index, 0), self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
         """Bound on δ at each K ≥ 1, shape of ``k``; every error moves it to the curve's side."""
@@ -116,20 +116,20 @@ class AllocationCurve:
         # The payoff: linear in the threshold between bins.
         index = self._index(threshold)
         gap = threshold - frame.threshold
-        value = self.excess[index] - gap * self.mass[index]
-        value = value if up else -value
-        size = np.abs(self.excess[index]) + np.abs(gap * self.mass[index])
+        excess, linear = self.excess[index], gap * self.mass[index]
+        value = excess - linear if up else linear - excess
         # Round-off and outside mass, multiplied by the weight that undoes the tilt.
-        far = np.clip(-frame.signed_tilt * gap, -700.0, _LARGEST_EXPONENT)  # never 0 times ∞
+        far = np.minimum(np.maximum(-frame.signed_tilt * gap, -700.0), _LARGEST_EXPONENT)
         error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
-        error = error + self.relative_error * size
+        error = error + self.relative_error * (np.abs(excess) + np.abs(linear))
         # Errors are added (upper) or subtracted (lower), and so is the part above the cap.
         scale = math.exp(self.log_unit) / (frame.window if up else threshold)
         if self.side is Side.UPPER:
-            beyond = self.beyond if up else 0.0
-            return np.where(known, np.clip(scale * (value + error) + beyond, 0.0, 1.0), 1.0)
+            total = scale * (value + error) + (self.beyond if up else 0.0)
+            return np.where(known, np.minimum(np.maximum(total, 0.0), 1.0), 1.0)
         beyond = self.beyond * (1.0 - self._short(threshold)) if up else 0.0
-        return np.where(known, np.clip(scale * (value - error) + beyond, 0.0, 1.0), 0.0)
+        total = scale * (value - error) + beyond
+        return np.where(known, np.minimum(np.maximum(total, 0.0), 1.0), 0.0)
 
     def _short(self, threshold: FloatArray) -> FloatArray:
         """Chernoff upper bound on the probability that t − 1 ratios sum to < threshold − cap."""
