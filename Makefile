@@ -10,7 +10,7 @@ SITE_OUT ?= build/site
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts site lock clean
+.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts site notebooks lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ transcripts: $(VENV)/.dev  ## Write into README and docs what their commands pri
 
 site: $(VENV)/.dev  ## Build the documentation site with the API reference; warnings are errors.
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs $(SITE_OUT)
+
+notebooks: $(VENV)/.dev  ## Build the notebooks of the tutorials and run them in a kernel.
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/meta/notebooks.py build/notebooks
 
 lock: $(VENV)/.dev  ## Write the lock files anew from pyproject.toml.
 	$(INSTALL) pip-tools
