@@ -227,7 +227,7 @@ class ChordCurve:
         # The ε at which the bound is δ, and the one at which it is far below δ.
         root = bound.epsilon(delta)
         try:
-            far = bound.epsilon(_FAR * delta + 2 * bound.beyond)
+            far = bound.epsilon(_FAR * delta + 2 * bound.beyond, near=1e-2)
         except NumericalError:  # the bound does not fall so far: beyond the last point it is flat
             far = root
         # Points from 0 to there, dense around the ε of δ.
@@ -425,14 +425,16 @@ def _multiset_distribution(
     for step in range(2, task.window + 1):
         # Add one more level, not below the last one, so that no multiset occurs twice.
         choices = levels.size - last
-        parents = np.repeat(np.arange(last.size), choices)
-        added = np.arange(parents.size) - (np.cumsum(choices) - choices)[parents] + last[parents]
+        firsts = np.cumsum(choices) - choices
+        added = np.arange(choices.sum()) - np.repeat(firsts - last, choices)
         # The probability counts the orders: step! over the factorials of equal levels.
-        runs = np.where(added == last[parents], runs[parents] + 1.0, 1.0)
-        chances = chances[parents] * masses[added] * step / runs
+        equal = np.zeros(added.size)
+        equal[firsts] = runs
+        runs = 1.0 + equal
+        chances = np.repeat(chances * step, choices) * masses[added] / runs
         if step == task.window and not task.chances:  # of so many states two sums are enough
             sums = sums[-2:]
-        sums = sums[:, parents]
+        sums = np.repeat(sums, choices, axis=1)
         sums[1:] += levels[added] * sums[:-1]
         last = added
     # S is the k-th elementary symmetric sum over C(t, k), or a mixture over k.

@@ -294,7 +294,8 @@ class _BoundSearch:
             ends = largest_ratios(statistic, ranges.scale, groups, picks)
             beyond = picks * distribution.beyond
         else:
-            ends = smallest_ratios(statistic, ranges, groups, picks)
+            points = _FINE if most_cells > _SEARCH_CELLS else _SEARCH_POINTS
+            ends = smallest_ratios(statistic, ranges, groups, picks, points)
             left_out += groups * distribution.beyond
         factor = distribution.excess**groups * (1.0 + 1e-12)
         used = scale, cap
@@ -461,7 +462,7 @@ class ChernoffTail:
 
 _MARGIN = 1e-9  # relative margin, far above the rounding errors of ranges
 
-_COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
+_COARSE, _SEARCH_POINTS, _FINE = 32, 120, 400  # points at which the smallest ratio is computed
 
 _WORK = 1_500_000  # largest number of these points times n·k
 
@@ -543,7 +544,11 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 
 
 def smallest_ratios(
-    statistic: FloatArray, ranges: StatisticRange, groups: int, picks: int
+    statistic: FloatArray,
+    ranges: StatisticRange,
+    groups: int,
+    picks: int,
+    points: int = _FINE,
 ) -> FloatArray:
     """Lower bound on S at increasing values of A, shape of ``statistic``; precise below 1.
 
@@ -556,7 +561,7 @@ def smallest_ratios(
     coarse = np.linspace(low, high, _COARSE)
     passed = np.flatnonzero(ends.least(coarse) >= 1.0)
     high = float(coarse[passed[0]]) if passed.size else high
-    grid = np.linspace(low, high, max(_COARSE, min(_FINE, _WORK // (groups * picks))))
+    grid = np.linspace(low, high, max(_COARSE, min(points, _WORK // (groups * picks))))
     index = np.searchsorted(grid * (1.0 + _MARGIN), statistic, side="right") - 1
     values = ends.least(grid) * (1.0 - 8 * picks * _MARGIN)
     return values[np.maximum(index, 0)]
