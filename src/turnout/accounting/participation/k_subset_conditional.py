@@ -294,8 +294,7 @@ class _BoundSearch:
             ends = largest_ratios(statistic, ranges.scale, groups, picks)
             beyond = picks * distribution.beyond
         else:
-            points = _FINE if most_cells > _SEARCH_CELLS else _SEARCH_POINTS
-            ends = smallest_ratios(statistic, ranges, groups, picks, points)
+            ends = smallest_ratios(statistic, ranges, groups, picks)
             left_out += groups * distribution.beyond
         factor = distribution.excess**groups * (1.0 + 1e-12)
         used = scale, cap
@@ -462,7 +461,7 @@ class ChernoffTail:
 
 _MARGIN = 1e-9  # relative margin, far above the rounding errors of ranges
 
-_COARSE, _SEARCH_POINTS, _FINE = 32, 120, 400  # points at which the smallest ratio is computed
+_COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
 
 _WORK = 1_500_000  # largest number of these points times n·k
 
@@ -544,11 +543,7 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 
 
 def smallest_ratios(
-    statistic: FloatArray,
-    ranges: StatisticRange,
-    groups: int,
-    picks: int,
-    points: int = _FINE,
+    statistic: FloatArray, ranges: StatisticRange, groups: int, picks: int
 ) -> FloatArray:
     """Lower bound on S at increasing values of A, shape of ``statistic``; precise below 1.
 
@@ -561,7 +556,7 @@ def smallest_ratios(
     coarse = np.linspace(low, high, _COARSE)
     passed = np.flatnonzero(ends.least(coarse) >= 1.0)
     high = float(coarse[passed[0]]) if passed.size else high
-    grid = np.linspace(low, high, max(_COARSE, min(points, _WORK // (groups * picks))))
+    grid = np.linspace(low, high, max(_COARSE, min(_FINE, _WORK // (groups * picks))))
     index = np.searchsorted(grid * (1.0 + _MARGIN), statistic, side="right") - 1
     values = ends.least(grid) * (1.0 - 8 * picks * _MARGIN)
     return values[np.maximum(index, 0)]
