@@ -277,11 +277,11 @@ def test_bytes_that_encode_no_frequency_message_are_refused():
     with pytest.raises(ParameterError, match="padding"):
         UnaryEncoding(1.0, 5).unpack(b"\x20", 1)
     public = OneBitHadamard(1.0, 5, public=True)
-    with pytest.raises(ParameterError, match="public questions"):
+    with pytest.raises(ParameterError, match="public question"):
         public.unpack(b"\x01", 1)
     with pytest.raises(ParameterError, match="from 0 to 7"):
         public.unpack(b"\x01", 1, np.array([8]))
-    with pytest.raises(ParameterError, match="public questions"):
+    with pytest.raises(ParameterError, match="public question"):
         public.encode(np.array([0]), OSRandomness())
 
 

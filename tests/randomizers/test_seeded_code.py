@@ -95,7 +95,7 @@ def test_the_bias_of_a_seeded_code_for_one_hot_vectors_is_within_its_bound():
 def test_seeded_code_moments_over_too_many_seeds_are_refused():
     code = SeededCode(20, 1.0)
     for question in (code.bias, code.squared_error):
-        with pytest.raises(UnsupportedError, match="seed_bits = 32: moments"):
+        with pytest.raises(UnsupportedError, match="seed_bits = 32: exact moments"):
             question(np.zeros((1, 20)))
 
 

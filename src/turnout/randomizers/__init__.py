@@ -1,4 +1,4 @@
-"""Randomizers: one client's message, with its exact privacy level and its bytes."""
+"""Randomizers that turn one client's value into a message of exactly known privacy level."""
 
 from turnout.randomizers.hadamard import HadamardRandomizer, OneBitHadamard
 from turnout.randomizers.hashing import LocalHashing

@@ -1,10 +1,11 @@
 """Randomizers whose server decodes by one fast Walsh–Hadamard transform.
 
-`OneBitHadamard` sends one entry of the item's Hadamard column, `HadamardRandomizer` a row in which
-the column is likely +1. `walsh_hadamard` is the transform, which vector randomizers use as well.
+`OneBitHadamard` sends one randomly flipped entry of the item's Hadamard column.
+`HadamardRandomizer` sends the number of a row; rows in which the item's column is +1 are more
+likely. `walsh_hadamard` is the transform, which vector randomizers use as well.
 
-Notation: H(i, j) = (−1)^⟨i, j⟩ with ⟨i, j⟩ the parity of the bits that i and j share; a the
-blanket of `turnout.randomizers.indexed`.
+Notation: H(i, j) = (−1)^⟨i, j⟩, where ⟨i, j⟩ is the parity of the number of bits that are 1 in both
+i and j; a is the blanket of `turnout.randomizers.indexed`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ class OneBitHadamard(IndexedRandomizer):
     """One random entry of the item's Hadamard column, flipped with probability 1/(e^ε + 1).
 
     Source: Acharya, Sun, Communication complexity in locally private distribution estimation and
-        heavy hitters, ICML 2019; thesis, Section 7.3.2. There the clients are divided among the
-        rows; here each row is drawn, so that the estimate is unbiased for these very clients.
+        heavy hitters, ICML 2019; thesis, Section 7.3.2. The paper divides the clients among the
+        rows; this class draws each client's row at random, so that the estimate is unbiased for
+        every fixed set of clients.
 
-    The message is one bit where the rows are public, log₂ K + 1 bits where a client sends its own.
-    There may be up to 2⁶¹ items. A server cannot decode that many items at once;
-    `turnout.estimation.prefix_search` decodes a few of them.
+    The message has one bit if the rows are public, and log₂ K + 1 bits if each client draws its row
+    itself and sends it. There may be up to 2⁶¹ items. A server cannot decode that many items at
+    once; `turnout.estimation.prefix_search` decodes a few of them.
 
     >>> OneBitHadamard(epsilon=1.0, items=1000, public=True).message_bits
     1
@@ -53,18 +55,19 @@ class OneBitHadamard(IndexedRandomizer):
 
     @property
     def reply_count(self) -> int:
-        """Two replies: 0 for an entry +1, 1 for an entry −1."""
+        """Number of replies, 2: reply 0 means the entry +1, reply 1 the entry −1."""
         return 2
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """0 where H(row, item) = +1, else 1."""
+        """Preferred reply of each client: 0 where H(row, item) = +1, 1 where it is −1."""
         return parity(questions & values)
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Hadamard response: K of 2K messages are likely; two columns agree in K/2 rows."""
+        """Hadamard response, which has the same privacy guarantee when rows are not public."""
+        # Each item prefers K of the 2K messages, and two items share K/2 preferred messages.
         return spec.HadamardResponse(self.epsilon0)
 
     @property
@@ -73,20 +76,20 @@ class OneBitHadamard(IndexedRandomizer):
         return Fraction(0)
 
     def score(self, message: int, item: int) -> int:
-        """+1 where the reply is the item's entry in that row, −1 where it is not."""
+        """Score +1 if the reply equals the item's entry in the message's row, else −1."""
         row, reply = divmod(message, 2)
         return 1 if (row & item).bit_count() % 2 == reply else -1
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The transform of the counts of reply 0 minus those of reply 1."""
+        """Score of each item, shape (k,): the transform of counts of reply 0 minus reply 1."""
         return walsh_hadamard(counts[0::2] - counts[1::2])[: self.items]
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold."""
+        """Variance of each estimated frequency, given the clients' items; shape (k,)."""
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, the same whatever the clients hold."""
+        """Expected squared ℓ2 error of the raw estimate, which is equal for all clients' items."""
         checks.count(clients=clients)
         return float((self.items / self.gain**2 - 1) / clients)
 
@@ -94,18 +97,20 @@ class OneBitHadamard(IndexedRandomizer):
 @mechanism("hadamard", rank=5)
 @dataclass(frozen=True)
 class HadamardRandomizer(IndexedRandomizer):
-    """A row of the item's block; rows where the item's Hadamard column is +1 are more likely.
+    """Randomizer that sends a row; rows where the item's Hadamard column is +1 are more likely.
 
-    Item v is in block v mod B and has column ⌊v/B⌋ + 1 of at most b − 1 there. The messages are the
-    B·b rows of all blocks. An item prefers the b/2 rows of its block where H(row, column) = +1.
+    The rows are divided into B blocks of b rows. Item v belongs to block v mod B, where it has the
+    column ⌊v/B⌋ + 1; a block has at most b − 1 items. There are B·b messages, the rows of all
+    blocks. An item prefers the b/2 rows of its block where H(row, column) = +1.
 
-    Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). There
-        B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1), and consecutive items share a block, so that of items
-        sorted by frequency one block has nearly all clients and nearly all noise. Here B is chosen
-        for the least error: at ε = 1, k = 1000 B = 1 has 16 % less variance than the printed B = 2.
+    Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). The
+        paper sets B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1) and puts consecutive items into one block. If the
+        items are sorted by frequency, one block then has nearly all clients and nearly all noise.
+        This class deals items out to the blocks in turn, and chooses the B of least error: at
+        ε = 1, k = 1000, B = 1 has 16 % less variance than the paper's B = 2.
 
     Attributes:
-        blocks: B; None: the number of least error.
+        blocks: number of blocks B; None: the number of least error.
     """
 
     blocks: int | None = field(default=None, kw_only=True)
@@ -125,33 +130,36 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def block_rows(self) -> int:
-        """Number b of rows of a block: the least power of two with b − 1 ≥ k/B."""
+        """Number b of rows in a block: the least power of two with b − 1 ≥ k/B."""
         return _block_rows(self.items, self._blocks)
 
     @property
     def reply_count(self) -> int:
-        """Number of rows of all blocks, B·b."""
+        """Number of replies: the B·b rows of all blocks."""
         return self._blocks * self.block_rows
 
     @property
     def preferred_count(self) -> int:
-        """Preferred rows of an item: half of its block."""
+        """Number of preferred rows of an item: half of the rows of its block."""
         return self.block_rows // 2
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The uniform row, moved into the item's block, and by one bit if its entry is −1."""
+        """A preferred row for each client, computed from a uniform row; shape (n,)."""
         column, block = np.divmod(values, self._blocks)
         column += 1
+        # Take the uniform row's place in the item's own block.
         row = replies & (self.block_rows - 1)
-        # Flipping the lowest bit of the column changes the sign: two rows go to each preferred one.
+        # If the entry there is −1, flip the row's bit at the column's lowest set bit: the entry
+        # becomes +1. So two rows lead to each preferred row, which keeps the result uniform.
         row ^= (column & -column) * parity(row & column)
         return block * self.block_rows + row
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Hadamard response for one block; else ε₀ and the total variation 1 − a of two blocks."""
+        """Randomizer with the same privacy guarantee: Hadamard response if there is one block."""
+        # With several blocks, items of different blocks have the total variation 1 − a.
         one = self.blocks == 1
         return spec.HadamardResponse(self.epsilon0) if one else super().private_priced_as
 
@@ -161,7 +169,7 @@ class HadamardRandomizer(IndexedRandomizer):
         return Fraction(0)
 
     def score(self, message: int, item: int) -> int:
-        """The item's entry H(row, column) in its block, 0 for a row of another block."""
+        """Score: the entry H(row, column) if the row is in the item's block, else 0."""
         column, block = divmod(item, self._blocks)
         at, row = divmod(message, self.block_rows)
         if at != block:
@@ -170,29 +178,35 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def score_values(self) -> tuple[int, int] | None:  # type: ignore[override]
-        """The two values +1 and −1 for one block; None for several, where 0 occurs as well."""
+        """The two values −1 and +1 if there is one block; None otherwise, as 0 also occurs."""
         return (-1, 1) if self.blocks == 1 else None
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """One transform for each block: item v is column ⌊v/B⌋ + 1 of block v mod B."""
+        """Score of each item, shape (k,): one transform for each block."""
+        # Item v is column ⌊v/B⌋ + 1 of block v mod B.
         blocks = walsh_hadamard(counts.reshape(-1, self.block_rows))
         return blocks[:, 1:].T.reshape(-1)[: self.items]
 
     def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of messages in each item's block: each scores ±1, so its square is 1."""
+        """Sum of squared scores of each item: the number of messages in its block, shape (k,)."""
         return np.resize(counts.reshape(-1, self.block_rows).sum(axis=1), self.items)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given what the clients hold."""
+        """Variance of each estimated frequency, given the clients' items; shape (k,)."""
         shares = self.shares(frequencies, clients)
+        # Share of the clients whose item is in the same block.
         block = np.arange(self.items) % self._blocks
         inside = np.bincount(block, weights=shares, minlength=self._blocks)[block]
         gain = float(self.gain)
+        # A message has the squared score 1 if it is in the item's block, with this probability.
         hit = float(self.blanket) / self._blocks + gain * inside
         return (hit / gain**2 - shares) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate: all items in the fullest block."""
+        """Largest expected squared ℓ2 error of the raw estimate over all clients' items.
+
+        It is reached when all clients' items are in the block with the most items.
+        """
         checks.count(clients=clients)
         a, fullest = self.blanket, -(-self.items // self._blocks)
         spread = a * self.items / self._blocks + (1 - a) * fullest
@@ -208,6 +222,7 @@ def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
     """
+    # Fast transform: in each round, add and subtract entries whose numbers differ in one bit.
     out = np.array(table)
     size, half = out.shape[-1], 1
     while half < size:
@@ -220,21 +235,22 @@ def walsh_hadamard(table: NDArray[Number]) -> NDArray[Number]:
 
 
 def parity(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """1 where a number has an odd number of set bits, else 0."""
+    """Array with 1 where a number has an odd number of set bits, else 0; the shape of the input."""
     return (np.bitwise_count(numbers) & np.uint8(1)).astype(np.int64)
 
 
 def best_blocks(epsilon: float, items: int) -> int:
-    """The number of blocks B of least mean variance over items of equal frequency.
+    """The number of blocks B that minimises the mean variance over items of equal frequency.
 
-    With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) the variance is about C²/B. The candidates are the numbers
-    of blocks of b rows that hold all items, for each power of two b.
+    With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) the variance is about C²/B. For each power of two b, the
+    candidate is the least number of blocks of b rows that holds all items.
 
     Raises:
-        ParameterError: so many items that every choice has more messages than the server counts.
+        ParameterError: for every B there are more messages than the server can count.
     """
     check_level(min(epsilon, LARGEST_EPSILON))
     excess = float(exponential_below(epsilon)) - 1
+    # Collect the candidate of each block size b = 2, 4, … until one block holds all items.
     candidates, rows = [], 2
     while True:
         blocks = -(-items // (rows - 1))
@@ -244,7 +260,9 @@ def best_blocks(epsilon: float, items: int) -> int:
             break
         rows *= 2
     if not candidates:
-        raise ParameterError("items", items, f"few enough for {LARGEST_HISTOGRAM} messages")
+        expected = f"a number that needs at most {LARGEST_HISTOGRAM} different messages"
+        raise ParameterError("items", items, expected)
+    # Choose the candidate of least variance.
     return min(candidates, key=lambda blocks: (1 + 2 * blocks / excess) ** 2 / blocks)
 
 

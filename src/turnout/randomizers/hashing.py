@@ -1,15 +1,15 @@
-"""Local hashing: a randomized hash of the item; the server decodes all hash functions at once.
+"""Local hashing: each client sends a randomized hash of its item.
 
 `LocalHashing` is the randomizer; `best_cells` chooses its number of cells.
 
-Notation: g the cells (a prime), d the digits of an item to base g, s ∈ {0, …, g − 1}^d the hash
-function h_s(v) = ⟨s, v⟩ mod g.
+Notation: g is the number of cells (values of a hash function), a prime; d is the number of digits
+of an item to base g; a vector s ∈ {0, …, g − 1}^d is the hash function h_s(v) = ⟨s, v⟩ mod g.
 
-Two items differ in a digit, and a uniform s maps that difference to a uniform cell. So two items
-collide with probability 1/g exactly, which is all that the estimator's mean and variance need.
-(A linear h_s sends item 0 to cell 0 always; that is a message like any other.) There are only g^d
-functions, so the server counts messages by function and cell and computes all items' scores from
-that table digit by digit, in whole numbers.
+Two items differ in at least one digit, and a uniform s maps that difference to a uniform cell. So
+two items have the same hash with probability exactly 1/g. The mean and the variance of the
+estimator depend on no other property of the hash functions; in particular it does no harm that
+every h_s maps item 0 to cell 0. There are only g^d functions, so the server counts messages by
+function and cell, and computes all items' scores from that table digit by digit, in whole numbers.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from turnout.randomizers.interface import (
 from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 _WORK = 2**31
-"""Largest number of additions that the server's decoding may take: some seconds."""
+"""Largest number of additions that the server's decoding may take; it takes a few seconds."""
 
 
 @mechanism("local-hashing", rank=7)
 @dataclass(frozen=True)
 class LocalHashing(IndexedRandomizer):
-    """The item's cell under a random hash function with probability e^ε/(e^ε + g − 1).
+    """Randomizer that sends the item's cell under a random hash function, or another cell.
 
-    Any other cell has probability 1/(e^ε + g − 1).
+    The item's cell has probability e^ε/(e^ε + g − 1), each other cell 1/(e^ε + g − 1).
 
     Source: Bassily, Smith, Local, private, efficient protocols for succinct histograms, STOC 2015
-        (g = 2, BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, OLH). There each
-        client has a function of its own and the server works n·k steps; this family has the same
-        mean and variance for every item.
+        (g = 2, called BLH); Wang, Blocki, Li, Jha, USENIX Security 2017 (g = e^ε + 1, called OLH).
+        Their hash functions are from families so large that the server's decoding takes n·k steps;
+        the family used here gives the same mean and variance for every item.
 
     Attributes:
         public: whether the hash functions are public randomness.
-        cells: g, a prime; None: the one of least error. 2 gives BLH.
+        cells: number of cells g, a prime; None: the prime of least error. 2 gives BLH.
 
     >>> LocalHashing(epsilon=1.0, items=1000, public=True).message_bits
     2
@@ -86,7 +86,7 @@ class LocalHashing(IndexedRandomizer):
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The items' cells under the functions with the given numbers."""
+        """Cell of each client's item under the function with the given number; shape (n,)."""
         g = self.reply_count
         total = np.zeros(len(values), dtype=np.int64)
         for _ in range(self.digits):
@@ -97,7 +97,8 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer of ε₀ and total variation (1 − a)(1 − 1/g), as two items collide with 1/g."""
+        """Randomizer of ε₀ and total variation (1 − a)(1 − 1/g), for private hash functions."""
+        # Two items have the same hash, hence the same message, with probability 1/g.
         return randomizer_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 
     @property
@@ -107,11 +108,11 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def offset(self) -> Fraction:
-        """Mean score of an item that the client does not hold: the chance 1/g of a collision."""
+        """Mean score of an item that the client does not hold: 1/g, as two hashes may be equal."""
         return Fraction(1, self.reply_count)
 
     def score(self, message: int, item: int) -> int:
-        """1 where the function maps the item to the message's cell, else 0."""
+        """Score 1 if the message's hash function maps the item to the message's cell, else 0."""
         function, cell = divmod(message, self.reply_count)
         one = np.array([item]), np.array([function]), np.array([cell])
         return int(self.preferred(*one)[0] == cell)
@@ -122,23 +123,26 @@ class LocalHashing(IndexedRandomizer):
 
 
 def best_cells(epsilon: float, items: int) -> int:
-    """The prime g of least expected squared error whose decoding is fast enough.
+    """The prime g of least expected squared error for which decoding is fast enough.
 
-    For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)), least at
-    g = e^ε + 1; the nearest primes are within 3 % of it.
+    For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). It is least
+    at g = e^ε + 1; the nearest primes have at most 3 % more.
 
     Raises:
         ParameterError: too many items for the server's decoding.
     """
     check_level(epsilon)
     excess = float(exponential_below(epsilon)) - 1
+    # The primes up to about twice the optimum.
     largest = min(2 * int(excess) + 16, items + 16, 2**13)
     sieve = [g for g in range(2, largest) if _is_prime(g)]
+    # Keep the primes for which the server can decode: few additions, and a table that fits.
     possible = [g for g in sieve if decoding_work(items, g) <= _WORK]
     possible = [g for g in possible if g ** (_digits(items, g) + 1) <= LARGEST_HISTOGRAM]
     if not possible:
-        raise ParameterError("items", items, "few enough to decode local hashing")
+        raise ParameterError("items", items, "few enough items for the decoding of local hashing")
 
+    # The exact expected squared error decides among them.
     def error(g: int) -> float:
         own, other = (excess + 1) / (excess + g), 1 / g
         return (own * (1 - own) + (items - 1) * other * (1 - other)) / (own - other) ** 2
@@ -147,13 +151,14 @@ def best_cells(epsilon: float, items: int) -> int:
 
 
 def decoding_work(items: int, cells: int) -> int:
-    """Additions of the decoding: g for each entry of the table and each digit but the last."""
+    """Number of additions that decoding takes: (d − 1)·g^(d + 2)."""
+    # Each digit but the last takes g additions for each of the g^(d + 1) entries of the table.
     digits = _digits(items, cells)
     return (digits - 1) * cells ** (digits + 2)
 
 
 def _digits(items: int, base: int) -> int:
-    """The least d with base^d ≥ items."""
+    """The least number of digits d with base^d ≥ items."""
     digits, reached = 1, base
     while reached < items:
         digits, reached = digits + 1, reached * base
@@ -165,26 +170,27 @@ def _is_prime(number: int) -> bool:
 
 
 def _hashed(counts: NDArray[np.int64], g: int, digits: int) -> NDArray[np.int64]:
-    """The scores Σ_s table[s, ⟨s, v⟩ mod g] for every v, from one digit of s and v after the other.
+    """The scores Σ_s table[s, ⟨s, v⟩ mod g] of all items v, shape (g^d,).
 
-    After some digits the table holds, for those digits of v, the sum over those digits of s of the
-    cell ⟨s, v⟩ places further on. After the last digit only cell 0 is needed.
+    The sum is computed one digit at a time. Each step replaces a digit of s by the same digit of v:
+    it sums over that digit of s, after shifting the cells by the product of the two digits. After
+    the last digit only the entry of cell 0 is needed.
     """
     # One row of counts for each hash function.
     table = counts.reshape(-1, g)
     # Replace one digit of s after the other by the same digit of v.
     for digit in range(digits - 1, 0, -1):
-        # Axes: digits of v so far, this digit of s, the digits of s to come, cell.
+        # Axes: digits of v computed so far, this digit of s, remaining digits of s, cell.
         old = table.reshape(g ** (digits - 1 - digit), g, g**digit, g)
         new = np.zeros_like(old)
         for s in range(g):
-            # Written twice, a row can be shifted cyclically by a slice.
+            # A row that is repeated once can be shifted cyclically by taking a slice.
             turned = np.concatenate([old[:, s], old[:, s]], axis=-1)
             for v in range(g):
                 shift = s * v % g
                 new[:, v] += turned[..., shift : shift + g]
         table = new
-    # The last digit: add up the cell that each function gives each v.
+    # The last digit: add the count of the cell to which each function maps each v.
     last = table.reshape(-1, g, g)
     every = np.arange(g)
     cells = np.outer(every, every) % g

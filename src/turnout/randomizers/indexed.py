@@ -1,14 +1,16 @@
 """Base class of randomizers that answer a question drawn independently of the item.
 
-`IndexedRandomizer` is the base class of k-ary response, hashing and Hadamard randomizers.
-`KaryRandomizedResponse` asks one question, whose replies are the items themselves.
+`IndexedRandomizer` is the base class of the k-ary, hashing and Hadamard randomizers. The question
+is, for example, the number of a hash function or of a row of the Hadamard matrix.
+`KaryRandomizedResponse` has a single question, whose replies are the items themselves.
 
 Notation: F questions (`index_count`), R replies (`reply_count`), m preferred replies of an item
 (`preferred_count`), a the *blanket*: the probability with which a client ignores its item.
 
-A client draws a question uniformly. With probability a it gives a uniform reply, otherwise a
-uniform one among those that its item prefers. So a preferred reply has probability a/R + (1 − a)/m
-and any other one a/R, whose ratio is r = 1 + (1 − a)·R/(a·m); a = R/(R + m(r − 1)).
+A client draws a question uniformly. With probability a it sends a uniform reply, otherwise a
+uniform reply among those that its item prefers. So a preferred reply has probability
+a/R + (1 − a)/m and any other reply a/R. Their ratio is r = 1 + (1 − a)·R/(a·m), hence
+a = R/(R + m(r − 1)).
 
 Source of the decomposition: Balle, Bell, Gascón, Nissim, The privacy blanket of the shuffle model,
     CRYPTO 2019, Section 3.
@@ -40,28 +42,29 @@ from turnout.randomness import Source
 from turnout.schemes.randomizers import KaryResponse, NonAdaptiveRandomizer, PureRandomizer
 
 LARGEST_HISTOGRAM = 2**26
-"""Largest number of messages for which the server keeps a count of each."""
+"""Largest number of different messages for which the server keeps one count for each."""
 
 
 @dataclass(frozen=True)
 class IndexedRandomizer(FrequencyRandomizer):
-    """Randomizer whose message is question · R + reply, from 0 to F·R − 1.
+    """Randomizer whose message is the number question · R + reply, from 0 to F·R − 1.
 
     Attributes:
-        public: whether the questions are public randomness; then a client sends its reply alone and
-            the server receives the questions separately (`draw_questions` draws them).
+        public: whether the questions are public randomness. A client then sends only its reply, and
+            the server knows the questions already (`draw_questions` draws them).
     """
 
     public: bool = False
 
     largest_count: ClassVar[int] = LARGEST_HISTOGRAM
-    """Largest number of messages that the randomizer may have."""
+    """Largest number of different messages that the randomizer may have."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.flag(public=self.public)
         if self.message_count > self.largest_count:
-            raise ParameterError("items", self.items, f"at most {self.largest_count} messages")
+            expected = f"a number that needs at most {self.largest_count} different messages"
+            raise ParameterError("items", self.items, expected)
 
     @property
     def index_count(self) -> int:
@@ -75,7 +78,11 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def preferred_count(self) -> int | Fraction:
-        """Number m of preferred replies; R over the largest count if unequally likely."""
+        """Number m of preferred replies of an item.
+
+        If the map from uniform replies to preferred replies is uneven, m is R divided by the
+        largest number of replies that are mapped to one preferred reply.
+        """
         return 1
 
     @property
@@ -87,7 +94,14 @@ class IndexedRandomizer(FrequencyRandomizer):
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """A preferred reply for each client; uniform if ``replies`` are uniform below R."""
+        """A preferred reply for each client, shape (n,).
+
+        Args:
+            values: the clients' items, shape (n,).
+            questions: the clients' questions, shape (n,).
+            replies: numbers from 0 to R − 1, shape (n,). If they are uniform, so is the result
+                among the preferred replies.
+        """
 
     @property
     def message_count(self) -> int:
@@ -108,50 +122,58 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message; public questions are not sent and not counted."""
+        """Number of bits of a client's message; public questions are not sent and not counted."""
         return bits_for(self.reply_count if self.public else self.message_count)
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """`private_priced_as`, or ε₀ alone where public questions tell clients apart."""
+        """Randomizer with which the accountant bounds the privacy loss of a message."""
+        # Clients with different public questions use different randomizers: only ε₀ is common.
         asked = self.public and self.index_count > 1
         return PureRandomizer(self.epsilon0) if asked else self.private_priced_as
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer of ε₀ and total variation 1 − a: with probability a the item is ignored."""
+        """Randomizer that `priced_as` returns unless questions are public: ε₀ and 1 − a."""
+        # With probability a the item is ignored, so the total variation is at most 1 − a.
         return randomizer_within(self.epsilon0, 1 - self.blanket)
 
     def probabilities(self, item: int) -> list[Fraction]:
-        """Probability of each message under an item, by its number; for few messages."""
+        """Probability of each message under an item; entry i is that of message number i."""
         questions = np.repeat(np.arange(self.index_count), self.reply_count)
         replies = np.tile(np.arange(self.reply_count), self.index_count)
+        # Count how many uniform replies are mapped to each message.
         own = self.preferred(np.full(len(replies), item), questions, replies)
         likely = np.bincount(questions * self.reply_count + own, minlength=self.message_count)
         a = self.blanket
         return [(a + (1 - a) * int(count)) / self.message_count for count in likely]
 
     def draw_questions(self, n: int, source: Source) -> NDArray[np.int64]:
-        """Uniform questions for n clients, shape (n,): public, and independent of their values."""
+        """Uniform public questions for n clients, shape (n,), independent of the clients' items."""
         return source.below(self.index_count, n)
 
     def encode(
         self, values: ArrayLike, source: Source, questions: NDArray[np.int64] | None = None
     ) -> Codes:
-        """One message for each value.
+        """Messages of the clients, one for each value.
 
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: of the clients' randomness.
-            questions: the public questions, shape (n,); None: each client draws its own.
+            source: source of the clients' randomness.
+            questions: the public questions, shape (n,); None: each client draws its question.
 
         Returns:
             int64 array of shape (n,), numbers from 0 to F·R − 1.
+
+        Raises:
+            ParameterError: a value out of range, or missing public questions.
         """
         array = self.checked(values)
         asked = self._questions(array.size, source, questions)
+        # Each client draws a uniform reply, and keeps it with probability a.
         replies = source.below(self.reply_count, array.size)
         honest = np.flatnonzero(~source.bernoulli(self.blanket, array.size))
+        # Otherwise the reply is mapped to a preferred reply of the client's item.
         replies[honest] = self.preferred(array[honest], asked[honest], replies[honest])
         return asked * self.reply_count + replies
 
@@ -161,16 +183,22 @@ class IndexedRandomizer(FrequencyRandomizer):
         return pack_codes(sent, self.message_bits)
 
     def unpack(self, data: bytes, n: int, questions: NDArray[np.int64] | None = None) -> Codes:
-        """The n messages that ``data`` holds, with public questions put back in.
+        """The n messages that ``data`` contains, shape (n,).
+
+        Args:
+            data: bytes that `pack` returned.
+            n: number of messages.
+            questions: the public questions, shape (n,), if questions are public.
 
         Raises:
-            ParameterError: ``data`` is not what n clients send, or public questions are missing.
+            ParameterError: ``data`` cannot be n packed messages, or public questions are missing.
         """
         checks.count(0, n=n)
         if not self.public:
             return unpack_codes(data, n, self.message_bits, self.message_count)
         if questions is None or len(questions) != n:
-            raise ParameterError("questions", questions, f"the {n} public questions")
+            given = None if questions is None else f"{len(questions)} numbers"
+            raise ParameterError("questions", given, f"one public question for each of {n} clients")
         replies = unpack_codes(data, n, self.message_bits, self.reply_count)
         return self._checked_questions(questions, n) * self.reply_count + replies
 
@@ -179,7 +207,8 @@ class IndexedRandomizer(FrequencyRandomizer):
     ) -> NDArray[np.int64]:
         if questions is None:
             if self.public and self.index_count > 1:
-                raise ParameterError("questions", None, f"the {n} public questions")
+                expected = f"one public question for each of {n} clients"
+                raise ParameterError("questions", None, expected)
             return self.draw_questions(n, source)
         return self._checked_questions(questions, n)
 
@@ -196,13 +225,13 @@ class IndexedRandomizer(FrequencyRandomizer):
 @mechanism("k-ary", rank=1)
 @dataclass(frozen=True)
 class KaryRandomizedResponse(IndexedRandomizer):
-    """k-ary randomized response: the item with probability e^ε/(e^ε + k − 1), else another one.
+    """k-ary randomized response: sends the item with probability e^ε/(e^ε + k − 1), or another.
 
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
         thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
-    Any other item has probability 1/(e^ε + k − 1). Best for few items or a large ε
-    (k < 3e^ε + 2); its error grows as k².
+    Each other item has probability 1/(e^ε + k − 1). This randomizer is best for few items or a
+    large ε (k < 3e^ε + 2); its error grows as k².
 
     >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
     >>> randomizer.epsilon0, randomizer.message_bits
@@ -211,18 +240,18 @@ class KaryRandomizedResponse(IndexedRandomizer):
 
     @property
     def reply_count(self) -> int:
-        """Number of replies: one for each item."""
+        """Number of replies, k: one reply for each item."""
         return self.items
 
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The items themselves."""
+        """Preferred reply of each client, shape (n,): the client's item."""
         return values
 
     @property
     def private_priced_as(self) -> KaryResponse:
-        """k-ary response itself, whose probabilities are known exactly."""
+        """k-ary response, the accountant's randomizer with exactly the same probabilities."""
         return KaryResponse(self.epsilon0, self.items)
 
     @property
@@ -231,9 +260,9 @@ class KaryRandomizedResponse(IndexedRandomizer):
         return self.blanket / self.items
 
     def score(self, message: int, item: int) -> int:
-        """1 where the message names the item."""
+        """Score 1 if the message is the item's number, else 0."""
         return int(message == item)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counts themselves: a message scores for the item that it names."""
+        """Score of each item, shape (k,): the number of messages that are the item's number."""
         return counts

@@ -1,14 +1,14 @@
 """Randomizers of one item out of k: their interface, their names, and exact privacy levels.
 
-`FrequencyRandomizer` is the interface; `mechanism` registers a class under a name and
-`all_mechanisms` lists them. A user's own module registers its class in the same way. `level_above`,
-`root_below`, `on_grid_above` and `on_grid_below` keep probabilities and their ratios as fractions,
-so that ε₀ is the exact level of a randomizer and not a rounded float.
+`FrequencyRandomizer` is the interface; `mechanism` registers a class under a name, also a class of
+a user's module, and `all_mechanisms` returns all registered classes. `level_above`, `root_below`,
+`on_grid_above` and `on_grid_below` compute with probabilities as fractions, so that ε₀ is the level
+of the probabilities with which a randomizer really draws.
 
 Notation: ε the requested level, E a fraction just below e^ε, r the largest ratio of a randomizer's
-probabilities, ε₀ = ln r. Every coin of a randomizer has a probability that is a multiple of 2⁻⁶²,
-rounded to the private side. So r is a fraction, r ≤ E ≤ e^ε, and ε₀ falls short of ε by a rounding
-only.
+probabilities, ε₀ = ln r. A randomizer draws each random bit with a probability that is a multiple
+of 2⁻⁶², rounded in the direction of more privacy. So r is a fraction, r ≤ E ≤ e^ε, and ε₀ is below
+ε only by rounding.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from turnout.schemes.randomizers import (
 from turnout.schemes.registry import question_randomizer
 
 LEAST_EPSILON = 1e-12
-"""Least ε of a randomizer: below it, coins in steps of 2⁻⁶² would leave little of ε or nothing."""
+"""Least ε of a randomizer: below it, rounding probabilities to 2⁻⁶² would lose most of ε."""
 LARGEST_EPSILON = 30.0
-"""Largest ε of a randomizer: above it, coins in steps of 2⁻⁶² would waste a part of ε."""
+"""Largest ε of a randomizer: above it, rounding probabilities to 2⁻⁶² would lose a part of ε."""
 
 _DIGITS = 60
 _CONTEXT = Context(prec=_DIGITS)
@@ -50,7 +50,7 @@ _BELOW = 1 - Fraction(1, 10 ** (_DIGITS - 5))
 
 
 def check_level(epsilon: float) -> None:
-    """Raise an error for an ε that no randomizer here can realise.
+    """Raise an error for an ε outside the range of all randomizers.
 
     Raises:
         ParameterError: an ``epsilon`` below 1e-12 or above 30.
@@ -63,19 +63,19 @@ def check_level(epsilon: float) -> None:
 
 
 def exponential_below(epsilon: float) -> Fraction:
-    """A fraction E ≤ e^ε, smaller than it by less than 1 part in 10⁵⁴; at least 1."""
+    """A fraction E that is at most e^ε, at least 1, and relatively within 10⁻⁵⁴ of e^ε."""
     # `Decimal.exp` is correctly rounded to the context's digits.
     return max(Fraction(Decimal(epsilon).exp(_CONTEXT)) * _BELOW, Fraction(1))
 
 
 def root_below(number: Fraction) -> Fraction:
-    """A fraction at most √number, smaller than it by less than 2⁻¹²⁸."""
+    """A fraction that is at most √number and differs from it by less than 2⁻¹²⁸."""
     scale = 1 << 256
     return Fraction(math.isqrt(number.numerator * scale // number.denominator), 1 << 128)
 
 
 def level_above(ratio: Fraction) -> float:
-    """Logarithm of ``ratio`` rounded up to a float; the logarithm itself is good to 1 part in 10⁵⁰.
+    """Logarithm of ``ratio``, computed to a relative error of 10⁻⁵⁰ and rounded up to a float.
 
     Args:
         ratio: at least 1.
@@ -96,12 +96,17 @@ def on_grid_above(probability: Fraction) -> Fraction:
 def randomizer_within(
     epsilon0: float, total_variation: Fraction | float, *, attained: bool = False
 ) -> NonAdaptiveRandomizer:
-    """Randomizer of level ``epsilon0`` and of at most the given total variation, rounded up.
+    """Accountant's randomizer of level ``epsilon0`` and bounded total variation, rounded up.
 
     Args:
         epsilon0: local privacy level of a message, in nats.
-        total_variation: largest total variation between messages of two records, in [0, 1].
-        attained: whether two records have this total variation exactly (`AttainedVariation`).
+        total_variation: upper bound on the total variation between the distributions of a message
+            under two records, in [0, 1].
+        attained: whether some two records attain it, so that it is not only an upper bound.
+
+    Returns:
+        `NonAdaptiveRandomizer` if the rounded total variation is 1, else `AttainedVariation` or
+        `BoundedVariation`.
     """
     above = float(total_variation)
     if isinstance(total_variation, Fraction):
@@ -125,22 +130,23 @@ def on_grid_below(probability: Fraction) -> Fraction:
 Codes = NDArray[np.int64]
 """Messages as whole numbers, shape (n,)."""
 Rows = NDArray[np.uint64]
-"""Messages as bitmaps, shape (n, ⌈k / 64⌉); item j is bit j mod 64 of word ⌊j / 64⌋."""
+"""Messages as bitmaps, shape (n, ⌈k / 64⌉); bit j mod 64 of word ⌊j / 64⌋ belongs to item j."""
 
 
 @dataclass(frozen=True)
 class FrequencyRandomizer(ABC):
-    """A client's message about its one item out of ``items`` possible ones.
+    """Randomizer of one client's item out of ``items`` possible items.
 
     Guarantees:
         Every message has a probability that is a fraction, returned by `probabilities`. The largest
         ratio of a message's probabilities under two items is `ratio`; ln `ratio` ≤ `epsilon0` ≤
-        ``epsilon``. S_v is the sum of `score` over the messages of n clients, of whom n·f_v hold v:
-        (S_v / n − `offset`) / `gain` has mean f_v and at most the variance that `variance` returns.
+        ``epsilon``. Let S_v be the sum of `score` for item v over the messages of n clients, of
+        which n·f_v hold item v. Then (S_v / n − `offset`) / `gain` has mean f_v, and its variance
+        is at most the value that `variance` returns.
 
     Attributes:
         epsilon: requested local privacy level ε, above 0, at most 30.
-        items: k, at least 2.
+        items: number of possible items k, at least 2.
     """
 
     epsilon: float = positive("ε₀ of a message, at most 30", key="epsilon0")
@@ -152,7 +158,7 @@ class FrequencyRandomizer(ABC):
 
     @property
     def epsilon0(self) -> float:
-        """Local privacy level of a client's whole message, rounded up by less than one ulp."""
+        """Local privacy level ε₀ of a client's whole message, rounded up by less than one ulp."""
         return level_above(self.ratio)
 
     @property
@@ -163,7 +169,7 @@ class FrequencyRandomizer(ABC):
     @property
     @abstractmethod
     def message_bits(self) -> int:
-        """Bits of a client's message as `pack` writes it."""
+        """Number of bits of a client's message in the bytes that `pack` returns."""
 
     @property
     @abstractmethod
@@ -178,29 +184,34 @@ class FrequencyRandomizer(ABC):
     @property
     @abstractmethod
     def priced_as(self) -> PureRandomizer:
-        """Randomizer that prices a message; `PureRandomizer` if public questions differ."""
+        """Randomizer with which the accountant bounds the privacy loss of a message.
+
+        It is only a `PureRandomizer` of ε₀ if public randomness gives clients different
+        randomizers.
+        """
 
     @abstractmethod
     def probabilities(self, item: int) -> Sequence[Fraction]:
-        """Probability of each message, by its number; for a small number of messages."""
+        """Probability of each message under an item; entry i is that of message number i."""
 
     score_values: ClassVar[tuple[int, int] | None] = (0, 1)
-    """The two values of `score`; None where there are more."""
+    """The two values that `score` takes; None if it takes more than two values."""
 
     @abstractmethod
     def score(self, message: int, item: int) -> int:
-        """Amount that a message, by its number, adds to an item's score."""
+        """Amount that the message with the number ``message`` adds to the score of ``item``."""
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum of `score` for every item, exactly, shape (k,).
+        """Exact sum of `score` over all messages for every item, shape (k,).
 
         Args:
-            counts: number of messages by their number, or of set bits by item for bitmaps.
+            counts: how many messages have each number, shape (messages,); for bitmaps, how many
+                messages have each item's bit set, shape (k,).
         """
         return self._summed(counts, 1)
 
     def squares(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum of squared `score` for every item; arguments as of `scores`."""
+        """Exact sum of squared `score` for every item, shape (k,); ``counts`` as in `scores`."""
         return self._summed(counts, 2)
 
     def _summed(self, counts: NDArray[np.int64], power: int) -> NDArray[np.int64]:
@@ -211,18 +222,20 @@ class FrequencyRandomizer(ABC):
         return np.array(sums, dtype=np.int64)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given the clients' items, never below the true one.
+        """Upper bound on the variance of each estimated frequency, given the items; shape (k,).
 
         Source: Wang, Blocki, Li, Jha, Locally differentially private protocols for frequency
-            estimation, USENIX Security 2017, Theorem 2, for scores of 0 and 1; else `mse_bound`.
+            estimation, USENIX Security 2017, Theorem 2, if scores are 0 or 1; the variance is then
+            exact. For other scores `mse_bound` is returned for each item.
 
         Args:
             frequencies: share of the clients that hold each item, shape (k,).
-            clients: n, at least 1.
+            clients: number of clients n, at least 1.
         """
         shares = self.shares(frequencies, clients)
         if self.score_values != (0, 1):
             return np.full(self.items, self.mse_bound(clients))
+        # The item scores 1 with probability `own` for clients that hold it, else with `other`.
         own, other = self.gain + self.offset, self.offset
         spread = shares * float(own * (1 - own)) + (1 - shares) * float(other * (1 - other))
         return spread / (clients * float(own - other) ** 2)
@@ -230,7 +243,8 @@ class FrequencyRandomizer(ABC):
     def mse_bound(self, clients: int) -> float:
         """Largest expected squared ℓ2 error of the raw estimate over all possible clients' items.
 
-        For scores of 0 and 1 it is the sum of `variance` over all items, for all frequencies.
+        If scores are 0 or 1, it is the sum of `variance` over all items, which is the same for all
+        frequencies.
         """
         checks.count(clients=clients)
         own, other = self.gain + self.offset, self.offset
@@ -239,11 +253,11 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def encode(self, values: ArrayLike, source: Source) -> Codes | Rows:
-        """One message for each value.
+        """Messages of the clients, one for each value.
 
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
-            source: of the clients' randomness.
+            source: source of the clients' randomness.
         """
 
     @abstractmethod
@@ -252,35 +266,38 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def unpack(self, data: bytes, n: int) -> Codes | Rows:
-        """The n messages that ``data`` holds.
+        """The n messages that ``data`` contains.
 
         Raises:
-            ParameterError: ``data`` is not what n clients send.
+            ParameterError: ``data`` cannot be n packed messages.
         """
 
     def checked(self, values: ArrayLike) -> NDArray[np.int64]:
-        """The values as int64, shape (n,).
+        """The items as an int64 array of shape (n,), after a check of their range.
 
         Raises:
-            ParameterError: a value that is no whole number from 0 to k − 1, or another shape.
+            ParameterError: a value that is not a whole number from 0 to k − 1, or a wrong shape.
         """
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise ParameterError("values", array.dtype.name, "whole numbers of shape (clients,)")
+            given = f"{array.dtype.name} array of shape {array.shape}"
+            raise ParameterError("values", given, "an array of whole numbers of shape (clients,)")
         if array.size and (int(array.min()) < 0 or int(array.max()) >= self.items):
-            raise ParameterError("values", "an item outside", f"items from 0 to {self.items - 1}")
+            wrong = int(array.min() if array.min() < 0 else array.max())
+            raise ParameterError("values", wrong, f"items from 0 to {self.items - 1}")
         return array.astype(np.int64, copy=False)
 
     def shares(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """The frequencies as float64, shape (k,).
+        """The frequencies as a float64 array of shape (k,), after a check of their range.
 
         Raises:
-            ParameterError: no client, another shape, or a frequency outside [0, 1].
+            ParameterError: no client, a wrong shape, or a frequency outside [0, 1].
         """
         checks.count(clients=clients)
         array = np.asarray(frequencies, dtype=np.float64)
         if array.shape != (self.items,) or not np.all((array >= 0) & (array <= 1)):
-            raise ParameterError("frequencies", array.shape, f"{self.items} numbers in [0, 1]")
+            given = f"array of shape {array.shape}"
+            raise ParameterError("frequencies", given, f"{self.items} numbers in [0, 1]")
         return array
 
 
@@ -289,12 +306,14 @@ _MECHANISMS: dict[str, tuple[int, Callable[..., FrequencyRandomizer]]] = {}
 
 
 def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Callable[[Make], Make]:
-    """Decorator that registers a class as the mechanism ``name``; the class takes ε and k.
+    """Decorator that registers a randomizer class as the mechanism ``name``.
 
     Args:
-        name: word for it in ``turnout estimate frequencies --mechanism``.
-        question: word for it in questions about its privacy guarantee; None: not offered there.
-        rank: order among mechanisms of equal error, least first.
+        name: value of ``turnout estimate frequencies --mechanism`` that selects the class. The
+            class is called with the keywords ``epsilon`` and ``items``.
+        question: value of ``--randomizer`` that selects the class when a user asks for its privacy
+            guarantee; None: the class cannot be selected there.
+        rank: among mechanisms of equal error, the one of least rank is chosen.
 
     Raises:
         ParameterError: another mechanism has this name.
@@ -312,7 +331,10 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
 
 
 def all_mechanisms() -> Mapping[str, Callable[..., FrequencyRandomizer]]:
-    """All registered mechanisms by name, in order of rank; loads `turnout.randomizers`."""
+    """All registered mechanisms by name, in order of rank.
+
+    The modules of `turnout.randomizers` are imported first, so that they register theirs.
+    """
     package = import_module("turnout.randomizers")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not module.ispkg:

@@ -4,15 +4,15 @@
 `GaussianRandomizer` adds rounded Gaussian noise, so that the Gaussian analysis holds;
 `LaplaceRandomizer` adds Laplace noise whose probabilities are fractions.
 
-Notation of Laplace noise: C the clip; L steps lie between −C and C; the noise is ±(G + ½) steps,
-where G ≥ 0 is called the level and the sign is fair; m steps halve the probability of a level:
-P(G ≥ g + m) = P(G ≥ g)/2.
+Notation of Laplace noise: C is the clip; there are L steps between −C and C. The noise is ±(G + ½)
+steps, where G ≥ 0 is called the level and both signs have probability ½. The probability of a level
+halves every m steps: P(G ≥ g + m) = P(G ≥ g)/2.
 
-So G = a·m + r with a geometric (fair coins, exact) and r below m drawn by weights w_r in units of
-2⁻⁶². The weights follow 2^{−r/m}, rounded so that they never rise. Two inputs are at most L steps
-apart, and the ratio of the noise's probabilities L steps apart is a fraction. Its largest value
-over all levels is `LaplaceRandomizer.ratio`: L is the largest number of steps for which it is at
-most e^ε.
+So G = a·m + r, where a has the geometric distribution P(a = j) = 2^{−j−1}, drawn exactly, and
+r < m is drawn with integer weights w_r in units of 2⁻⁶². The weights follow 2^{−r/m}, rounded so
+that they are non-increasing. Two inputs differ by at most L steps, and the ratio of the noise's
+probabilities at two values that differ by L steps is a fraction. Its largest value is
+`LaplaceRandomizer.ratio`; L is the largest number of steps for which it is at most e^ε.
 """
 
 from __future__ import annotations
@@ -40,23 +40,26 @@ _GRID = 2**53
 def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> NDArray[np.int64]:
     """Whole numbers from 0 to ``steps`` whose means are (value + C)·steps/2C, shape (n,).
 
-    Values beyond ±C are clipped. A coin chooses between the two nearest steps, so rounding adds no
-    bias. The message is then that of one of these two lattice points, so it is as private as
-    theirs.
+    Values beyond ±C are clipped. Each value is rounded at random to one of the two nearest lattice
+    points, so that rounding adds no bias. Rounding costs no privacy: the randomizer's guarantee
+    holds between any two lattice points, hence also between mixtures of them.
 
     Args:
         values: finite numbers, shape (n,).
         clip: C, above 0, in the unit of the values.
         steps: number of steps from −C to C.
-        source: of the coins; nothing is drawn where all values lie on the lattice.
+        source: source of the randomness of rounding; not used if all values lie on the lattice.
 
     Raises:
-        ParameterError: values that are not finite, or of another shape.
+        ParameterError: values that are not finite, or of a wrong shape.
     """
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or not np.all(np.isfinite(numbers)):
-        raise ParameterError("values", numbers.shape, "finite numbers of shape (clients,)")
+        given = f"array of shape {numbers.shape}"
+        raise ParameterError("values", given, "finite numbers of shape (clients,)")
+    # Position of each clipped value, in steps above −C.
     scaled = (np.clip(numbers / clip, -1, 1) + 1) / 2 * steps
+    # Round up with the probability of the fractional part, to 2⁻⁵³, and down otherwise.
     lower = np.floor(scaled)
     rest = scaled - lower
     if rest.any():
@@ -67,7 +70,7 @@ def on_lattice(values: ArrayLike, clip: float, steps: int, source: Source) -> ND
 class NoisyNumber(ABC):
     """Randomizer of a number in [−C, C]: whole steps plus noise, clipped to 32 bits.
 
-    The clipping to 32 bits is a function of the message alone, so it costs no privacy.
+    The clipping to 32 bits is computed from the noisy number only, so it costs no privacy.
     """
 
     clip: float
@@ -84,11 +87,11 @@ class NoisyNumber(ABC):
 
     @abstractmethod
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in message units above −C, before clipping to 32 bits, shape (n,)."""
+        """Noisy numbers as multiples of `unit` above −C, before clipping to 32 bits; shape (n,)."""
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message: 32."""
+        """Number of bits of a client's message, 32."""
         return 32
 
     def mse_bound(self, clients: int) -> float:
@@ -97,22 +100,22 @@ class NoisyNumber(ABC):
         return self.variance_bound / clients
 
     def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Messages of finite ``values``, shape (n,): noisy numbers in units above −C."""
+        """Messages of the finite ``values``, shape (n,): noisy numbers clipped to 32 bits."""
         return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
 
     def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
-        """Estimates of the clipped numbers, shape (n,); unbiased but for the cut to 32 bits."""
+        """Estimates of the clipped numbers, shape (n,); only the clipping to 32 bits adds bias."""
         return np.asarray(messages) * self.unit - self.clip
 
     def pack(self, messages: NDArray[np.int64]) -> bytes:
-        """Bytes of the messages: four each, little-endian, two's complement."""
+        """Bytes of the messages: four bytes for each, little-endian, two's complement."""
         return messages.astype("<i4").tobytes()
 
     def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:
-        """The n messages that ``data`` holds.
+        """The n messages that ``data`` contains, shape (n,).
 
         Raises:
-            ParameterError: ``data`` has not four bytes for each client.
+            ParameterError: the length of ``data`` is not 4·n bytes.
         """
         if len(data) != 4 * n:
             raise ParameterError("data", f"{len(data)} bytes", f"{4 * n} bytes")
@@ -129,7 +132,8 @@ class GaussianRandomizer(NoisyNumber):
 
     The number is first rounded to the lattice. A whole number plus rounded noise is the rounded
     sum, hence a function of the Gaussian mechanism's output. So the message is as private as the
-    Gaussian mechanism with sensitivity 2C, and no gaps between floats are visible.
+    Gaussian mechanism with sensitivity 2C. As messages are whole numbers, the spacing of floats
+    reveals nothing.
 
     Source: Balle, Wang, Improving the Gaussian mechanism, ICML 2018, Theorem 8 (`delta`);
         Mironov, CSF 2017, Proposition 7 (`rdp`).
@@ -154,16 +158,16 @@ class GaussianRandomizer(NoisyNumber):
 
     @property
     def epsilon0(self) -> float:
-        """Infinity: Gaussian noise has no pure privacy level; use `delta` or `rdp`."""
+        """Infinity, since Gaussian noise has no pure privacy level; use `delta` or `rdp`."""
         return math.inf
 
     @property
     def priced_as(self) -> GaussianNoise:
-        """Gaussian noise of this multiplier, which prices the message."""
+        """Gaussian noise with which the accountant bounds the privacy loss of a message."""
         return GaussianNoise(self.noise_multiplier)
 
     def delta(self, epsilon: float) -> float:
-        """δ of the message at ``epsilon`` under replacement: never below the true δ.
+        """δ of the message at ``epsilon`` under replacement, never below the true δ.
 
         Args:
             epsilon: at least 0, in nats.
@@ -190,8 +194,8 @@ class GaussianRandomizer(NoisyNumber):
     @property
     def variance_bound(self) -> float:
         """Upper bound on the variance of `decode`, in squared units of ``clip``."""
-        # Deviations of the noise and of its rounding add up at worst; rounding a value adds
-        # unit²/4.
+        # The standard deviations of the noise and of its rounding add up at worst. Rounding the
+        # value to the lattice adds a variance of at most unit²/4.
         return (self.noise_multiplier * self.clip + self.unit / 2) ** 2 + self.unit**2 / 4
 
     @property
@@ -219,12 +223,13 @@ class LaplaceRandomizer(NoisyNumber):
     """A number in [−C, C] plus Laplace noise of scale 2C/ε, in steps of about 2C·ln 2/(m·ε).
 
     Source: Dwork, McSherry, Nissim, Smith, TCC 2006; Ghosh, Roughgarden, Sundararajan, STOC 2009
-        (whole steps). Floats reveal what continuous noise hides (Mironov, CCS 2012); steps do not.
+        (whole steps). With continuous noise the last digits of floats may reveal the number
+        (Mironov, CCS 2012); noise in whole steps avoids this.
 
     Attributes:
         epsilon: requested privacy level, at most 30; at least about 1/``halving``.
         clip: C, above 0; values beyond ±C are clipped.
-        halving: m, from 2 to 2²⁰.
+        halving: m, the number of steps that halve the noise's probability, from 2 to 2²⁰.
 
     >>> randomizer = LaplaceRandomizer(epsilon=1.0, clip=1.0)
     >>> 0.9999 < randomizer.epsilon0 <= 1, round(randomizer.variance_bound, 3)
@@ -241,7 +246,8 @@ class LaplaceRandomizer(NoisyNumber):
         checks.count(2, halving=self.halving)
         checks.at_most("2**20", 2**20, halving=self.halving)
         if self.steps < 1:
-            raise ParameterError("epsilon", self.epsilon, f"at least {1 / self.halving:.2g}")
+            least = f"at least {1 / self.halving:.2g} (about 1 / halving)"
+            raise ParameterError("epsilon", self.epsilon, least)
 
     @cached_property
     def steps(self) -> int:
@@ -264,7 +270,7 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """Non-adaptive randomizer of this level, which prices the message."""
+        """Randomizer of level ε₀ with which the accountant bounds the privacy loss of a message."""
         return NonAdaptiveRandomizer(self.epsilon0)
 
     @property
@@ -274,14 +280,15 @@ class LaplaceRandomizer(NoisyNumber):
 
     @property
     def variance_bound(self) -> float:
-        """Variance of `decode` for a value half-way between two steps; less elsewhere.
+        """Upper bound on the variance of `decode`, in squared units of ``clip``.
 
-        A value on a step has step²/4 less.
+        It is reached by a value half-way between two lattice points. For a value on a lattice point
+        the variance is smaller by step²/4.
         """
         m = self.halving
         levels = np.arange(m) + 0.5
         shares = geometric_weights(m) / LARGEST_RANGE
-        # a is geometric with a fair coin: E a = 1 and E a² = 3.
+        # In the notation above, a is geometric with parameter ½: E a = 1 and E a² = 3.
         noise = 3 * m**2 + 2 * m * float(shares @ levels) + float(shares @ levels**2)
         return (noise + 0.25) * self.step**2
 
@@ -293,6 +300,7 @@ class LaplaceRandomizer(NoisyNumber):
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
         """Noisy numbers in half steps above −C, before clipping to 32 bits, shape (n,)."""
         places = on_lattice(values, self.clip, self.steps, source)
+        # The level G = a·m + r, with a geometric and r drawn by its weights, and a random sign.
         levels = halvings(places.size, source) * self.halving
         drawn = source.below(LARGEST_RANGE, places.size)
         levels += np.searchsorted(np.cumsum(geometric_weights(self.halving)), drawn, side="right")
@@ -302,14 +310,20 @@ class LaplaceRandomizer(NoisyNumber):
 
 @cache
 def geometric_weights(halving: int) -> NDArray[np.int64]:
-    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶²; non-increasing, at most 2 to 1."""
+    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶², shape (m,).
+
+    They are non-increasing, and the first is at most twice the last.
+    """
+    # Weights 2^{−r/m}, rounded down so that they are non-increasing.
     shares = np.exp2(-np.arange(halving) / halving)
     shares *= LARGEST_RANGE / shares.sum()
     weights = np.minimum.accumulate(np.floor(shares).astype(np.int64))
-    # Distribute what rounding left over evenly, the rest to the first ones: still non-increasing.
+    # Add the rounded-off part evenly, and its remainder to the first weights: the weights remain
+    # non-increasing.
     left = LARGEST_RANGE - int(weights.sum())
     weights += left // halving
     weights[: left % halving] += 1
+    # The analysis of `shift_ratio` rests on these three properties.
     assert int(weights.sum()) == LARGEST_RANGE
     assert np.all(np.diff(weights) <= 0)
     assert weights[0] <= 2 * weights[-1]
@@ -321,16 +335,19 @@ def geometric_weights(halving: int) -> NDArray[np.int64]:
 def shift_ratio(halving: int, steps: int) -> Fraction:
     """The largest ratio of P(G = g) to P(G = g + ``steps``) over all g ≥ 0, exactly.
 
-    The probabilities never rise with the level, so no smaller shift has a larger ratio. They halve
-    every m levels, so the ratios at g = 0, …, m − 1 are all that occur.
+    The probabilities are non-increasing in the level, so no smaller shift has a larger ratio. They
+    halve every m levels, so it suffices to compare the ratios at g = 0, …, m − 1.
     """
+    # The ratio at g is weights[g] / later[g] · 2^halved[g], where halved[g] counts the multiples of
+    # m between the two levels.
     weights = geometric_weights(halving)
     whole, rest = divmod(steps, halving)
     later = np.roll(weights, -rest)
     halved = whole + (np.arange(halving) >= halving - rest)
-    # Floats select the few candidates, fractions decide among them.
+    # Select by float arithmetic all ratios that may be the largest, with a margin for rounding.
     rough = weights / later * np.exp2(halved - whole)
     candidates = np.flatnonzero(rough >= rough.max() * (1 - 2.0**-48))
+    # Compare the candidates exactly, as fractions.
     best = max(
         {(int(weights[i]), int(later[i]), int(halved[i])) for i in candidates},
         key=lambda c: Fraction(c[0], c[1]) * 2 ** c[2],
@@ -339,13 +356,15 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
 
 
 def halvings(size: int, source: Source) -> NDArray[np.int64]:
-    """Geometric draws, shape (size,): number of heads of a fair coin before the first tail."""
+    """Independent draws of j with probability 2^{−j−1} for j = 0, 1, …; shape (size,)."""
     total = np.zeros(size, dtype=np.int64)
+    # Each draw of 62 random bits adds the number of zero bits below the lowest set bit. If all
+    # 62 bits are zero, add 62 and draw again.
     open_places = np.arange(size)
     while open_places.size:
         drawn = source.below(LARGEST_RANGE, open_places.size)
         lowest = drawn & -drawn
-        # frexp of 2^j is (0.5, j + 1); of 0, when all 62 coins are heads, (0, 0).
+        # `frexp` returns the exponent j + 1 for 2^j, and 0 for 0, where all 62 bits are zero.
         zeros = np.frexp(lowest.astype(np.float64))[1].astype(np.int64) - 1
         total[open_places] += np.where(drawn == 0, 62, zeros)
         open_places = open_places[drawn == 0]

@@ -1,8 +1,9 @@
 """Messages as bytes: numbers of a fixed width one after another, lowest bit first.
 
-`pack_codes` and `pack_fields` write messages of one or several numbers, `pack_rows` bitmaps, and
-`pack_histogram` the messages of one client without their order. Each has an ``unpack_…`` that
-refuses bytes that no message has. `turnout.randomizers` calls them in ``pack`` and ``unpack``.
+`pack_codes` and `pack_fields` write messages of one number and of several numbers, `pack_rows`
+writes bitmaps, and `pack_histogram` writes several messages of one client without their order. Each
+has an inverse ``unpack_…``, which refuses bytes that the packing function cannot return. The
+``pack`` and ``unpack`` methods of `turnout.randomizers` call them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from turnout.core.errors import ParameterError
 
 
 def bits_for(count: int) -> int:
-    """Bits of a number that distinguishes ``count`` messages: ⌈log₂ count⌉.
+    """Number of bits that suffice to distinguish ``count`` messages: ⌈log₂ count⌉.
 
     >>> [bits_for(count) for count in (1, 2, 3, 1024, 1025)]
     [0, 1, 2, 10, 11]
@@ -26,33 +27,40 @@ def bits_for(count: int) -> int:
 
 
 def pack_codes(codes: NDArray[np.int64], bits: int) -> bytes:
-    """Bytes of codes of ``bits`` bits each, from 0 to 62; ⌈n · bits / 8⌉ bytes."""
+    """Codes as ⌈n · bits / 8⌉ bytes, with ``bits`` bits (from 0 to 62) for each code."""
     return pack_fields(codes, (bits,))
 
 
 def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64]:
-    """The codes that `pack_codes` packed.
+    """The n codes that `pack_codes` packed, shape (n,).
 
     Raises:
-        ParameterError: a wrong length, padding that is not 0, or a code of at least ``count``.
+        ParameterError: a wrong length, padding that is not 0, or a code that is not below
+            ``count``.
     """
     codes = _fields(data, n, (bits,))[:, 0]
     if n and int(codes.max(initial=0)) >= count:
-        raise ParameterError("data", int(codes.max()), f"codes below {count}")
+        raise ParameterError("data", f"code {codes.max()}", f"codes below {count}")
     return codes
 
 
 def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
-    """Bytes of rows of numbers, lowest bit first; ⌈n · Σ widths / 8⌉ bytes.
+    """Rows of numbers as ⌈n · Σ widths / 8⌉ bytes, lowest bit first.
 
     Args:
-        rows: shape (n, len(widths)), the j-th column below 2^widths[j].
-        widths: bits of each column, from 0 to 62.
+        rows: shape (n, len(widths)); numbers of column j are below 2^widths[j].
+        widths: number of bits of each column, from 0 to 62.
+
+    Raises:
+        ParameterError: a number that does not fit the bits of its column.
     """
     rows = np.asarray(rows, dtype=np.int64).reshape(-1, len(widths))
+    # Check that every number fits its column.
     limits = np.array([1 << width for width in widths], dtype=np.int64)
     if not (np.all(rows >= 0) and np.all(rows < limits)):
-        raise ParameterError("messages", "out of range", "numbers that fit their fields")
+        expected = f"columns of numbers of {', '.join(map(str, widths))} bits"
+        raise ParameterError("messages", "a number out of range", expected)
+    # Write the bits of each row, one column of bits at a time.
     digits = np.empty((len(rows), sum(widths)), dtype=np.uint8)
     start = 0
     for column, width in enumerate(widths):
@@ -63,18 +71,27 @@ def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
 
 
 def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArray[np.int64]:
-    """The fields that `pack_fields` packed, shape (clients, len(radices)).
+    """The numbers that `pack_fields` packed, shape (clients, len(radices)).
+
+    Args:
+        data: bytes that `pack_fields` returned.
+        clients: number of rows.
+        radices: number of possible values of each column; column j has `bits_for` (radices[j])
+            bits.
 
     Raises:
-        ParameterError: a wrong length, padding that is not 0, or a number of at least its radix.
+        ParameterError: a wrong length, padding that is not 0, or a number that is not below its
+            column's number of values.
     """
     rows = _fields(data, clients, tuple(bits_for(radix) for radix in radices))
     if np.any(rows >= np.array(radices, dtype=np.int64)):
-        raise ParameterError("data", "a number out of range", f"numbers below {radices}")
+        expected = f"columns of numbers below {', '.join(map(str, radices))}"
+        raise ParameterError("data", "a number out of range", expected)
     return rows
 
 
 def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.int64]:
+    """The numbers in ``data``, each column with its number of bits; shape (clients, columns)."""
     total = sum(widths)
     digits = _bits(data, clients * total).reshape(clients, total)
     rows = np.zeros((clients, len(widths)), dtype=np.int64)
@@ -87,7 +104,7 @@ def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.in
 
 
 def histogram_bits(values: int, count: int) -> int:
-    """Bits that distinguish all histograms of ``count`` messages of ``values`` values.
+    """Bits that distinguish all histograms of ``count`` messages with ``values`` possible values.
 
     >>> histogram_bits(1024, 1), histogram_bits(1024, 8)
     (10, 65)
@@ -96,34 +113,40 @@ def histogram_bits(values: int, count: int) -> int:
 
 
 def pack_histogram(words: Sequence[int], values: int) -> bytes:
-    """Bytes of a histogram: which messages there are and how often, without their order.
+    """Messages as ⌈`histogram_bits` / 8⌉ bytes that do not reveal the order of the messages.
 
-        The sorted words, the i-th raised by i, form a set. The bytes hold this set's rank among
-        all sets of its size (the combinatorial number system), lowest byte first, in
-        ⌈`histogram_bits` / 8⌉ bytes.
+    The messages are sorted and i is added to the i-th of them, which makes them a set of different
+    numbers. The bytes are the rank of this set among all sets of its size (the combinatorial number
+    system), lowest byte first.
 
     Args:
-        words: from 0 to values − 1, at least one.
-        values: number of possible words.
+        words: messages as numbers from 0 to values − 1, at least one.
+        values: number of possible values of a message.
+
+    Raises:
+        ParameterError: a number that is not from 0 to values − 1.
     """
     if not all(0 <= word < values for word in words):
-        raise ParameterError("messages", "out of range", f"numbers below {values}")
+        wrong = next(word for word in words if not 0 <= word < values)
+        raise ParameterError("messages", wrong, f"numbers from 0 to {values - 1}")
     rank = sum(math.comb(word + i, i + 1) for i, word in enumerate(sorted(words)))
     return rank.to_bytes(-(-histogram_bits(values, len(words)) // 8), "little")
 
 
 def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
-    """The words that `pack_histogram` packed, in increasing order.
+    """The messages that `pack_histogram` packed, in increasing order.
 
     Raises:
         ParameterError: a wrong length, or a rank that no histogram has.
     """
+    # Check the length, then the range of the rank.
     size = -(-histogram_bits(values, count) // 8)
     if len(data) != size:
         raise ParameterError("data", f"{len(data)} bytes", f"{size} bytes")
     rank, above = int.from_bytes(data, "little"), values + count - 1
     if rank >= math.comb(above, count):
-        raise ParameterError("data", rank, f"a rank below {math.comb(above, count)}")
+        raise ParameterError("data", f"rank {rank}", f"a rank below {math.comb(above, count)}")
+    # Find the numbers of the set, largest first, and subtract i from the i-th.
     words = []
     for i in reversed(range(count)):
         place = _largest_place(rank, i + 1, above)
@@ -134,7 +157,7 @@ def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
 
 
 def _largest_place(rank: int, size: int, above: int) -> int:
-    """The largest c below ``above`` with C(c, size) ≤ rank, of arbitrary precision."""
+    """The largest c below ``above`` whose binomial coefficient C(c, size) is at most ``rank``."""
     below = size - 1
     while above - below > 1:
         middle = (below + above) // 2
@@ -149,8 +172,8 @@ def pack_rows(rows: NDArray[np.uint64], columns: int) -> bytes:
     """Bitmaps of ``columns`` bits as ⌈n · columns / 8⌉ bytes.
 
     Args:
-        rows: shape (n, ⌈columns / 64⌉).
-        columns: at least 1.
+        rows: bitmaps in 64-bit words, shape (n, ⌈columns / 64⌉).
+        columns: number of bits of a bitmap, at least 1.
     """
     raw = np.ascontiguousarray(rows.astype("<u8", copy=False)).view(np.uint8)
     if columns % 8 == 0:
@@ -160,7 +183,7 @@ def pack_rows(rows: NDArray[np.uint64], columns: int) -> bytes:
 
 
 def unpack_rows(data: bytes, n: int, columns: int) -> NDArray[np.uint64]:
-    """The bitmaps that `pack_rows` packed.
+    """The bitmaps that `pack_rows` packed, shape (n, ⌈columns / 64⌉).
 
     Raises:
         ParameterError: a wrong length, or padding that is not 0.
@@ -172,14 +195,14 @@ def unpack_rows(data: bytes, n: int, columns: int) -> NDArray[np.uint64]:
 
 
 def _bits(data: bytes, size: int) -> NDArray[np.uint8]:
-    """The first ``size`` bits of ``data``.
+    """The first ``size`` bits of ``data``, shape (size,).
 
     Raises:
-        ParameterError: another length, or padding that is not 0.
+        ParameterError: a wrong length, or padding that is not 0.
     """
     if len(data) != -(-size // 8):
         raise ParameterError("data", f"{len(data)} bytes", f"{-(-size // 8)} bytes")
     digits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), bitorder="little")
     if digits[size:].any():
-        raise ParameterError("data", "padding", "padding of zeros")
+        raise ParameterError("data", "padding with a set bit", "padding of zero bits")
     return digits[:size]

@@ -2,7 +2,7 @@
 
 `BitmapRandomizer` is their base class: a message is a bitmap with one bit for every item.
 `SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
-`UnaryEncoding` sets one bit and randomizes every bit on its own.
+`UnaryEncoding` encodes the item as a bitmap with one set bit and flips every bit independently.
 
 Notation: ω the size of the set (`size`), c the probability that the client's item is in it.
 """
@@ -41,7 +41,10 @@ _ONE = np.uint64(1)
 
 @dataclass(frozen=True)
 class BitmapRandomizer(FrequencyRandomizer):
-    """Randomizer whose message is a bitmap of k bits; its number has bit j set for item j."""
+    """Randomizer whose message is a bitmap of k bits, one for each item.
+
+    As a number, a message has bit j set where the bit of item j is set.
+    """
 
     @property
     @abstractmethod
@@ -55,12 +58,13 @@ class BitmapRandomizer(FrequencyRandomizer):
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer of ε₀ and total variation `own` − `other`: two items differ in two bits."""
+        """Randomizer with which the accountant bounds the privacy loss of a message."""
+        # The distributions under two items have a total variation of at most `own` − `other`.
         return randomizer_within(self.epsilon0, self.own - self.other)
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message: one for each item."""
+        """Number of bits of a client's message, k: one bit for each item."""
         return self.items
 
     @property
@@ -74,11 +78,11 @@ class BitmapRandomizer(FrequencyRandomizer):
         return self.other
 
     def score(self, message: int, item: int) -> int:
-        """1 where the item's bit is set, else 0."""
+        """Score 1 if the item's bit is set in the message, else 0."""
         return message >> item & 1
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The counts themselves: a set bit scores for its item."""
+        """Score of each item, shape (k,): the number of messages in which its bit is set."""
         return counts
 
     def pack(self, messages: NDArray) -> bytes:
@@ -86,10 +90,10 @@ class BitmapRandomizer(FrequencyRandomizer):
         return pack_rows(messages, self.items)
 
     def unpack(self, data: bytes, n: int) -> Rows:
-        """The n messages that ``data`` holds.
+        """The n messages that ``data`` contains, shape (n, ⌈k / 64⌉).
 
         Raises:
-            ParameterError: ``data`` is not what n clients send.
+            ParameterError: ``data`` cannot be n packed messages.
         """
         checks.count(0, n=n)
         return unpack_rows(data, n, self.items)
@@ -112,16 +116,17 @@ def set_bits(rows: Rows, columns: NDArray[np.int64], bits: NDArray[np.bool_]) ->
 @mechanism("subset", rank=4)
 @dataclass(frozen=True)
 class SubsetSelection(BitmapRandomizer):
-    """Subset selection: a random set of ω items, with the client's item with probability c.
+    """Subset selection: a random set of ω items that has the client's item with probability c.
 
-    Sets are uniform among those with the item, and among those without it. c = ωe^ε/(ωe^ε + k − ω),
-    so each set with the client's item is e^ε times as likely as each set without it.
+    All sets with the item are equally likely, and all sets without it are equally likely. With
+    c = ωe^ε/(ωe^ε + k − ω), a set with the client's item is e^ε times as likely as a set without.
 
     Source: Ye, Barg, Optimal schemes for discrete distribution estimation under locally
         differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.
 
     Attributes:
-        size: ω, below k; None: the size of least error (about k/(e^ε + 1)).
+        size: number ω of items in a set, below k; None: the number of least error, about
+            k/(e^ε + 1).
 
     >>> SubsetSelection(epsilon=1.0, items=1000).size
     269
@@ -163,7 +168,8 @@ class SubsetSelection(BitmapRandomizer):
         return c / (1 - c) * Fraction(self.items - self._size, self._size)
 
     def probabilities(self, item: int) -> list[Fraction]:
-        """Probability of each of the 2^k bitmaps under an item; for small cases."""
+        """Probability of each of the 2^k bitmaps under an item; for small k."""
+        # All sets with the item are equally likely, and so are all sets without it.
         inside = self.own / comb(self.items - 1, self._size - 1)
         outside = (1 - self.own) / comb(self.items - 1, self._size)
         return [
@@ -185,7 +191,8 @@ class SubsetSelection(BitmapRandomizer):
 def best_size(epsilon: float, items: int) -> int:
     """The size ω of least expected squared error.
 
-    Source: Ye and Barg 2018: one of the two whole numbers next to k/(e^ε + 1).
+    Source: Ye and Barg 2018, who show that it is one of the two whole numbers nearest to
+        k/(e^ε + 1).
     """
     check_level(epsilon)
     e = float(exponential_below(epsilon))
@@ -204,17 +211,19 @@ def _sets_without(
 ) -> Rows:
     """Bitmaps of a uniform set of ``sizes[i]`` columns in each row i, without ``excluded[i]``.
 
-    Independent coins give each row a set that is uniform among the sets of its size. Where a set is
-    too small, uniform columns outside it are added one by one; where it is too large, uniform
-    columns of it are removed. Both keep it uniform among the sets of its size, since a uniform set
-    and a uniform element of its complement (or of itself) make a uniform set of the next size. The
-    bias of the coins has no influence on the result, only on the work. It makes the sets a little
-    small, because adding a column succeeds more often than removing one.
+    First each column is put into the set independently, with one common probability; given its
+    size, this set is uniform. If the set is too small, uniform columns outside it are added one by
+    one; if it is too large, uniform columns of it are removed. Both keep the set uniform given its
+    size, since a uniform set together with a uniform column of its complement (or without a uniform
+    column of its own) is a uniform set of the next size.
     """
     mean = float(sizes.mean()) if len(sizes) else 0.0
+    # The common probability changes only the running time, not the result. It makes sets slightly
+    # too small, as a random column can be added more often than it can be removed.
     share = (mean - 0.8 * sqrt(mean * (1 - mean / columns))) / (columns - 1)
     rows = source.packed_bernoulli(min(max(share, 0.0), 1.0), len(excluded), columns)
     set_bits(rows, excluded, np.zeros(len(excluded), dtype=np.bool_))
+    # Remove the excluded column, then bring each set to its size.
     lacking = sizes - np.bitwise_count(rows).sum(axis=1, dtype=np.int64)
     _resize(rows, lacking, excluded, columns, source)
     return rows
@@ -227,8 +236,8 @@ def _resize(
     columns: int,
     source: Source,
 ) -> None:
-    """Set ``lacking[i]`` more bits of row i, or clear −``lacking[i]`` where negative, in place."""
-    # Rows that still need a change: how many bits, first word, bits to set or to clear.
+    """Set ``lacking[i]`` more bits in each row i, or clear bits if it is negative; in place."""
+    # For the rows that need a change: number of bits, first word, and whether to set or to clear.
     flat, words = rows.reshape(-1), rows.shape[1]
     open_rows = np.flatnonzero(lacking)
     left, starts = np.abs(lacking[open_rows]), open_rows * words
@@ -240,7 +249,7 @@ def _resize(
         places = starts + (column >> 6)
         masks = _ONE << (column & 63).astype(np.uint64)
         word = flat[places]
-        # Flip its bit where that is a step towards the wanted size; else draw again.
+        # Flip the column's bit if that brings the set closer to its size; else draw again.
         flips = ((word & masks) == 0) == wanted
         flat[places] = np.where(flips, word ^ masks, word)
         left -= flips
@@ -255,15 +264,15 @@ def _resize(
 class UnaryEncoding(BitmapRandomizer):
     """Unary encoding: the bit of the client's item is 1 with probability p, any other with q.
 
-    Two items differ in two bits, so the ratio is p(1 − q)/(q(1 − p)).
+    The bitmaps of two items differ in two bits, so the ratio is p(1 − q)/(q(1 − p)).
 
     Source: "symmetric", p = 1 − q = e^{ε/2}/(e^{ε/2} + 1): Erlingsson, Pihur, Korolova, RAPPOR,
         CCS 2014 (the permanent response without Bloom filter). "optimised", p = 1/2 and
-        q = 1/(e^ε + 1): Wang, Blocki, Li, Jha, USENIX Security 2017 (OUE). The thesis' Table 7.1
-        prints e^ε/(e^ε + 1) for RAPPOR's bits, which is 2ε-private.
+        q = 1/(e^ε + 1): Wang, Blocki, Li, Jha, USENIX Security 2017 (OUE). Table 7.1 of the thesis
+        prints p = e^ε/(e^ε + 1) for RAPPOR, which is only 2ε-private.
 
     Attributes:
-        form: "optimised" or "symmetric", which gives p and q.
+        form: "optimised" or "symmetric"; selects p and q as above.
 
     >>> UnaryEncoding(epsilon=1.0, items=10).mse_bound(clients=1) < 37.9
     True
@@ -297,7 +306,7 @@ class UnaryEncoding(BitmapRandomizer):
         return self.own / (1 - self.own) * (1 - self.other) / self.other
 
     def probabilities(self, item: int) -> list[Fraction]:
-        """Probability of each of the 2^k bitmaps under an item; for small cases."""
+        """Probability of each of the 2^k bitmaps under an item; for small k."""
         distribution = [Fraction(1)]
         for column in range(self.items):
             one = self.own if column == item else self.other

@@ -1,4 +1,4 @@
-"""Randomizers of vectors: interface, norms ℓ1, ℓ2 and ℓ∞, and the rotations that they use."""
+"""Randomizers of vectors of bounded ℓ1, ℓ2 or ℓ∞ norm, and the rotations that they use."""
 
 from turnout.randomizers.vectors.interface import PublicRandomness, VectorRandomizer
 from turnout.randomizers.vectors.l1 import L1Randomizer, best_randomizer, contained_radius

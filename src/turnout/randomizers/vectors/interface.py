@@ -1,17 +1,18 @@
 """Interface of randomizers of vectors, public randomness, and bits flipped at random.
 
-`VectorRandomizer` encodes blocks of clients and returns unbiased sums. `PublicRandomness` gives
-clients and server the same words from one public seed. It carries no privacy: it must be equal on
-both sides and independent of every client's data, so the seed is published before the data exist.
-`flipped`, `sampled_bit` and `bits_together` flip bits with exact probabilities and price them.
+`VectorRandomizer` is the interface: it encodes the vectors of a block of clients and estimates
+their sum. `PublicRandomness` gives clients and server the same random words from one public seed.
+Privacy does not depend on these words, but they must be independent of every client's data, so the
+seed is published before the data exist. `flipped` flips bits with exact probabilities;
+`sampled_bit` and `bits_together` return the accountant's randomizers of such bits.
 
 Notation of flips
-    p   probability that a bit is flipped, a multiple of 2⁻⁶² that a float holds
-    ε   of one bit, ln((1 − p)/p)
+    p   probability that a bit is flipped, a multiple of 2⁻⁶² that a float represents exactly
+    ε   privacy level of one bit, ln((1 − p)/p)
 
-`Source.bernoulli` realises such a p exactly. Other changes of a bit before it is flipped (random
-rounding, float errors) do no harm: for every input the bit that is sent is 1 with a probability in
-[p, 1 − p].
+`Source.bernoulli` draws with such a p exactly. Changes of a bit before it is flipped (random
+rounding, float errors) cannot weaken privacy: for every input the bit that is sent is 1 with a
+probability in [p, 1 − p].
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ from turnout.schemes.randomizers import (
     SampledBitResponse,
 )
 
-_ROUNDING = 1e-9  # how far above the radius a norm may lie and count as rounding
+_ROUNDING = 1e-9  # relative excess of a norm over the radius that is accepted as rounding
 
 
 class VectorRandomizer(ABC):
-    """A client's vector becomes one message; the server sums the vectors that messages stand for.
+    """Randomizer of one client's vector; the server estimates the sum of vectors from the messages.
 
     Guarantees:
         `encode` is `epsilon0`-private for one client's whole message (local model, replacement),
-        for every vector, and whatever float errors occur before bits are drawn.
+        for every vector, and for all float errors that occur before bits are drawn.
         `mean` of the expectation of `total` is the mean of the clients' vectors plus `bias`.
 
     Attributes:
-        dimension: coordinates of a vector.
-        radius: largest norm of a vector, in the randomizer's norm.
+        dimension: number of coordinates of a vector.
+        radius: largest norm of a vector, in the randomizer's ℓp norm.
         norm: p of that norm.
-        dtype: of the vectors that `encode` reads; privacy never rests on floats.
+        dtype: floating-point type in which `encode` reads vectors; it does not affect privacy.
     """
 
     dimension: int
@@ -81,31 +82,37 @@ class VectorRandomizer(ABC):
     @property
     @abstractmethod
     def epsilon0(self) -> float:
-        """ε₀ of one client's whole message, rounded up by less than an ulp."""
+        """Local privacy level ε₀ of one client's whole message, rounded up by less than one ulp."""
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """Randomizer that prices a whole message: by ε₀ alone where public randomness is used."""
+        """Randomizer with which the accountant bounds the privacy loss of a whole message.
+
+        With public randomness clients use different randomizers, so that only ε₀ is known.
+        """
         return PureRandomizer(self.epsilon0)
 
     @property
     def shuffled_as(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """Randomizers that price the parts of a message with a shuffler each, and their numbers."""
+        """Accountant's randomizers of a message's parts, if each part has its own shuffler.
+
+        Each randomizer is returned with the number of parts to which it applies.
+        """
         return [(self.priced_as, 1)]
 
     @property
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
-        """Number of possible values of each number of a message."""
+        """Number of values that each number in a message can take, shape (numbers of a message,)."""
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Bits of each number of a message."""
+        """Number of bits of each number in a message, shape (numbers of a message,)."""
         return tuple(bits_for(radix) for radix in self.radices)
 
     @property
     def message_bits(self) -> int:
-        """Bits of one client's message, without public randomness."""
+        """Number of bits of one client's message, without public randomness."""
         return sum(self.widths)
 
     @property
@@ -115,7 +122,7 @@ class VectorRandomizer(ABC):
 
     @property
     def public_randomness(self) -> str:
-        """Description of the public randomness that clients and server share beforehand."""
+        """Description of the public randomness that clients and server share; "none" without it."""
         return "none"
 
     @abstractmethod
@@ -124,20 +131,24 @@ class VectorRandomizer(ABC):
 
         Args:
             values: vectors, shape (n, dimension), each of norm at most ``radius``.
-            source: of all private randomness.
+            source: source of all private randomness.
             first: number of the block's first client; selects the public randomness.
         """
 
     def encode_updates(self, updates: NDArray[np.floating], source: Source) -> NDArray:
-        """Messages of updates of any norm, shape (n, dimension): `encode` of `constrained`."""
+        """Messages of updates of any norm, shape (n, numbers of a message).
+
+        The updates, of shape (n, dimension), are first scaled by `constrained`.
+        """
         return self.encode(self.constrained(updates), source)
 
     def constrained(self, updates: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Updates scaled into the radius, shape (n, dimension), of `dtype`.
+        """Updates scaled down to norms of at most `radius`, shape (n, dimension), of `dtype`.
 
         A row with an entry that is not finite becomes zero. For ℓ∞ each coordinate is clipped; for
         other norms the whole vector is scaled down.
         """
+        # For ℓ∞, clip. For other norms, compute each row's norm.
         with np.errstate(over="ignore", invalid="ignore"):
             rows = np.asarray(updates, dtype=self.dtype)
             if self.norm == np.inf:
@@ -145,28 +156,32 @@ class VectorRandomizer(ABC):
             squared = self.norm == 2
             sizes = np.einsum("ij,ij->i", rows, rows) if squared else np.abs(rows).sum(axis=1)
         norms = (np.sqrt(sizes) if squared else sizes).astype(np.float64)
+        # Replace rows whose norm is not finite by zeros.
         finite = np.isfinite(norms)
         if not finite.all():
             rows, norms = np.where(finite[:, None], rows, 0), np.where(finite, norms, 1.0)
+        # Scale rows whose norm is above the radius; the lower limit avoids a division by zero.
         factors = np.minimum(1.0, self.radius / np.maximum(norms, 1e-300))
         return rows * factors.astype(rows.dtype)[:, None]
 
     @abstractmethod
     def total(self, messages: NDArray, first: int = 0) -> FloatArray:
-        """Sum of the vectors that messages stand for; the sums of several blocks add up.
+        """Sum of the unbiased estimates from all messages, shape (`total_size`,).
+
+        The sums of several blocks of clients may be added.
 
         Args:
-            messages: of neighbouring clients, shape (n, numbers of a message).
+            messages: messages of clients with successive numbers, shape (n, numbers of a message).
             first: number of the block's first client; selects the public randomness.
         """
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
-        """The estimated mean, shape (dimension,), from the sum over all clients."""
+        """The estimated mean, shape (dimension,), from the `total` over all clients."""
         return total / clients
 
     @abstractmethod
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − E y‖₂² of the vector y that each client's message stands for, exact; shape (n,)."""
+        """Exact E‖y − E y‖₂² of the estimate y from each client's message, shape (n,)."""
 
     @property
     @abstractmethod
@@ -179,9 +194,9 @@ class VectorRandomizer(ABC):
 
     @property
     def worst_squared_bias(self) -> float:
-        """Upper bound on E‖bias‖₂² over all vectors; more clients do not lower it.
+        """Upper bound on E‖bias‖₂² over all vectors, for any number of clients.
 
-        The expectation is over public randomness, on which the vectors do not depend.
+        The expectation is over the public randomness, which is independent of the vectors.
         """
         return 0.0
 
@@ -195,29 +210,30 @@ class VectorRandomizer(ABC):
         return float(errors.sum() / len(errors) ** 2 + np.sum(self.bias(values) ** 2))
 
     def pack(self, messages: NDArray) -> bytes:
-        """Bytes of messages of shape (n, …): `message_bits` each, without gaps."""
+        """Messages of shape (n, …) as bytes: `message_bits` bits for each, without gaps."""
         return pack_fields(messages, self.widths)
 
     def unpack(self, data: bytes, clients: int) -> NDArray:
-        """The messages that `pack` packed.
+        """The messages that `pack` packed, shape (clients, numbers of a message).
 
         Raises:
-            ParameterError: another number of messages, or a number that no message has.
+            ParameterError: a wrong number of bytes, or a number out of range.
         """
         return unpack_fields(data, clients, self.radices)
 
     def histogram_bits(self, count: int) -> int:
-        """Bits of ``count`` messages of one client, serialised without their order."""
+        """Number of bits of ``count`` messages of one client, packed without their order."""
         return self.message_bits if count == 1 else histogram_bits(math.prod(self.radices), count)
 
     def pack_histogram(self, messages: NDArray) -> bytes:
-        """Bytes of one client's messages, of shape (n, …), without their order."""
+        """One client's messages, of shape (n, …), as bytes that do not reveal their order."""
+        # Write each message as one whole number, then pack the numbers as a histogram.
         words = []
         for row in np.asarray(messages).reshape(len(messages), -1).tolist():
             word = 0
             for number, radix in zip(row, self.radices, strict=True):
                 if not 0 <= number < radix:
-                    raise ParameterError("messages", number, f"numbers below {radix}")
+                    raise ParameterError("messages", number, f"numbers from 0 to {radix - 1}")
                 word = word * radix + number
             words.append(word)
         return pack_histogram(words, math.prod(self.radices))
@@ -226,8 +242,9 @@ class VectorRandomizer(ABC):
         """The messages that `pack_histogram` packed, sorted; shape (count, numbers of a message).
 
         Raises:
-            ParameterError: bytes that are no histogram of ``count`` messages.
+            ParameterError: ``data`` is not a packed histogram of ``count`` messages.
         """
+        # Split each whole number into the numbers of its message, the last one first.
         rows = []
         for word in unpack_histogram(data, math.prod(self.radices), count):
             row: list[int] = []
@@ -238,14 +255,15 @@ class VectorRandomizer(ABC):
         return np.array(rows, dtype=np.int64)
 
     def single_words(self, messages: NDArray) -> IntArray:
-        """Messages of one number each as an array of shape (n,).
+        """Messages that have one number each, as an array of shape (n,).
 
         Raises:
-            ParameterError: a number that no message has.
+            ParameterError: a number out of range.
         """
         words = np.asarray(messages, dtype=np.int64).reshape(-1)
         if np.any(words < 0) or np.any(words >= self.radices[0]):
-            raise ParameterError("messages", "out of range", f"numbers below {self.radices[0]}")
+            expected = f"numbers from 0 to {self.radices[0] - 1}"
+            raise ParameterError("messages", "a number out of range", expected)
         return words
 
     def require_shape(self, values: NDArray[np.floating]) -> None:
@@ -255,41 +273,45 @@ class VectorRandomizer(ABC):
             ParameterError: any other shape.
         """
         if values.ndim != 2 or values.shape[1] != self.dimension:
-            raise ParameterError("values", values.shape, f"shape (clients, {self.dimension})")
+            given = f"array of shape {values.shape}"
+            raise ParameterError("values", given, f"shape (clients, {self.dimension})")
 
     def checked(self, values: ArrayLike) -> FloatArray:
-        """The vectors as floats, scaled to norm at most 1; shape (n, dimension).
+        """The vectors divided by the radius, as floats of shape (n, dimension).
 
         Raises:
-            ParameterError: another shape, a value that is not finite, or a norm above the radius.
+            ParameterError: a wrong shape, a value that is not finite, or a norm above the radius.
         """
         vectors = np.asarray(values, dtype=np.float64)
         self.require_shape(vectors)
         sizes = np.linalg.norm(vectors, ord=self.norm, axis=1) / self.radius
         if not np.all(sizes <= 1 + _ROUNDING):
             largest = float(np.max(sizes)) * self.radius
-            raise ParameterError("values", largest, f"norms of at most {self.radius:g}")
+            given = f"a vector of norm {largest:g}"
+            raise ParameterError("values", given, f"norms of at most {self.radius:g}")
         return vectors / (self.radius * np.maximum(sizes, 1.0))[:, None]
 
 
 def finite_rows(rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """The rows, shape (n, d), with zeros for each row that has a value that is not finite."""
+    """The rows, shape (n, d); a row with a value that is not finite is replaced by zeros."""
     with np.errstate(over="ignore", invalid="ignore"):
         finite = np.isfinite(rows.sum(axis=1, dtype=np.float64))
     return rows if finite.all() else np.where(finite[:, None], rows, 0)
 
 
-_WORDS = 4  # words of one step of Philox's counter
+_WORDS = 4  # number of 64-bit words that Philox returns for one value of its counter
 
 
 @dataclass(frozen=True, slots=True)
 class PublicRandomness:
-    """Random words determined by (seed, label, client, position), in any order and any blocks.
+    """Public random 64-bit words, each determined by seed, label, client and position.
 
-    Source: Philox 4×64 (Salmon, Moraes, Dror and Shaw 2011), whose stream NumPy keeps stable.
+    So clients may be processed in any order and in blocks of any size.
+
+    Source: Philox 4×64 (Salmon, Moraes, Dror and Shaw 2011), whose output NumPy keeps stable.
 
     Attributes:
-        seed: at least 0; public.
+        seed: public seed, at least 0.
         label: purpose of the words; different labels give independent words.
     """
 
@@ -300,12 +322,12 @@ class PublicRandomness:
         checks.count(0, seed=self.seed)
 
     def words(self, first: int, clients: int, per_client: int) -> NDArray[np.uint64]:
-        """Words of neighbouring clients, shape (clients, per_client).
+        """Random words of clients with successive numbers, shape (clients, per_client).
 
         Args:
             first: number of the first client.
             clients: number of clients.
-            per_client: words of each client.
+            per_client: number of words for each client.
         """
         steps = -(-per_client // _WORDS)
         philox = np.random.Philox(key=self._key(), counter=first * steps)
@@ -315,14 +337,17 @@ class PublicRandomness:
     def chosen_words(
         self, clients: NDArray[np.int64], parts: NDArray[np.int64], part_words: int, all_parts: int
     ) -> NDArray[np.uint64]:
-        """One part of the words of each given client, shape (len(clients), part_words).
+        """One part of the random words of each given client, shape (len(clients), part_words).
+
+        The words of a client are divided into ``all_parts`` parts of ``part_words`` words.
 
         Args:
             clients: numbers of the clients, shape (n,).
-            parts: part of each client's words, from 0 to ``all_parts`` − 1, shape (n,).
-            part_words: words in a part, a multiple of 4.
+            parts: number of the part for each client, from 0 to ``all_parts`` − 1, shape (n,).
+            part_words: number of words in a part, a multiple of 4.
             all_parts: number of parts of each client.
         """
+        # Start the generator at the counter of each part.
         steps = part_words // _WORDS
         philox, key = np.random.Philox, self._key()
         found = np.empty((len(clients), part_words), dtype=np.uint64)
@@ -332,7 +357,7 @@ class PublicRandomness:
         return found
 
     def below(self, first: int, clients: int, limits: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole numbers below each limit, uniform to 2⁻⁵³, shape (clients, len(limits))."""
+        """Whole numbers from 0 to each limit − 1, shape (clients, len(limits)), uniform to 2⁻⁵³."""
         uniform = (self.words(first, clients, len(limits)) >> np.uint64(11)) * 2.0**-53
         return np.minimum((uniform * limits).astype(np.int64), limits - 1)
 
@@ -342,15 +367,17 @@ class PublicRandomness:
 
 
 def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
-    """Two standard normal numbers for each word, by Box and Muller, shape (…, 2·words).
+    """Two standard normal numbers from each word, by the Box–Muller method, shape (…, 2·words).
 
-    Each is computed from two 32-bit uniforms, so none exceeds 6.7; directions made of them are
-    uniform on the sphere to about 1e-7.
+    They are computed from uniform numbers of 32 bits, so no absolute value exceeds 6.7. Normalised
+    vectors of such numbers are uniform on the sphere to about 1e-7.
     """
+    # Two uniform numbers from each word: the lower and the upper half of its bits.
     halves = np.ascontiguousarray(words).view(np.uint32).reshape(*words.shape[:-1], -1, 2)
     first = (halves[..., 0].astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
     radius = np.sqrt(np.float32(-2.0) * np.log(np.minimum(first, np.float32(1 - 2.0**-24))))
     angle = halves[..., 1].astype(np.float32) * np.float32(2 * np.pi * 2.0**-32)
+    # The Cartesian coordinates of a point with this radius and angle.
     result = np.empty((*words.shape[:-1], 2 * words.shape[-1]), dtype=np.float32)
     np.multiply(radius, np.cos(angle), out=result[..., 0::2])
     np.multiply(radius, np.sin(angle), out=result[..., 1::2])
@@ -358,10 +385,12 @@ def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
 
 
 def mixed_words(seeds: NDArray[np.int64], count: int) -> NDArray[np.uint64]:
-    """The first ``count`` words of each seed's stream, shape (len(seeds), count).
+    """The first ``count`` pseudo-random words of each seed, shape (len(seeds), count).
 
-    Source: SplitMix64 (Steele, Lea and Flood 2014), started at the mixed seed, so that neighbouring
-    seeds share no words. Use it for many seeds at once; it carries no privacy.
+    It is fast for many seeds at once. The words are public and must not be used for privacy.
+
+    Source: SplitMix64 (Steele, Lea and Flood 2014), started at a hash of the seed, so that
+        successive seeds do not give shifted copies of the same words.
     """
     with np.errstate(over="ignore"):
         starts = _mixed(seeds.astype(np.uint64) * _ODD + _ODD)
@@ -372,102 +401,114 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's bijection of 64-bit words."""
+    """The words after the bijective mixing function of SplitMix64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
 
 
-_COIN = 2**32  # resolution of coins on which only accuracy rests
-_MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # of words whose total variation is summed
-_SUM_ROUNDING = 1e-12  # of such a sum
+_STEPS = 2**32  # steps of the probabilities in random rounding, which does not affect privacy
+_MOST_OUTCOMES, _MOST_BITS = 1 << 16, 500  # largest problem for which a total variation is summed
+_SUM_ROUNDING = 1e-12  # allowance for the rounding error of such a sum
 
 
 def flip_probability(epsilon: float) -> float:
-    """The smallest usable p with ln((1 − p)/p) at most ``epsilon``.
+    """The smallest representable flip probability p of a bit for which the bit is ε-private.
 
     Args:
         epsilon: above 0, at most 30, in nats.
 
     Returns:
-        p in (0, ½], above 1/(1 + e^ε) by less than 2⁻⁵² of itself or 2⁻⁶²: the bit is ε-private.
+        p in (0, ½] with ln((1 − p)/p) at most ``epsilon``. It exceeds 1/(1 + e^ε) by at most 2⁻⁶²
+        plus one rounding of a float.
     """
     check_level(epsilon)
     exact = on_grid_above(1 / (1 + exponential_below(epsilon)))
     p = float(exact)
-    # Floats of this size are multiples of 2⁻⁶² or coarser, so the next float up is usable as well.
+    # The next float above p is a multiple of 2⁻⁶² as well, since floats of this size are.
     return math.nextafter(p, 1.0) if p < exact else p
 
 
 def flip_ratio(p: float) -> Fraction:
-    """The ratio (1 − p)/p, exactly."""
+    """The exact ratio (1 − p)/p."""
     return (1 - Fraction(p)) / Fraction(p)
 
 
 def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
-    """e^ε₀ of bits flipped with these probabilities, ``times`` times each, exactly."""
+    """Exact e^ε₀ of bits flipped with these probabilities, ``times`` bits with each."""
     return math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times
 
 
 def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
-    """ε₀ of bits flipped with these probabilities, ``times`` times each, rounded up by < 1 ulp."""
+    """ε₀ of bits flipped with these probabilities, ``times`` bits with each; rounded up."""
     return level_above(ratio_of_flips(flips, times))
 
 
 def sampled_bit(epsilon0: float, coordinates: int) -> NonAdaptiveRandomizer:
-    """Randomizer of a uniform coordinate and its bit, which is true with odds e^{ε₀} to 1."""
+    """Accountant's randomizer of a uniform coordinate with its bit, which is ε₀-private."""
     return KaryResponse(epsilon0, 2) if coordinates == 1 else SampledBitResponse(epsilon0)
 
 
 def bits_together(flips: tuple[float, ...], samples: int) -> NonAdaptiveRandomizer:
-    """Randomizer of ``samples`` bits of each level in one message that names coordinates."""
+    """Accountant's randomizer of one message with ``samples`` coordinates and their flipped bits.
+
+    Args:
+        flips: probability that a bit of each level is flipped, shape (levels,).
+        samples: number of coordinates in the message.
+    """
     apart = opposite_words_apart(flips, samples)
     return randomizer_within(epsilon_of_flips(flips, samples), apart)
 
 
 @lru_cache(maxsize=1024)
 def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
-    """Total variation of randomly flipped bits, between two words that differ in every bit.
+    """Largest total variation between two rows of bits after each bit is flipped at random.
 
-    No other two words, and no mixtures of words, have a larger one.
+    It is reached by two rows that differ in every bit; mixtures of rows have no larger one.
 
     Args:
         flips: probability that a bit of each level is flipped, in (0, ½].
-        samples: bits of each level.
+        samples: number of bits of each level.
 
     Returns:
-        Never below the true total variation; 1 where there are too many bits to compute it.
+        Never below the true total variation; 1 if there are too many bits to compute it.
 
-    >>> round(opposite_words_apart((0.25,), 2), 9)  # 0.75 − 0.25: one bit of two decides nothing
+    >>> round(opposite_words_apart((0.25,), 2), 9)  # (0.75² − 0.25²), as outcomes 01, 10 are equal
     0.5
     """
-    # Bits with the same p are exchangeable: only the number of flipped ones matters.
+    # Bits with the same p are exchangeable: only how many of them are flipped matters.
     counts = Counter(flips)
     outcomes = math.prod(samples * count + 1 for count in counts.values())
     if outcomes > _MOST_OUTCOMES or samples * len(flips) > _MOST_BITS:
         return 1.0
-    # Distributions of these numbers for the first word and for the second, as product tables.
+    # Joint distribution of these numbers under the first row of bits, and under the second, where
+    # a flipped bit is an unflipped one: its table is the same in reverse order.
     first, second = np.ones(1), np.ones(1)
     for p, count in counts.items():
         number = samples * count
-        ways = np.array([float(math.comb(number, turned)) for turned in range(number + 1)])
-        turned = np.arange(number + 1)
-        distribution = ways * p**turned * (1.0 - p) ** (number - turned)
+        flipped_bits = np.arange(number + 1)
+        ways = np.array([float(math.comb(number, k)) for k in range(number + 1)])
+        distribution = ways * p**flipped_bits * (1.0 - p) ** (number - flipped_bits)
         first = np.outer(first, distribution).ravel()
         second = np.outer(second, distribution[::-1]).ravel()
+    # The total variation, with an allowance for rounding.
     return min(float(np.maximum(first - second, 0.0).sum()) + _SUM_ROUNDING, 1.0)
 
 
 def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int64]:
-    """The bits, each flipped independently with probability ``p``; the shape of ``bits``."""
+    """The bits after each is flipped independently with probability ``p``; shape of ``bits``."""
     return bits ^ source.bernoulli(p, bits.size).reshape(bits.shape)
 
 
 def rounded_by_chance(chances: NDArray[np.float64], source: Source) -> NDArray[np.int64]:
-    """1 with about the given probability (to 2⁻³²), else 0; no privacy rests on it."""
-    thresholds = np.rint(np.clip(chances, 0.0, 1.0) * _COIN).astype(np.int64)
-    result = (thresholds == _COIN).astype(np.int64)
-    open_ = (thresholds > 0) & (thresholds < _COIN)
-    drawn = source.below(_COIN, int(np.count_nonzero(open_)))
+    """Random bits that are 1 with the given probabilities to 2⁻³²; same shape as ``chances``.
+
+    Use it only for the rounding of values before bits are flipped; it does not affect privacy.
+    """
+    thresholds = np.rint(np.clip(chances, 0.0, 1.0) * _STEPS).astype(np.int64)
+    result = (thresholds == _STEPS).astype(np.int64)
+    # Draw only where the probability is neither 0 nor 1.
+    open_ = (thresholds > 0) & (thresholds < _STEPS)
+    drawn = source.below(_STEPS, int(np.count_nonzero(open_)))
     result[open_] = drawn < thresholds[open_]
     return result

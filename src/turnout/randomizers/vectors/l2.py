@@ -1,11 +1,11 @@
 """Randomizer of vectors of bounded ℓ2 norm: rotate, then send bits of a few coordinates.
 
 `L2Randomizer` combines a rotation or frame of `rotations` with `linf.LInfRandomizer`.
-`best_clip` chooses the clip for a number of clients; `clipping_error` and `clipping_bound` measure
-what clipping removes.
+`best_clip` chooses the clip for a number of clients. `clipping_error` returns the squared length
+that clipping removes from a normal vector, and `clipping_bound` an upper bound for all vectors.
 
-Notation: d coordinates, D after the rotation, r the norm bound, c the clip: rotated coordinates are
-clipped at ±c·r/√D.
+Notation: d coordinates of a vector, D coordinates of the rotated vector, r the norm bound, c the
+clip: rotated coordinates are clipped at ±c·r/√D.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from turnout.randomness import Source
 from turnout.schemes.randomizers import PureRandomizer
 
 CLIP = 2.9
-"""Default clip c: a normal coordinate exceeds it with chance 0.0037, a unit vector loses 0.024."""
-_REPRESENTED = 64  # coordinates from which on Kashin's representation was always found
-_BITS_MORE = 3  # lengths of a frame's index that are tried
+"""Default clip c. A standard normal coordinate exceeds it with probability 0.0037."""
+_REPRESENTED = 64  # least dimension for which Kashin's representation was found in all trials
+_BITS_MORE = 3  # how many frame widths are tried
 
 
 @dataclass(frozen=True)
 class L2Randomizer(VectorRandomizer):
     """Randomizer that rotates a vector and applies the ℓ∞ randomizer to the coordinates.
 
-    Source: Algorithms 3.6.1 and 3.6.2 (girgis2023thesis; line 4 says W for U). As printed, the
-    error exceeds that of the estimate 0 at any d of interest (errata, 13); `as_printed` builds that
-    form.
+    Source: Algorithms 3.6.1 and 3.6.2 (girgis2023thesis; line 4 prints W for U). With the printed
+        constants the error exceeds that of the constant estimate 0 in all practical dimensions
+        (errata, 13); `as_printed` builds that form.
 
     Guarantees:
-        Privacy for every vector. Given the rotation, the bias is what clipping removes, see `bias`:
-        at most 1e-7 with Kashin's representation of 64 coordinates or more; with a rotation about
-        the root of `clipping_error`. `worst_squared_bias` bounds it.
+        Privacy for every vector. The estimate is biased only by clipping; `bias` returns the bias
+        given the rotation, and `worst_squared_bias` an upper bound. With Kashin's representation of
+        64 coordinates or more the bias is at most 1e-7; with a rotation its length is about the
+        root of `clipping_error`.
 
     Attributes:
         inner: randomizer of the rotated vectors, whose radius is c·r/√D.
@@ -71,7 +72,9 @@ class L2Randomizer(VectorRandomizer):
     def __post_init__(self) -> None:
         checks.positive(radius=self.radius)
         if self.inner.dimension != self.rotation.width:
-            raise ParameterError("rotation", self.rotation.width, f"width {self.inner.dimension}")
+            given = f"a rotation of width {self.rotation.width}"
+            expected = f"width {self.inner.dimension}, the dimension of the inner randomizer"
+            raise ParameterError("rotation", given, expected)
 
     @classmethod
     def best(
@@ -86,7 +89,8 @@ class L2Randomizer(VectorRandomizer):
     ) -> L2Randomizer:
         """Randomizer of least error with messages of at most ``message_bits`` bits.
 
-        Kashin's representation if a wider frame fits the bits, else a rotation.
+        It uses Kashin's representation if the wider frame fits into the message and lowers the
+        error, else a rotation.
 
         Args:
             dimension: d, at least 1.
@@ -97,6 +101,7 @@ class L2Randomizer(VectorRandomizer):
             public_seed: seed of public coordinates; None: coordinates are part of the message.
         """
         shared = {"seed": seed, "public_seed": public_seed}
+        # Start with the rotation; replace it by each frame of smaller error.
         found = cls.rotated(dimension, epsilon, radius, message_bits, **shared)
         for samples in range(1, min(dimension, math.ceil(2 * epsilon) + 2) + 1):
             for width in _widths(dimension, samples, message_bits, public_seed is None):
@@ -119,9 +124,10 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """A rotation clipped at c, with the (s, m) of least error within ``message_bits`` bits.
+        """Randomizer with a rotation whose coordinates are clipped at c, here ``clip``.
 
-        `best_clip` chooses c for a number of clients.
+        The numbers of sampled coordinates and bits are those of least error with messages of at
+        most ``message_bits`` bits. `best_clip` returns a good clip for a number of clients.
         """
         shape = best_shape(dimension, epsilon, message_bits, public_seed is None, 1 / clip)
         bound = clip * radius / math.sqrt(dimension)
@@ -140,9 +146,10 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """Kashin's representation in ``width`` coordinates (None: 2d), one bit of each sampled one.
+        """Randomizer with Kashin's representation, and one bit of each sampled coordinate.
 
-        Clipping is as unlikely as `level_of` says; encoding takes some 50 rotations.
+        The representation has ``width`` coordinates (None: 2d) within the bound of `level_of`.
+        Encoding takes the time of about 50 rotations.
         """
         frame = KashinFrame(dimension, seed, width or 2 * dimension)
         bound = level_of(frame.width / dimension) * radius / math.sqrt(frame.width)
@@ -162,7 +169,10 @@ class L2Randomizer(VectorRandomizer):
         beta: float = 0.1,
         seed: int = 0,
     ) -> L2Randomizer:
-        """Algorithm 3.6.1 as printed: Hadamard with padding, r_∞ = 10r√(ln(Dn/β)/D)."""
+        """Randomizer of Algorithm 3.6.1 as printed: padding to a power of two D, Hadamard rotation.
+
+        Rotated coordinates are clipped at 10·r·√(ln(D·n/β)/D), for n ``clients``.
+        """
         checks.count(clients=clients)
         checks.open_unit(beta=beta)
         rotation = HadamardRotation(dimension, seed)
@@ -173,32 +183,32 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def dimension(self) -> int:  # type: ignore[override]
-        """Number of coordinates d before the rotation."""
+        """Number of coordinates d of a vector before the rotation."""
         return self.rotation.dimension
 
     @property
     def epsilon0(self) -> float:
-        """ε₀ of a message of `inner`."""
+        """Local privacy level ε₀ of a message of `inner`, rounded up."""
         return self.inner.epsilon0
 
     @property
     def total_size(self) -> int:
-        """Number of entries of `total`: the rotated coordinates."""
+        """Number of entries of `total`: D, one for each rotated coordinate."""
         return self.rotation.width
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """Randomizer that prices a message of `inner`."""
+        """Randomizer with which the accountant bounds the privacy loss of a message of `inner`."""
         return self.inner.priced_as
 
     @property
     def shuffled_as(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """Randomizers that price the parts of a message of `inner` with a shuffler each."""
+        """Accountant's randomizers of the message's parts, if each part has its own shuffler."""
         return self.inner.shuffled_as
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Number of possible values of each number of a message of `inner`."""
+        """Number of values that each number in a message of `inner` can take."""
         return self.inner.radices
 
     @property
@@ -216,7 +226,7 @@ class L2Randomizer(VectorRandomizer):
         return self.inner.encode(self.spread(values), source, first)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum in rotated coordinates, shape (D,); `mean` rotates it back once."""
+        """Sum of the estimates of the rotated vectors, shape (D,); `mean` rotates it back."""
         return self.inner.total(messages, first)
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
@@ -229,13 +239,14 @@ class L2Randomizer(VectorRandomizer):
         return self.rotation.backward(kept)[0] - np.mean(np.asarray(values), axis=0)
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − E y‖² of each client's estimate y, exact given the rotation; shape (n,)."""
+        """Exact E‖y − E y‖² of the estimate y from each client, given the rotation; shape (n,)."""
         coordinates = self.spread(values) / self.inner.radius
-        # A rotation keeps lengths, so the errors in rotated coordinates are the errors.
+        # A rotation preserves lengths, so the errors of the rotated vectors are the errors.
         bits = self.inner.bits
         if self.rotation.width == self.dimension:
             return bits.squared_error(coordinates) * self.inner.radius**2
-        # A frame: E‖Uᵀy‖² from the rows' lengths, minus ‖E Uᵀy‖² of each independent draw.
+        # For a frame: E‖Uᵀy‖² from the lengths of the rows of U, minus ‖E Uᵀy‖² of each
+        # independently drawn coordinate.
         errors = np.zeros(len(coordinates))
         for second, mean in bits.moments(coordinates):
             errors += second @ self.rotation.row_sizes
@@ -247,9 +258,9 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def worst_squared_error(self) -> float:
-        """Upper bound on E‖y − E y‖² over all vectors: each E y_j² at its largest."""
+        """Upper bound on E‖y − E y‖² over all vectors."""
         bits = self.inner.bits
-        # Each coordinate's group size times its largest second moment bounds E y_j².
+        # E y_j² is at most the group size of coordinate j times the largest second moment.
         sizes = np.repeat(bits.groups, bits.groups)[: self.rotation.width].astype(float)
         if sizes.min() == sizes.max():
             noise = float(sizes[0]) * self.dimension
@@ -257,7 +268,8 @@ class L2Randomizer(VectorRandomizer):
             noise = float(sizes @ self.rotation.row_sizes)
         even = noise * bits.largest_second_moment
         if bits.shared and self.rotation.width == self.dimension:
-            # ‖w‖ ≤ r as well, so not every |w_j| can be at the bound.
+            # A tighter bound: the rotated vector has norm at most r, so not all of its coordinates
+            # can have the largest absolute value.
             weights, bound = bit_weights(bits.levels), self.inner.radius**2
             open_ = bits.largest_second_moment - 1 + weights[-1] ** 2
             large = (sizes.max() - 1) * self.radius**2
@@ -268,15 +280,17 @@ class L2Randomizer(VectorRandomizer):
     def worst_squared_bias(self) -> float:
         """Upper bound on E‖bias‖² over the public signs, for vectors independent of the signs.
 
-        Given all signs but the last layer's, a rotated coordinate is a sum of independent signs of
-        variance v ≤ `peak`·r²/D, and the coordinates' variances sum to at most r². `clipping_bound`
-        grows faster than v, so the sum of bounds is largest where every v is 0 or at that peak.
-        Whatever the signs are, at most as much is clipped as of a vector of one nonzero coordinate.
+        For a rotation the bound is proved. Given all signs except those of the last layer, a
+        rotated coordinate is a sum of independent random signs of variance v ≤ `peak`·r²/D, and the
+        variances of all coordinates sum to at most r². The bound `clipping_bound` grows faster than
+        v, so the sum of these bounds is largest if every v is either 0 or the largest possible
+        value. A second bound holds for all signs: clipping removes at most as much as from a vector
+        with a single nonzero coordinate.
 
-        Kashin's representation misses at most as much as the clipped frame it starts from, since
-        its steps never increase the distance. From 64 coordinates on 0 is returned: every tested
-        vector that is independent of the signs was represented to 1e-7. This is measured and not
-        proved. With fewer coordinates a unit vector misses up to 0.2, most often nothing.
+        Kashin's representation has at most the bias of the clipped frame with which its iteration
+        starts, since no step increases the distance. For 64 coordinates or more 0 is returned: in
+        all experiments, vectors independent of the signs were represented to 1e-7. This is measured
+        and not proved. With fewer coordinates the error of a unit vector reached up to 0.2.
         """
         if isinstance(self.rotation, KashinFrame) and self.dimension >= _REPRESENTED:
             return 0.0
@@ -291,12 +305,12 @@ class L2Randomizer(VectorRandomizer):
 
     @property
     def clipping_error(self) -> float:
-        """Squared length that clipping removes from a vector with normal rotated coordinates."""
+        """Mean squared length that clipping removes from a vector with normal coordinates."""
         return self.radius**2 * clipping_error(self.clip)
 
 
 def clipping_error(clip: float) -> float:
-    """E (|g| − c)₊² of a standard normal g.
+    """E (|g| − c)₊² of a standard normal number g, where c is ``clip``.
 
     >>> round(clipping_error(3.0), 6)
     0.000407
@@ -306,11 +320,12 @@ def clipping_error(clip: float) -> float:
 
 
 def clipping_bound(clip: float) -> float:
-    """Upper bound on E (|S| − c)₊² over all sums S of independent signs of variance 1.
+    """Upper bound on E (|S| − c)₊² over all weighted sums S of independent signs of variance 1.
 
     Source: (x − c)₊² ≤ 8(eu)⁻²·e^{−uc}·cosh(ux), since (x − c)²/e^{ux} is largest at x = c + 2/u;
-    and E cosh(uS) ≤ e^{u²/2} (Hoeffding 1963). The u that makes the product least is used. For S of
-    variance v the bound divided by v increases with v, because u²v ≥ 2 at the best u.
+        and E cosh(uS) ≤ e^{u²/2} (Hoeffding 1963). The function uses the u that minimises the
+        product. For S of variance v the bound divided by v increases with v, because u²v ≥ 2 at the
+        minimising u.
 
     >>> round(clipping_bound(3.0), 6)
     0.00111
@@ -322,31 +337,36 @@ def clipping_bound(clip: float) -> float:
 def best_clip(
     dimension: int, epsilon: float, clients: int, message_bits: float = math.inf
 ) -> float:
-    """The clip of least E‖estimate − mean‖² for ``clients`` vectors of normal coordinates.
+    """The clip c that minimises an upper bound on the mean squared error for ``clients`` vectors.
 
-    Their rotated coordinates are about normal, and all may be equal. A wider clip increases the
-    variance as c²; a narrower one increases the bias, which more clients do not lower.
+    The rotated coordinates are taken as normal, and the vectors may all be equal. A larger clip
+    increases the variance, which is proportional to c²; a smaller clip increases the bias, which
+    does not decrease with the number of clients.
 
     Args:
-        dimension: d, at least 1.
+        dimension: number of coordinates d, at least 1.
         epsilon: ε₀ of one message.
-        clients: n, at least 1.
+        clients: number of clients n, at least 1.
         message_bits: largest number of bits of a client's message.
     """
     checks.count(clients=clients)
+    # Try clips from 0.6 to 7: variance of the mean plus squared bias.
     found = (math.inf, CLIP)
     for clip in np.arange(0.6, 7.01, 0.2):
         cut = float(clip)
         trial = L2Randomizer.rotated(dimension, epsilon, 1.0, message_bits, clip=cut)
-        gains = trial.worst_squared_error
-        found = min(found, (gains / clients + clipping_error(cut), cut))
+        variance = trial.worst_squared_error
+        found = min(found, (variance / clients + clipping_error(cut), cut))
     return round(found[1], 1)
 
 
 def _widths(
     dimension: int, samples: int, message_bits: float, private_coordinates: bool
 ) -> list[int]:
-    """Widths of frames, s·2^i, that use all values of an index of i bits and fit the budget."""
+    """Widths s·2^i of frames whose messages of s coordinates have at most ``message_bits`` bits.
+
+    With such a width, an index of i bits names a coordinate of a group without unused values.
+    """
     if not private_coordinates:
         return [4 * dimension] if samples <= message_bits else []
     least = (-(-3 * dimension // (2 * samples)) - 1).bit_length()

@@ -1,8 +1,9 @@
-"""Randomizers of vectors with bounded coordinates, and of binary vectors: a few coordinates each.
+"""Randomizers of vectors with bounded coordinates, and of binary vectors, by sampled coordinates.
 
-`LInfRandomizer` sends some bits of sampled coordinates; water-filling divides the privacy budget
-among the bits, and `best_shape` chooses the numbers of coordinates and bits.
-`BinaryVectorRandomizer` flips every bit of the sampled coordinates. Both are `BitRandomizer`.
+`LInfRandomizer` sends some bits of a few sampled coordinates; water-filling divides the privacy
+budget among the bits, and `best_shape` chooses the numbers of coordinates and bits.
+`BinaryVectorRandomizer` samples some bits of a binary vector and flips each at random. Both are
+subclasses of `BitRandomizer`.
 
 Notation: d coordinates, s sampled coordinates, m bits of each, a coordinates in a group, r the
 bound, p the probability that a bit is flipped.
@@ -40,20 +41,22 @@ _QUANTILES = 2048
 
 @dataclass(frozen=True)
 class LInfRandomizer(BitRandomizer):
-    """Randomizer that sends m bits of s sampled coordinates, each flipped with a fitting chance.
+    """Randomizer that sends m randomly flipped bits of each of s sampled coordinates.
 
-    Source: Algorithms 3.5.1 and 3.5.2 (girgis2023thesis). The default spends the whole ε₀, sends
-    the m bits of *one* coordinate instead of one bit of m coordinates, centres them, adds no
-    coordinates, and water-fills exactly. ``variant="as-printed"`` does none of this.
+    Source: Algorithms 3.5.1 and 3.5.2 (girgis2023thesis), with five improvements: the flips use up
+        the whole ε₀; all m bits of a message are of the *same* coordinate instead of one bit of
+        each of m coordinates; bits are estimated as ±1 instead of 0 and 1; the vector is not
+        padded; and the budgets of the bits are optimal. ``variant="as-printed"`` has none of these.
 
     Attributes:
-        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest |x_j|.
-        samples: s, from 1 to d.
-        levels: m ≥ 1.
-        shared: whether a message has all m bits of s coordinates, or one bit of m·s coordinates;
-            the latter is better where each bit has its own shuffler.
-        shares: budgets of the m bits of one coordinate; None: the best for the local model.
+        samples: number of sampled coordinates s, from 1 to d.
+        levels: number of bits m of a coordinate, at least 1.
+        shared: True: a message has all m bits of s coordinates. False: it has one bit of each of
+            m·s coordinates, which is better if each bit has its own shuffler.
+        shares: privacy budgets of the m bits of one coordinate, shape (m,); None: the best budgets
+            without a shuffler.
 
     >>> LInfRandomizer.best(1, epsilon=4.0).message_bits
     2
@@ -75,7 +78,8 @@ class LInfRandomizer(BitRandomizer):
         checks.count(samples=self.samples, levels=self.levels)
         checks.flag(shared=self.shared)
         if self.shares is not None and len(self.shares) != self.levels:
-            raise ParameterError("shares", self.shares, f"one a level, {self.levels}")
+            expected = f"{self.levels} budgets, one for each bit of a coordinate"
+            raise ParameterError("shares", self.shares, expected)
         self.require_parts()
 
     @classmethod
@@ -90,23 +94,25 @@ class LInfRandomizer(BitRandomizer):
         """Randomizer of least worst-case error with messages of at most ``message_bits`` bits.
 
         Args:
-            dimension: d.
+            dimension: number of coordinates d.
             epsilon: ε₀ of one message.
             radius: r, the largest |x_j|.
             message_bits: largest number of bits of a client's message.
             public_seed: seed of public coordinates; None: coordinates are part of the message.
 
         Raises:
-            ParameterError: every message is longer.
+            ParameterError: ``message_bits`` is too small for one coordinate and one bit.
         """
         samples, levels = best_shape(dimension, epsilon, message_bits, public_seed is None)
         return cls(dimension, epsilon, radius, samples, levels, public_seed=public_seed)
 
     def encode_updates(self, updates: NDArray[np.floating], source: Source) -> IntArray:
-        """Messages of updates of any length, shape (n, …); only the coordinates sent are clipped.
+        """Messages of updates of any norm, shape (n, words).
+
+        Clipping is applied only to the sampled coordinates, which gives the same messages.
 
         Raises:
-            ParameterError: updates of another dimension.
+            ParameterError: updates of a wrong dimension.
         """
         self.require_shape(updates)
         return self.bits.encode(finite_rows(updates), source, scale=self.radius)
@@ -128,7 +134,7 @@ class LInfRandomizer(BitRandomizer):
         return total * (self.radius / clients)
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client's estimate y, exact; shape (n,)."""
+        """Exact E‖y − x‖² of the estimate y from each client's message, shape (n,)."""
         return self.bits.squared_error(self.checked(values)) * self.radius**2
 
     @property
@@ -144,51 +150,56 @@ def best_shape(
     private_coordinates: bool = True,
     deviation: float | None = None,
 ) -> tuple[int, int]:
-    """The (s, m) of least error with messages of at most ``message_bits`` bits.
+    """The numbers of coordinates s and of bits m that minimise the error of a message.
 
     Args:
-        dimension: d.
+        dimension: number of coordinates d.
         epsilon: ε₀ of one message.
         message_bits: largest number of bits of a client's message.
-        private_coordinates: whether coordinates are sent, so that their bits count.
-        deviation: standard deviation, in units of the bound, of about normal coordinates; None: the
-            error of the worst vector in [−1, 1]^d counts.
+        private_coordinates: whether a message names its coordinates, so that their bits count.
+        deviation: the error is that of normal coordinates of this standard deviation, in units of
+            the bound; None: the error of the worst vector in [−1, 1]^d.
+
+    Returns:
+        The pair (s, m).
 
     Raises:
-        ParameterError: every message is longer.
+        ParameterError: ``message_bits`` is too small for one coordinate and one bit.
     """
     checks.count(dimension=dimension)
     checks.positive(epsilon=epsilon)
-    # Try all numbers of sampled coordinates that ε can pay for.
+    # Try every useful number of sampled coordinates: each needs a part of ε that is not tiny.
     found: tuple[float, int, int] | None = None
     for samples in range(1, min(dimension, math.ceil(2 * epsilon) + 2) + 1):
         if epsilon / samples > LARGEST_EPSILON:
             continue
-            # s groups whose sizes differ by at most one.
+        # Divide the coordinates into s groups whose sizes differ by at most one.
         smaller, larger = divmod(dimension, samples)
         groups = [(smaller + 1, larger), (smaller, samples - larger)]
         for levels in range(1, _MOST_LEVELS + 1):
-            # More levels only lengthen the message, so stop at the first one that does not
-            # fit.
+            # More bits make the message longer, so stop at the first number that does not fit.
             index_bits = sum(n * (a - 1).bit_length() for a, n in groups if n)
             if index_bits * private_coordinates + samples * levels > message_bits:
                 break
-                # Ties go to the smaller shape.
+            # Keep this pair if its error is smaller; if errors are equal, keep the shorter message.
             shares = np.array(water_filled(epsilon / samples, levels))
             error = _error(groups, levels, shares, deviation)
             if found is None or error < found[0] * (1 - 1e-12):
                 found = (error, samples, levels)
     if found is None:
-        raise ParameterError("message_bits", message_bits, "room for one coordinate and one bit")
+        expected = "enough bits for the number of one coordinate and one bit of its value"
+        raise ParameterError("message_bits", message_bits, expected)
     return found[1], found[2]
 
 
 def _error(
     groups: list[tuple[int, int]], levels: int, shares: FloatArray, deviation: float | None
 ) -> float:
-    """E‖y − x‖², where ``groups`` has pairs of a group size and the number of such groups."""
+    """E‖y − x‖² of a message; ``groups`` has pairs of a group size and a number of groups."""
+    # Variance that flipping adds, for each coordinate of a group of size 1.
     weights = bit_weights(levels)
     noise = float(weights**2 @ (np.tanh(shares / 2) ** -2 - 1))
+    # Variance of sampling a coordinate and rounding its last bit, for each group size.
     sizes = np.array([a for a, _ in groups], dtype=np.float64)
     counts = sizes * [n for _, n in groups]
     if deviation is None:
@@ -200,30 +211,34 @@ def _error(
 
 @lru_cache(maxsize=256)
 def _second_moment(levels: int, deviation: float) -> float:
-    """E(Σ w_k·c_k)² of a normal coordinate of this deviation that is clipped at 1."""
+    """E(Σ w_k·c_k)² for the bits c_k of a normal coordinate of this deviation, clipped at ±1."""
     chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
     step = bit_weights(levels)[-1] * 2
     cell = np.minimum(np.floor((values + 1) / step) * step - 1, 1 - step)
-    # Between two neighbours of the grid E c̃² = x² + (x − low)(high − x).
+    # The rounded value c̃ of x, between the grid points low and high, has
+    # E c̃² = x² + (x − low)(high − x).
     return float(np.mean(values**2 + (values - cell) * (cell + step - values)))
 
 
 @dataclass(frozen=True)
 class BinaryVectorRandomizer(BitRandomizer):
-    """Randomized response on s of d bits: one uniform bit of each group of about d/s.
+    """Randomized response on s of the d bits of a binary vector b.
 
-    Source: Algorithms 3.3.1 and 3.3.2 (girgis2023thesis). The default differs from the print in
-    three ways: p spends the whole ε₀, 1/(1 + e^{ε₀/s}); the estimate is of 2b − 1, not of b; no
-    coordinates are added where s does not divide d. ``variant="as-printed"`` has none of these.
+    The bits are divided into s groups of about d/s bits; one uniform bit of each group is sent.
+
+    Source: Algorithms 3.3.1 and 3.3.2 (girgis2023thesis). The default differs from the printed
+        algorithms in three points: p = 1/(1 + e^{ε₀/s}) uses up the whole ε₀; a bit is estimated as
+        ±1 instead of 0 and 1; and the vector is not padded if s does not divide d.
+        ``variant="as-printed"`` has none of these improvements.
 
     Guarantees:
-        E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b, in the default.
+        With the default variant E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b.
 
     Attributes:
-        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
-        samples: s, from 1 to d.
-        public_seed: seed of public coordinates, which all parties know; a message is then s bits.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
+        samples: number of sampled coordinates s, from 1 to d.
+        public_seed: seed of public coordinates, which all parties know; a message then has s bits.
             None: coordinates are part of the message.
 
     >>> randomizer = BinaryVectorRandomizer(300, epsilon=1.0)
@@ -245,7 +260,7 @@ class BinaryVectorRandomizer(BitRandomizer):
 
     @property
     def flips(self) -> tuple[float, ...]:
-        """Probability p that a bit is flipped, as a tuple of one level."""
+        """Probability p that a bit is flipped, shape (1,)."""
         if self.variant == "as-printed":
             return printed_flips(self.epsilon, 1, self.samples)
         return level_flips(self.epsilon, self.samples, 1)
@@ -254,19 +269,20 @@ class BinaryVectorRandomizer(BitRandomizer):
         """The bits as ±1, shape (n, d).
 
         Raises:
-            ParameterError: another shape, or a value other than 0 and 1.
+            ParameterError: a wrong shape, or a value other than 0 and 1.
         """
         vectors = super().checked(values)
-        if not np.all((vectors == 0) | (vectors == 1)):
-            raise ParameterError("values", "other numbers", "0 and 1")
+        binary = (vectors == 0) | (vectors == 1)
+        if not np.all(binary):
+            raise ParameterError("values", float(vectors[~binary][0]), "only 0 and 1")
         return 2 * vectors - 1
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
-        """The estimated share of ones, shape (d,); may lie outside [0, 1]."""
+        """The estimated share of ones in each coordinate, shape (d,); may lie outside [0, 1]."""
         return (total / clients + 1) / 2
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − b‖² of each client's estimate y, exact; shape (n,)."""
+        """Exact E‖y − b‖² of the estimate y from each client's message, shape (n,)."""
         return self.bits.squared_error(self.checked(values)) / 4
 
     @property

@@ -1,21 +1,23 @@
 """Randomizers of unit vectors at full precision: PrivUnit and PrivUnitG.
 
-`PrivUnit` and `PrivUnitG` send a vector inside a cap about the client's vector with probability p,
-and outside it otherwise. `CapRandomizer` is their base class.
+`PrivUnit` and `PrivUnitG` draw a vector from the cap around the client's vector with probability p,
+and from outside the cap otherwise. `CapRandomizer` is their base class.
 
 Notation
-    x       the client's unit vector, V the vector sent
-    γ, q    the cap ⟨x, V⟩ ≥ γ, and its probability under the uniform distribution
+    x       the client's unit vector
+    V       the vector that the client sends
+    γ, q    the cap is the set of V with ⟨x, V⟩ ≥ γ; q is its probability under the uniform
+            distribution
     p       probability that V is in the cap; V is uniform inside it, and uniform outside it
     m       E⟨x, V⟩, so that V/m has mean x
 
-The density is p/q in the cap and (1 − p)/(1 − q) outside, for every x, so
-ε₀ = ln(p(1 − q)/((1 − p)q)).
+The density of V relative to the uniform distribution is p/q in the cap and (1 − p)/(1 − q) outside
+it, for every x. So ε₀ = ln(p(1 − q)/((1 − p)q)).
 
-Both are the reference for what d real numbers can reach. Their ε₀ holds for real numbers: the last
-digits of a message's floats are not distributed as the analysis assumes, and may reveal x.
-`SphericalCode` is nearly as accurate in a few bits with exact probabilities: use it where privacy
-matters.
+These randomizers show the least error that messages of d real numbers reach. Their ε₀ holds for
+real numbers only: the last digits of the floats in a message do not have the distribution of the
+analysis, and may reveal x. Where privacy matters, use `SphericalCode`, whose probabilities are
+exact; its messages have a few bits, and its error is nearly as small.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from turnout.randomness import Source
 from turnout.randomness.source import LARGEST_RANGE
 
 _SLACK = 2.0**-36
-"""Allowance for the relative error of a computed q, which is 1e-12 at most."""
+"""Allowance for the relative error of the computed probability q, which is at most 1e-12."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,10 @@ class CapRandomizer(VectorRandomizer):
     """Base class of PrivUnit and PrivUnitG.
 
     Attributes:
-        dimension: d ≥ 2.
-        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
-        radius: r. A vector x shorter than r is first replaced by r·x/‖x‖ or its negative, of mean
-            x.
+        dimension: number of coordinates d, at least 2.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
+        radius: r, the largest ‖x‖₂. A shorter vector x is first replaced by r·x/‖x‖ or its
+            negative, at random with mean x.
         cut: γ; None: the value of least error.
     """
 
@@ -69,11 +71,12 @@ class CapRandomizer(VectorRandomizer):
             object.__setattr__(self, "cut", _best_cut(type(self), self.dimension, self.epsilon))
         checks.non_negative(cut=self.cut)
         if not 0 < self.share < 1:
-            raise ParameterError("cut", self.cut, "a cap of probability above 0 and below 1")
+            expected = "a value whose cap has a probability above 0 and below 1"
+            raise ParameterError("cut", self.cut, expected)
 
     @property
     def gamma(self) -> float:
-        """The cut γ."""
+        """The value γ: a vector V is in the cap if ⟨x, V⟩ is at least γ."""
         assert self.cut is not None
         return self.cut
 
@@ -85,64 +88,67 @@ class CapRandomizer(VectorRandomizer):
     @property
     @abstractmethod
     def _mean_in_cap(self) -> float:
-        """E[⟨x, V⟩; cap] under the uniform distribution; the part outside is its negative."""
+        """E[⟨x, V⟩·1(V in the cap)] under the uniform distribution."""
 
     @property
     @abstractmethod
     def _squared_length(self) -> float:
-        """E‖V‖²."""
+        """Mean squared length E‖V‖² of the vector sent."""
 
     @abstractmethod
     def _along(self, chances: FloatArray) -> FloatArray:
-        """Values of ⟨x, V⟩ exceeded with these probabilities under the uniform distribution."""
+        """Values that ⟨x, V⟩ exceeds with the given probabilities if V is uniform."""
 
     @abstractmethod
     def _across(self, along: FloatArray, others: FloatArray) -> FloatArray:
-        """The part of V orthogonal to x, from normal vectors orthogonal to x."""
+        """The part of V orthogonal to x, computed from normal vectors orthogonal to x."""
 
     @cached_property
     def preference(self) -> Fraction:
-        """p, a multiple of 2⁻⁶² that a float holds, at most e^ε·q/(1 − q + e^ε·q)."""
+        """Probability p of the cap, rounded down to a float that is a multiple of 2⁻⁶²."""
+        # The largest p whose level is at most ε is e^ε·q/(1 − q + e^ε·q).
         q = Fraction(self.share * (1 - _SLACK))
         odds = exponential_below(self.epsilon) * q / (1 - q)
         return float_below(odds / (1 + odds))
 
     @property
     def epsilon0(self) -> float:
-        """ln(p(1 − q)/((1 − p)q)), rounded up: with the least q within the rounding error."""
+        """Local privacy level ε₀ = ln(p(1 − q)/((1 − p)q)) for real numbers V, rounded up."""
+        # The level decreases with q, so use the least q that the computed value allows.
         q = Fraction(self.share * (1 - _SLACK))
         return level_above(self.preference * (1 - q) / ((1 - self.preference) * q))
 
     @cached_property
     def alignment(self) -> float:
         """The alignment m = E⟨x, V⟩."""
+        # Under the uniform distribution the mean outside the cap is minus the mean inside it.
         p, q = float(self.preference), self.share
         return self._mean_in_cap * (p / q - (1 - p) / (1 - q))
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Empty: a message is d floats."""
+        """Empty tuple, since a message consists of floats instead of whole numbers."""
         return ()
 
     @property
     def message_bits(self) -> int:
-        """Bits of a client's message: 32·d."""
+        """Number of bits of a client's message, 32·d."""
         return 32 * self.dimension
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> NDArray[np.float32]:
         """The vector V of each client, shape (n, d)."""
         vectors = self.checked(values)
-        # Signs that make the mean of ± x/‖x‖ equal to x/r.
+        # A random sign for each client, such that the mean of ± x/‖x‖ is x/r.
         lengths = np.linalg.norm(vectors, axis=1)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
         pointing = np.where(lengths[:, None] > 0, vectors, np.eye(1, self.dimension))
         pointing *= (signs / np.where(lengths > 0, lengths, 1.0))[:, None]
-        # The component along x: in the cap with probability p, uniform on either side.
+        # The component along x: in the cap with probability p, and uniform inside and outside it.
         inside = source.bernoulli(float(self.preference), len(vectors))
         uniform = _uniform(len(vectors), source)
         q = self.share
         along = self._along(np.where(inside, q * uniform, q + (1 - q) * uniform))
-        # The component across x: a normal vector with its part along x removed.
+        # The component orthogonal to x: a normal vector minus its part along x.
         drawn = ndtri(_uniform(vectors.size, source)).reshape(vectors.shape)
         across = drawn - np.sum(drawn * pointing, axis=1, keepdims=True) * pointing
         sent = along[:, None] * pointing + self._across(along, across)
@@ -152,7 +158,9 @@ class CapRandomizer(VectorRandomizer):
         """Sum of the clients' vectors V, shape (d,)."""
         sent = np.asarray(messages)
         if sent.ndim != 2 or sent.shape[1] != self.dimension or not np.all(np.isfinite(sent)):
-            raise ParameterError("messages", sent.shape, f"vectors of {self.dimension} numbers")
+            given = f"array of shape {sent.shape}"
+            expected = f"finite numbers of shape (clients, {self.dimension})"
+            raise ParameterError("messages", given, expected)
         return sent.sum(axis=0, dtype=np.float64)
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
@@ -160,13 +168,13 @@ class CapRandomizer(VectorRandomizer):
         return total * (self.radius / (self.alignment * clients))
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client's estimate y, exact; shape (n,)."""
+        """Exact E‖y − x‖² of the estimate y from each client's message, shape (n,)."""
         sizes = np.sum(self.checked(values) ** 2, axis=1)
         return self.radius**2 * (self._squared_length / self.alignment**2 - sizes)
 
     @property
     def worst_squared_error(self) -> float:
-        """r²·E‖V‖²/m², reached by x = 0; a vector of norm r has r² less."""
+        """Largest E‖y − x‖² over all vectors: r²·E‖V‖²/m², reached by x = 0."""
         return self.radius**2 * self._squared_length / self.alignment**2
 
     def pack(self, messages: NDArray) -> bytes:
@@ -177,20 +185,22 @@ class CapRandomizer(VectorRandomizer):
         """The messages that `pack` packed, shape (clients, d).
 
         Raises:
-            ParameterError: another number of bytes.
+            ParameterError: a wrong number of bytes.
         """
         if len(data) != 4 * self.dimension * clients:
-            raise ParameterError("data", len(data), f"{4 * self.dimension * clients} bytes")
+            expected = f"{4 * self.dimension * clients} bytes"
+            raise ParameterError("data", f"{len(data)} bytes", expected)
         return np.frombuffer(data, dtype="<f4").reshape(clients, self.dimension)
 
 
 @dataclass(frozen=True)
 class PrivUnit(CapRandomizer):
-    """PrivUnit: V uniform on the unit sphere's part inside the cap, or on the part outside.
+    """PrivUnit: V is uniform on the part of the unit sphere in the cap, or on the part outside it.
 
-    Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction), with
-    the whole ε₀ in p and γ together and γ of least error, which Asi, Feldman and Talwar 2022
-    (asi2022optimal) show to be the best of a large family of mechanisms.
+    Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction). The
+        paper divides ε₀ between p and γ; this class chooses the γ of least error, and then the
+        largest p that ε₀ permits. Asi, Feldman and Talwar 2022 (asi2022optimal) show that this is
+        optimal in a large family of mechanisms.
 
     Guarantees:
         E‖y − x‖² = r²(1/m² − 1) for ‖x‖ = r.
@@ -226,7 +236,10 @@ class PrivUnit(CapRandomizer):
 
 @dataclass(frozen=True)
 class PrivUnitG(CapRandomizer):
-    """PrivUnitG: V normal, N(0, 1/d) a coordinate, but for the cap; as good for large d.
+    """PrivUnitG: as `PrivUnit`, with the normal distribution N(0, 1/d) of each coordinate.
+
+    The normal distribution replaces the uniform distribution on the sphere; for large d the errors
+    are nearly equal.
 
     Source: Asi, Feldman and Talwar 2022 (asi2022optimal), Algorithm 2.
 
@@ -263,7 +276,7 @@ class PrivUnitG(CapRandomizer):
 
 @lru_cache(maxsize=256)
 def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> float:
-    """The γ of least error; the error falls and then rises with γ."""
+    """The γ of least error, found by minimisation; the error first decreases with γ."""
 
     def error(standard: float) -> float:
         return math.log(
@@ -277,9 +290,10 @@ def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> floa
 
 
 def _density(z: float) -> float:
+    """Density of the standard normal distribution at z."""
     return math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
 
 
 def _uniform(size: int, source: Source) -> FloatArray:
-    """Uniform numbers strictly between 0 and 1."""
+    """Uniform numbers strictly between 0 and 1, shape (size,)."""
     return (source.below(LARGEST_RANGE, size) + 0.5) * (1 - 2.0**-53) / LARGEST_RANGE

@@ -6,11 +6,13 @@ about the same size. `l2.L2Randomizer` builds on them.
 Notation: d coordinates of a vector, D ≥ d of the rotated one, ρ = D/d, x in R^d, U x in R^D with
 UᵀU = 1, a in R^D with Uᵀa = x, K the level: |a_j| ≤ K‖x‖/√D.
 
-Privacy and unbiasedness hold for any such U. A random one makes every coordinate of U x about
-normal with deviation ‖x‖/√D, for every x. The largest coordinate is far above a typical one, which
-costs either noise or clipping. With ρ > 1 many a represent the same x, and one of them has
-K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6): 3.4 at ρ = 2, 2.5 at ρ = 4, where a rotation clipped at three
-deviations has 9. With 64 coordinates or more nothing is clipped, so there is no bias.
+Privacy and unbiasedness hold for any such U. If U is random, every coordinate of U x is about
+normal with standard deviation ‖x‖/√D, for every x. The largest coordinate is then much larger than
+a typical coordinate: a bound on the coordinates must be wide, which adds noise, or clip some of
+them, which adds bias. With ρ > 1 many vectors a represent the same x. One of these has
+K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6), which is 3.4 at ρ = 2 and 2.5 at ρ = 4; a rotation clipped at three
+standard deviations has K² = 9. With 64 coordinates or more nothing had to be clipped in any
+experiment, so that there was no bias.
 """
 
 from __future__ import annotations
@@ -34,11 +36,11 @@ _ROWS = 256
 
 
 class Rotation(ABC):
-    """Isometry of R^d into R^D that clients and server know.
+    """Public linear map U of R^d into R^D that preserves lengths.
 
     Attributes:
-        seed: seed of the public signs.
-        peak: D times the largest squared entry of the transform after the last signs.
+        seed: seed of the public random signs.
+        peak: D times the largest squared entry of the matrix that is applied after the last signs.
     """
 
     peak: ClassVar[float]
@@ -52,19 +54,22 @@ class Rotation(ABC):
 
     @abstractmethod
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row x, shape (n, D)."""
+        """The rotated vector U x of each row x, shape (n, D)."""
 
     @abstractmethod
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row w, shape (n, d)."""
+        """The vector Uᵀ w of each row w, shape (n, d)."""
 
     def bounded(self, vectors: FloatArray, bound: float) -> FloatArray:
-        """Coordinates that represent each row, clipped at ±bound, shape (n, D)."""
+        """The rotated vector of each row, clipped to [−bound, bound]; shape (n, D)."""
         return np.clip(self.forward(vectors), -bound, bound)
 
     @cached_property
     def row_sizes(self) -> FloatArray:
-        """Squared length of each row of U, shape (D,): the noise that a coordinate adds in R^d."""
+        """Squared length of each row of U, shape (D,).
+
+        Noise of variance 1 in a rotated coordinate has this variance in R^d.
+        """
         sizes = np.empty(self.width)
         for start in range(0, self.width, _ROWS):
             rows = np.arange(start, min(start + _ROWS, self.width))
@@ -80,7 +85,7 @@ class Rotation(ABC):
         return 1.0 - 2.0 * bits[: self.width].astype(np.float64)
 
     def _padded(self, vectors: FloatArray) -> FloatArray:
-        """The rows filled up with zeros to D coordinates."""
+        """The rows padded with zeros to D coordinates, shape (n, D)."""
         if self.width == self.dimension:
             return np.asarray(vectors, dtype=np.float64)
         wide = np.zeros((len(vectors), self.width))
@@ -90,7 +95,7 @@ class Rotation(ABC):
 
 @dataclass(frozen=True)
 class HadamardRotation(Rotation):
-    """The rotation (1/√D)·H·diag(signs) as printed; D is the next power of two.
+    """The rotation (1/√D)·H·diag(signs), where D is the least power of two that is at least d.
 
     Source: Algorithm 3.6.1, line 3 (girgis2023thesis).
     """
@@ -112,21 +117,21 @@ class HadamardRotation(Rotation):
         return self._signs(0)
 
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row x, shape (n, D)."""
+        """The rotated vector U x of each row x, shape (n, D)."""
         return walsh_hadamard(self._padded(vectors) * self._one) / np.sqrt(self.width)
 
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row w, shape (n, d)."""
+        """The vector Uᵀ w of each row w, shape (n, d)."""
         turned = walsh_hadamard(vectors) / np.sqrt(self.width) * self._one
         return turned[:, : self.dimension]
 
 
 @dataclass(frozen=True)
 class CosineRotation(Rotation):
-    """Two rounds of random signs and a discrete cosine transform; any D ≥ d.
+    """Two rounds of random signs followed by a discrete cosine transform, for any D ≥ d.
 
-    One round leaves uneven a vector that equals a row of the transform up to the drawn signs; two
-    rounds make every coordinate about normal.
+    After a single round a vector can still have one large coordinate, if its signs happen to match
+    a row of the transform. After two rounds every coordinate is about normal.
     """
 
     dimension: int
@@ -148,36 +153,38 @@ class CosineRotation(Rotation):
         return self._signs(0), self._signs(1)
 
     def forward(self, vectors: FloatArray) -> FloatArray:
-        """U x of each row x, shape (n, D)."""
+        """The rotated vector U x of each row x, shape (n, D)."""
         first, second = self._layers
         once = _cosine(self._padded(vectors) * first)
         return _cosine(once * second)
 
     def backward(self, vectors: FloatArray) -> FloatArray:
-        """Uᵀ w of each row w, shape (n, d)."""
+        """The vector Uᵀ w of each row w, shape (n, d)."""
         first, second = self._layers
         once = _inverse_cosine(vectors) * second
         return (_inverse_cosine(once) * first)[:, : self.dimension]
 
 
 def _cosine(rows: FloatArray) -> FloatArray:
+    """Orthonormal discrete cosine transform of each row."""
     return np.asarray(fft.dct(rows, norm="ortho", axis=1), dtype=np.float64)
 
 
 def _inverse_cosine(rows: FloatArray) -> FloatArray:
+    """Inverse of `_cosine` for each row."""
     return np.asarray(fft.idct(rows, norm="ortho", axis=1), dtype=np.float64)
 
 
 _TOLERANCE = 1e-7  # largest ‖Uᵀa − x‖ relative to the radius
 _ITERATIONS = 300
-_STEP = 1.8  # over-relaxation of a projection; the iteration converges up to 2
+_STEP = 1.8  # over-relaxation factor of the projection; the iteration converges below 2
 
 
 def level_of(redundancy: float) -> float:
-    """Level K that `KashinFrame.bounded` reaches in about 50 steps.
+    """The least level K for which `KashinFrame.bounded` converges in about 50 steps, measured.
 
     Args:
-        redundancy: ρ > 1.
+        redundancy: ρ = D/d, above 1.
     """
     if not redundancy > 1:
         raise ParameterError("redundancy", redundancy, "a number above 1")
@@ -186,11 +193,12 @@ def level_of(redundancy: float) -> float:
 
 @dataclass(frozen=True)
 class KashinFrame(CosineRotation):
-    """Frame in which vectors have representations whose coordinates are all within a bound.
+    """Frame in which every vector has a representation whose coordinates are all small.
 
-    Source: Kashin 1977 and Lyubarskii and Vershynin 2010 for their existence. They truncate and
-    repeat with the remainder. Here projections onto the cube and onto the representations of x
-    alternate, which reaches a smaller cube.
+    Source: Kashin 1977 and Lyubarskii and Vershynin 2010 prove that such representations exist. The
+        latter compute one by clipping and repeating the step with the remainder. This class
+        alternates projections onto the cube [−bound, bound]^D and onto the representations of x,
+        which converges for smaller bounds.
     """
 
     def __post_init__(self) -> None:
@@ -198,21 +206,24 @@ class KashinFrame(CosineRotation):
         checks.count(self.dimension + 1, width=self.width)
 
     def bounded(self, vectors: FloatArray, bound: float) -> FloatArray:
-        """Representation a of each row x, within ±bound, shape (n, D).
+        """Representation a of each row x with coordinates in [−bound, bound], shape (n, D).
 
-        Uᵀa is x to 1e-7 of the longest vector. Where the bound is too small for a vector, Uᵀa is
-        the approximation that 300 steps reach.
+        Uᵀa differs from x by at most 1e-7 times the largest norm that ``bound`` allows. If the
+        bound is too small for a vector, Uᵀa is the approximation after 300 steps.
         """
+        # Start with the clipped rotated vectors.
         spread = self.forward(vectors)
         result = np.clip(spread, -bound, bound)
         limit = _TOLERANCE * bound * math.sqrt(self.width)
         open_ = np.arange(len(vectors))
         for _ in range(_ITERATIONS):
+            # Keep the vectors whose representation is not yet exact enough.
             missing = vectors[open_] - self.backward(result[open_])
             wrong = np.linalg.norm(missing, axis=1) > limit
             open_, missing = open_[wrong], missing[wrong]
             if not len(open_):
                 break
+            # Move each towards the representations of x, and clip again.
             moved = result[open_] + _STEP * self.forward(missing)
             result[open_] = np.clip(moved, -bound, bound)
         return result

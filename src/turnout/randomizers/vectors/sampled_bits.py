@@ -1,19 +1,23 @@
-"""Sampled coordinates, each as a few randomly flipped bits: the base of ℓ∞ randomizers.
+"""Messages of a few sampled coordinates, each as a few randomly flipped bits.
 
-`SampledBits` is the form of a message, `BitRandomizer` the base class of its randomizers in `linf`.
-`water_filled` divides a privacy budget among bits of unequal weight.
+`SampledBits` encodes and decodes such messages; `BitRandomizer` is the base class of the
+randomizers of `linf` that use it. `water_filled` divides a privacy budget among bits of unequal
+weight.
 
 Notation
-    D, s    coordinates, and the number that a client reports: one of each of s groups
-    a       coordinates in a group
-    m, w_k  bit levels of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1, w = ½, ¼, …,
-            2^{1−m}, 2^{1−m}; the last bit is rounded by chance, so that E Σ w_k·c_k = x
-    ε_k     budget of level k, Σ ε_k = ε
+    D       number of coordinates of a vector
+    s       number of coordinates that a client reports: one of each of s groups
+    a       number of coordinates in a group
+    m, w_k  number of bits (levels) of a coordinate and their weights: x = Σ w_k·c_k, c_k = ±1,
+            w = ½, ¼, …, 2^{1−m}, 2^{1−m}; the last bit is rounded at random so that
+            E Σ w_k·c_k = x
+    ε_k     privacy budget of level k, Σ ε_k = ε
     p_k     probability that a bit of level k is flipped, 1/(1 + e^{ε_k})
-    C_k     1/(1 − 2p_k), which makes the flipped bit unbiased
+    C_k     1/(1 − 2p_k), the factor that makes the estimate from a flipped bit unbiased
 
-A client's message is a row of words. With shared coordinates a word is one coordinate and its m
-bits; with separate coordinates each level samples its own and a word has one bit. A level adds
+A client's message is a row of whole numbers, called words. If all levels share the coordinates, a
+word is the number of one coordinate followed by its m bits. Otherwise each level samples its own
+coordinates, and a word is the number of a coordinate followed by one bit. A level adds
 w_k²/(1 − 2p_k)² = w_k²·coth²(ε_k/2) to the variance.
 """
 
@@ -53,17 +57,18 @@ _LARGEST_DISTRIBUTION = 1 << 20
 
 
 def bit_weights(levels: int) -> FloatArray:
-    """Weights w_1, …, w_m: ½, ¼, …, the last two equal, so that they sum to 1; shape (m,)."""
+    """Weights w_1, …, w_m of the bits: ½, ¼, …, with the last two equal; they sum to 1."""
     weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
     weights[-1] = 2.0 ** (1 - levels)
     return weights
 
 
 def mean_bits(values: FloatArray, levels: int) -> FloatArray:
-    """Bits of values in [−1, 1], most significant first; of the last bit its expectation.
+    """Bits of values in [−1, 1], most significant first; the last entry is the last bit's mean.
 
     Returns:
-        Shape (*values.shape, levels).
+        Array of shape (*values.shape, levels): bits 0 or 1, and in the last place a number in
+        [0, 1], the probability that the last bit is 1.
     """
     rest = (np.asarray(values, dtype=np.float64) + 1) / 2
     means = np.empty((*rest.shape, levels))
@@ -76,14 +81,17 @@ def mean_bits(values: FloatArray, levels: int) -> FloatArray:
 
 
 def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
-    """Largest a·E(Σ w_k·c_k)² − x² over x, of a coordinate in a group of a; shape of ``sizes``.
+    """Largest variance a·E(Σ w_k·c_k)² − x² over x of a sampled coordinate without flips.
 
-    The largest |x| leaves only the last bit random, with mean c, and then the value is
-    (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
+    The largest variance occurs where all bits but the last one are 1. If c is the mean of the last
+    sign c_m, the variance is (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
 
     Args:
-        sizes: a of each coordinate.
+        sizes: size a of the group of each coordinate.
         last: w_m, the weight of the last bit.
+
+    Returns:
+        Array of the shape of ``sizes``.
     """
     c = np.clip((sizes - 1) * (1 - last) / last, -1.0, 1.0)
     return (sizes - 1) * (1 - last * (1 - c)) ** 2 + sizes * last**2 * (1 - c**2)
@@ -91,15 +99,18 @@ def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class SampledBits:
-    """Form of a message: one client's sampled bits of a vector in [−1, 1]^D.
+    """Encoder and decoder of one client's sampled bits of a vector in [−1, 1]^D.
 
     Attributes:
-        samples: s, from 1 to D.
-        flips: p_k of each level, most significant first, shape (m,).
+        dimension: number of coordinates D.
+        samples: number of reported coordinates s, from 1 to D.
+        flips: probability p_k that a bit of each level is flipped, most significant level first,
+            shape (m,).
         shared: whether all levels report the same coordinates.
-        centred: whether a bit's unbiased estimate is ±1 scaled; else 0 or 1 scaled, which is
-            noisier and is the printed form.
-        padded: whether D is filled up to a multiple of s with coordinates of −1, as printed.
+        centred: whether a bit is estimated as ±1, scaled; False: as 0 or 1, scaled, as the thesis
+            prints it, which has a larger variance.
+        padded: whether the vector is padded with coordinates of −1 to a multiple of s coordinates,
+            as the thesis prints it.
         public_seed: seed of public coordinates, which all parties know; None: coordinates are part
             of the message.
     """
@@ -116,7 +127,7 @@ class SampledBits:
         checks.count(dimension=self.dimension, samples=self.samples, levels=len(self.flips))
         checks.at_most("dimension", self.dimension, samples=self.samples)
         if self.shared and not self.centred:
-            raise ParameterError("centred", False, "True where coordinates are shared")
+            raise ParameterError("centred", False, "True, since shared is True")
 
     @property
     def levels(self) -> int:
@@ -125,19 +136,23 @@ class SampledBits:
 
     @cached_property
     def epsilon0(self) -> float:
-        """ε₀ of a message, rounded up: reached between all −1 and all +1 for all coordinates."""
+        """Local privacy level ε₀ of a message, rounded up.
+
+        It is reached by the vectors whose coordinates are all −1 and all +1.
+        """
         return epsilon_of_flips(self.flips, self.samples)
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer that prices all words together, for private coordinates."""
+        """Accountant's randomizer of a whole message, if coordinates are not public."""
         if self.samples * self.levels == 1:
             return sampled_bit(self.epsilon0, self.dimension)
         return bits_together(self.flips, self.samples)
 
     @property
     def shuffled_as(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
-        """Randomizers that price the words one by one, and the number of words of each."""
+        """Accountant's randomizers of single words, each with its number of words in a message."""
+        # Words of groups of equal size, and with equal flips, have the same randomizer.
         found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
             if self.shared and self.levels > 1:
@@ -149,7 +164,7 @@ class SampledBits:
 
     @cached_property
     def groups(self) -> IntArray:
-        """Number of coordinates in each group, shape (s,)."""
+        """Number of coordinates in each group, shape (s,); sizes differ by at most one."""
         smaller, larger = divmod(self.dimension, self.samples)
         if self.padded:
             return np.full(self.samples, -(-self.dimension // self.samples), dtype=np.int64)
@@ -159,7 +174,7 @@ class SampledBits:
 
     @cached_property
     def _sizes(self) -> IntArray:
-        """Number of coordinates among which each word chooses, shape (words,)."""
+        """Number of coordinates in the group of each word, shape (words,)."""
         return np.tile(self.groups, 1 if self.shared else self.levels)
 
     @cached_property
@@ -170,13 +185,13 @@ class SampledBits:
 
     @property
     def group_slices(self) -> list[slice]:
-        """Coordinates of each group, without padding."""
+        """Slice of the coordinates of each group, without padding."""
         ends = np.minimum(np.cumsum(self.groups), self.dimension)
         return [slice(a, b) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
 
     @property
     def largest_second_moment(self) -> float:
-        """Upper bound on E y_j²/a of every coordinate j of the estimate y."""
+        """Upper bound on E y_j²/a for every coordinate j of the estimate y in [−1, 1]^D."""
         noise, weights = (1 - 2 * np.array(self.flips)) ** -2.0, self._weights
         if self.shared:
             return 1 + float(weights**2 @ (noise - 1))
@@ -188,7 +203,7 @@ class SampledBits:
 
     @cached_property
     def radices(self) -> tuple[int, ...]:
-        """Number of possible values of each word."""
+        """Number of values that each word can take, shape (words,)."""
         private = self.public_seed is None
         return tuple((int(a) if private else 1) << self._word_bits for a in self._sizes)
 
@@ -201,36 +216,36 @@ class SampledBits:
 
         Args:
             values: vectors, shape (n, D).
-            source: of all private randomness.
+            source: source of all private randomness.
             first: number of the first client; selects public coordinates.
             scale: number by which coordinates are divided, above 0.
 
         Returns:
-            Shape (n, words).
+            Words of each client, shape (n, words).
         """
         clients = len(values)
-        # The sampled coordinate of each word, relative to its group and absolute.
+        # The sampled coordinate of each word: its number in its group, and in the vector.
         local = self._coordinates(clients, source, first)
         places = local + self._starts
-        # Its value; a padded coordinate is −1.
+        # The value of that coordinate; a padded coordinate has the value −1.
         inside = places < self.dimension
         rows = np.arange(clients)[:, None]
         read = values[rows, np.where(inside, places, 0)].astype(np.float64) / scale
         seen = np.where(inside, read, -1.0)
-        # Its bits, the last one rounded randomly so that the bits are unbiased.
+        # The bits of that value. The last bit is rounded at random, so that the bits are unbiased.
         means = mean_bits(np.clip(seen, -1.0, 1.0), self.levels)
         bits = means.astype(np.int64)
         bits[..., -1] = rounded_by_chance(means[..., -1], source)
-        # With separate coordinates a word keeps the bit of its own level alone.
+        # If levels have separate coordinates, a word keeps only the bit of its own level.
         if not self.shared:
             level = np.repeat(np.arange(self.levels), self.samples)
             bits = np.take_along_axis(bits, level[None, :, None], axis=2)
-        # Flip the bits, the only step on which privacy rests, and write the word.
-        bits = self._turned(bits, source)
+        # Flip the bits, which alone makes them private, and write coordinate and bits as a word.
+        bits = self._flip_levels(bits, source)
         words = bits @ (1 << np.arange(self._word_bits - 1, -1, -1, dtype=np.int64))
         return words if self.public_seed is not None else (local << self._word_bits) | words
 
-    def _turned(self, bits: IntArray, source: Source) -> IntArray:
+    def _flip_levels(self, bits: IntArray, source: Source) -> IntArray:
         """Bits of shape (n, words, bits of a word), flipped with the probability of their level."""
         result = np.empty_like(bits)
         for level, p in enumerate(self.flips):
@@ -258,20 +273,23 @@ class SampledBits:
         """Sum of the clients' unbiased estimates, shape (D,).
 
         Args:
-            messages: of neighbouring clients, shape (n, words).
+            messages: messages of clients with successive numbers, shape (n, words).
             first: number of the first client; selects public coordinates.
 
         Raises:
-            ParameterError: a word that no message has.
+            ParameterError: a word out of range.
         """
         messages = np.asarray(messages, dtype=np.int64).reshape(-1, len(self.radices))
         if np.any(messages < 0) or np.any(messages >= np.array(self.radices)):
-            raise ParameterError("messages", "out of range", "words below their radices")
+            expected = f"columns of numbers below {', '.join(map(str, self.radices))}"
+            raise ParameterError("messages", "a number out of range", expected)
+        # Split each word into its bits and its coordinate.
         bits = (messages[..., None] >> np.arange(self._word_bits - 1, -1, -1)) & 1
         if self.public_seed is None:
             local = messages >> self._word_bits
         else:
             local = self._public(self.public_seed, first, len(messages))
+        # Add each word's unbiased estimate to the sum of its coordinate.
         amounts = self._sizes * ((2 * bits - 1 + self._shift) * self._gains).sum(axis=2)
         places = local + self._starts
         width = int(self._starts[-1] + self._sizes[-1])
@@ -290,24 +308,26 @@ class SampledBits:
 
     @cached_property
     def _shift(self) -> FloatArray | float:
-        """Mean 1 − 2p that an uncentred bit has beyond ±1, shape (words, 1); 0 if centred."""
+        """Constant added to ±1 before scaling, shape (words, 1): 1 − 2p, or 0 if centred."""
         if self.centred:
             return 0.0
         return np.repeat(1 - 2 * np.array(self.flips), self.samples)[:, None]
 
     def moments(self, values: FloatArray) -> list[tuple[FloatArray, FloatArray]]:
-        """E y_j² and E y_j of each independent draw of coordinates, two arrays of shape (n, D).
+        """E y_j² and E y_j of the estimate y from each draw of coordinates; arrays (n, D).
 
-        There is one draw if coordinates are shared, else one for each level. Within a group of a
-        draw at most one y_j is not 0.
+        If all levels share the coordinates, there is one draw; else there is one draw for each
+        level. In each group of a draw at most one y_j is not 0.
         """
         weights, noise = self._weights, (1 - 2 * np.array(self.flips)) ** -2.0
         sizes = np.repeat(self.groups, self.groups)[: self.dimension]
         means = 2.0 * mean_bits(values, self.levels) - 1
+        # Shared coordinates: the variances of rounding and of all flips add up.
         if self.shared:
             rounding = weights[-1] ** 2 * (1 - means[..., -1] ** 2)
             second = values**2 + rounding + float(weights**2 @ (noise - 1))
             return [(sizes * second, np.asarray(values))]
+        # Separate coordinates: one pair of moments for each level.
         shift = 0.0 if self.centred else 1.0
         found = []
         for k, weight in enumerate(weights):
@@ -316,7 +336,7 @@ class SampledBits:
         return found
 
     def squared_error(self, values: FloatArray) -> FloatArray:
-        """E‖y − x‖² of each client's estimate y for x in [−1, 1]^D, exact; shape (n,)."""
+        """Exact E‖y − x‖² of the estimate y from each client's message, shape (n,)."""
         spread = [np.sum(second - mean**2, axis=-1) for second, mean in self.moments(values)]
         return np.sum(spread, axis=0)
 
@@ -331,7 +351,8 @@ class SampledBits:
         return sum(self._worst_level(k, float(noise[k]), real) for k in range(self.levels))
 
     def _worst_level(self, level: int, noise: float, sizes: FloatArray) -> float:
-        """The largest variance of level k: its mean c is ±1, or interior at the last level."""
+        """The largest variance that level k adds, summed over the coordinates."""
+        # The mean sign c of the level is ±1; at the last level it may lie between them.
         ends = np.array([-1.0, 1.0])
         means = np.broadcast_to(ends, (sizes.size, 2))
         if level == self.levels - 1:
@@ -342,21 +363,22 @@ class SampledBits:
         return float(self._weights[level] ** 2 * spread.max(axis=1).sum())
 
     def probabilities(self, value: FloatArray) -> FloatArray:
-        """Probability of each message, most significant word first; sums to 1.
+        """Probability of each message, shape (product of the radices,).
 
         Args:
-            value: in [−1, 1]^D, shape (D,).
+            value: vector in [−1, 1]^D, shape (D,).
 
         Returns:
-            Shape (product of the radices,). The message of words u has the index
+            Probabilities that sum to 1. The message with words u has the index
             ``numpy.ravel_multi_index(u, radices)``. Public coordinates are those of client 0.
 
         Raises:
-                ParameterError: more than 2²⁰ messages.
+            ParameterError: more than 2²⁰ messages.
         """
         if np.prod(np.array(self.radices, dtype=float)) > _LARGEST_DISTRIBUTION:
-            expected = f"at most {_LARGEST_DISTRIBUTION} messages"
+            expected = f"at most {_LARGEST_DISTRIBUTION} different messages"
             raise ParameterError("radices", self.radices, expected)
+        # The words are independent, so the distribution is a product.
         distribution = np.ones(1)
         padded = np.full(int(self.groups.sum()), -1.0)
         padded[: self.dimension] = value
@@ -367,15 +389,17 @@ class SampledBits:
         return distribution
 
     def _word_distribution(self, word: int, means: FloatArray) -> FloatArray:
-        """Distribution of one word, from the expectations of the bits of each coordinate."""
+        """Distribution of one word, computed from the means of the bits of each coordinate."""
         start, size = int(self._starts[word]), int(self._sizes[word])
         levels = range(self.levels) if self.shared else [word // self.samples]
+        # Given its coordinate, the bits of a word are independent.
         distribution = np.ones((size, 1))
         for level in levels:
             p = self.flips[level]
             one = p + (1 - 2 * p) * means[start : start + size, level]
             both = np.stack([1 - one, one], axis=1)
             distribution = (distribution[:, :, None] * both[:, None, :]).reshape(size, -1)
+        # The coordinate is uniform in the group, or public.
         if self.public_seed is None:
             return (distribution / size).ravel()
         return distribution[self._public(self.public_seed, 0, 1)[0, word]]
@@ -383,15 +407,23 @@ class SampledBits:
 
 _HALVINGS = 100
 _NEWTON_STEPS = 8
-_LARGEST = 100.0  # ln sinh(ε/2) of any budget
+_LARGEST = 100.0  # upper limit of ln sinh(ε/2), which avoids an overflow
 
 
 @lru_cache(maxsize=4096)
 def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
-    """The budgets that minimise Σ w_k²·coth²(ε_k/2); they sum to ``epsilon``, shape (m,).
+    """The budgets ε_k of sum ``epsilon`` that minimise the variance Σ w_k²·coth²(ε_k/2).
 
-    The sum is convex in (ε_k), so at its minimum all w_k²·coth(ε_k/2)/sinh²(ε_k/2) are equal. For
-    small ε this gives ε_k ∝ w_k^{2/3}, the printed shares.
+    The variance is convex in the budgets, so that at its minimum all its derivatives, in proportion
+    to w_k²·coth(ε_k/2)/sinh²(ε_k/2), are equal. For small ε this gives ε_k ∝ w_k^{2/3}, the budgets
+    that the thesis prints.
+
+    Args:
+        epsilon: privacy budget of one coordinate, above 0.
+        levels: number of bits m, at least 1.
+
+    Returns:
+        The budget of each level, shape (m,).
 
     >>> [round(share, 3) for share in water_filled(1.0, 3)]
     [0.442, 0.279, 0.279]
@@ -402,19 +434,22 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
         return (epsilon,)
     log_weights = 2 * np.log(bit_weights(levels))
 
-    def paid(price: float) -> bool:
-        return not _shares_at(price - log_weights, epsilon).sum() > epsilon
+    # Search for the common logarithm of the derivatives at which the budgets sum to ε.
+    def within_budget(log_slope: float) -> bool:
+        return not _budgets_at_slopes(log_slope - log_weights, epsilon).sum() > epsilon
 
-    price = bisected(paid, -1500.0, 1500.0, halvings=_HALVINGS).holding
-    shares = _shares_at(price - log_weights, epsilon)
+    log_slope = bisected(within_budget, -1500.0, 1500.0, halvings=_HALVINGS).holding
+    shares = _budgets_at_slopes(log_slope - log_weights, epsilon)
+    # Scale away the remaining error of the sum.
     return tuple(float(share) for share in shares * (epsilon / shares.sum()))
 
 
-def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
-    """ε with ln(coth(ε/2)/sinh²(ε/2)) as given, at most ``most``; it decreases with ε.
+def _budgets_at_slopes(log_slopes: np.ndarray, most: float) -> np.ndarray:
+    """The ε, at most ``most``, for which ln(coth(ε/2)/sinh²(ε/2)) has each given value.
 
-    With s = sinh²(ε/2) that is ½·ln(1 + s) − 3/2·ln s, convex in ln s with a slope between −3/2 and
-    −1, so Newton's method reaches the rounding error in a few steps from any start.
+    With s = sinh²(ε/2) this logarithm is ½·ln(1 + s) − 3/2·ln s. It is convex in ln s, with a slope
+    between −3/2 and −1. So Newton's method reaches the rounding error in a few steps from any
+    start.
     """
     log_s = -log_slopes
     for _ in range(_NEWTON_STEPS):
@@ -424,7 +459,7 @@ def _shares_at(log_slopes: np.ndarray, most: float) -> np.ndarray:
 
 
 def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    """Printed budgets, in the ratio 4^{−1/3} : 4^{−2/3} : … , the last two equal; shape (m,).
+    """The budgets that the thesis prints, ε_k ∝ w_k^{2/3}, with sum ``epsilon``; shape (m,).
 
     Source: Algorithm 3.5.1, lines 7 and 11 (girgis2023thesis).
     """
@@ -435,17 +470,17 @@ def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
 def level_flips(
     epsilon: float, samples: int, levels: int, budgets: tuple[float, ...] | None = None
 ) -> tuple[float, ...]:
-    """Probabilities p_k of the given budgets, or of the best, for ``samples`` coordinates.
+    """Flip probabilities p_k for the given budgets, or for the optimal budgets; shape (m,).
 
     Args:
-        epsilon: ε of a message, shared by its coordinates.
-        samples: s, number of coordinates.
-        levels: m, number of bits of a coordinate.
-        budgets: budget of each level of one coordinate; None: `water_filled`.
+        epsilon: ε of a message, which its coordinates share.
+        samples: number of coordinates s in a message.
+        levels: number of bits m of a coordinate.
+        budgets: budget of each level of one coordinate; None: those of `water_filled`.
 
     Returns:
-        p_k with samples·Σ ln((1 − p_k)/p_k) at most ``epsilon``. Budgets that sum to more are
-        scaled down.
+        p_k for which samples·Σ ln((1 − p_k)/p_k) is at most ``epsilon``. Budgets whose sum is
+        larger are scaled down.
     """
     shares = [Fraction(share) for share in budgets or water_filled(epsilon / samples, levels)]
     excess = max(Fraction(1), sum(shares, Fraction(0)) * samples / Fraction(epsilon))
@@ -453,10 +488,10 @@ def level_flips(
 
 
 def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
-    """Printed probabilities p_k = ½(1 − √(q²/(q² + 4))), with q = v_k/s of the printed budgets.
+    """The flip probabilities that the thesis prints: p_k = ½(1 − √(q²/(q² + 4))) for q = v_k/s.
 
-    Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private, which
-    is less than q, so part of the budget v is never used.
+    Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private. This
+        is less than q, so that a part of the budget v remains unused.
     """
     return tuple(
         flip_probability(2 * math.asinh(v_k / samples / 2)) for v_k in printed_shares(v, levels)
@@ -464,6 +499,7 @@ def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
 
 
 def _float_below(number: Fraction) -> float:
+    """The largest float that is at most ``number``."""
     value = float(number)
     return math.nextafter(value, 0.0) if value > number else value
 
@@ -475,8 +511,8 @@ class BitRandomizer(VectorRandomizer):
     """Base class of randomizers that send sampled bits, in one of two variants.
 
     Attributes:
-        samples: s, number of reported coordinates.
-        variant: "default" or "as-printed".
+        samples: number of reported coordinates s.
+        variant: "as-printed" for the algorithm of the thesis, "default" for its improved form.
         public_seed: seed of public coordinates, which all parties know; None: coordinates are part
             of the message.
     """
@@ -496,18 +532,18 @@ class BitRandomizer(VectorRandomizer):
         return True
 
     def require_parts(self) -> None:
-        """Raise an error unless the variant and its parts fit together.
+        """Raise an error unless the variant is known and all parameters are in range.
 
         Raises:
-            ParameterError: an unknown variant, or a part out of range.
+            ParameterError: an unknown variant, or a parameter out of range.
         """
         if self.variant not in ("default", "as-printed"):
-            raise ParameterError("variant", self.variant, "default or as-printed")
-        self.bits  # noqa: B018 its parts are checked here, not at first use
+            raise ParameterError("variant", self.variant, "'default' or 'as-printed'")
+        self.bits  # noqa: B018 checks the parameters when the randomizer is built
 
     @cached_property
     def bits(self) -> SampledBits:
-        """The form of a message: which coordinates and bits are sent."""
+        """Encoder and decoder of the messages of this variant."""
         printed = self.variant == "as-printed"
         return SampledBits(
             self.dimension,
@@ -521,27 +557,34 @@ class BitRandomizer(VectorRandomizer):
 
     @property
     def epsilon0(self) -> float:
-        """s·Σ_k ln((1 − p_k)/p_k), rounded up by less than an ulp."""
+        """Local privacy level ε₀ = s·Σ_k ln((1 − p_k)/p_k), rounded up by less than one ulp."""
         return self.bits.epsilon0
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """Randomizer that prices a whole message; ε₀ alone with public coordinates."""
+        """Randomizer with which the accountant bounds the privacy loss of a whole message.
+
+        With public coordinates clients use different randomizers, so that only ε₀ is known.
+        """
         return super().priced_as if self.public_seed is not None else self.bits.priced_as
 
     @property
     def shuffled_as(self) -> Sequence[tuple[PureRandomizer, int]]:
-        """Randomizers that price each word with its own shuffler, and their numbers."""
+        """Accountant's randomizers of the words, if each word of a message has its own shuffler."""
         return super().shuffled_as if self.public_seed is not None else self.bits.shuffled_as
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Possible values of each word: 2a or 2^m·a; a = 1 with public coordinates."""
+        """Number of values that each word can take, shape (words,).
+
+        They are 2^m·a if all levels share the coordinates, else 2·a, with a = 1 for public
+        coordinates.
+        """
         return self.bits.radices
 
     @property
     def public_randomness(self) -> str:
-        """Description of the public coordinates, if a seed was given."""
+        """Description of the public coordinates; "none" if no seed was given."""
         return "none" if self.public_seed is None else "which coordinates each client reports"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
@@ -553,5 +596,5 @@ class BitRandomizer(VectorRandomizer):
         return self.bits.total(messages, first)
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message; see `SampledBits.probabilities`."""
+        """Probability of each message in the order of `SampledBits.probabilities`."""
         return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])

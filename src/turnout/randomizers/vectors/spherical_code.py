@@ -1,18 +1,18 @@
-"""Randomizer of vectors of bounded ℓ2 norm by public random directions: b bits a message.
+"""Randomizer of vectors of bounded ℓ2 norm: a message of b bits is a public random direction.
 
-`SphericalCode` is the randomizer, nearly as accurate as full precision. `best_preferred` chooses
-its number of preferred words; `largest_scores` and `mean_length` compute by quadrature how near
-words are to a vector.
+`SphericalCode` is the randomizer; it is nearly as accurate as messages of real numbers.
+`best_preferred` chooses its number of preferred words. `largest_scores`, `largest_normals` and
+`mean_length` are expectations that its mean and its error depend on.
 
 Notation
-    d, r    coordinates of a vector, its largest norm
-    M = 2ᵇ  code words of a client: M/2 public random unit vectors and their negatives
-    t       number of preferred words: the t nearest to the client's vector
-    P       probability that a message names a preferred word; preferred words are equally likely,
-    and so are the others
-    m       E⟨word, x⟩ for a unit vector x, the same for all of them
+    d, r    number of coordinates of a vector, and its largest norm
+    M = 2ᵇ  number of code words of a client: M/2 public random unit vectors and their negatives
+    t       number of preferred words: the t words nearest to the client's vector
+    P       probability that a message is a preferred word; the t preferred words are equally
+            likely, and so are the M − t others
+    m       E⟨word, x⟩, which is the same for all unit vectors x
 
-ε₀ = ln(P(M − t)/((1 − P)t)): every word is preferred or is not, whatever the vector.
+For every vector a word has one of these two probabilities, so ε₀ = ln(P(M − t)/((1 − P)t)).
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ _NODES, _FARTHEST = 600, 9.0
 def largest_scores(dimension: int, directions: int, preferred: int) -> float:
     """Expected sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit vectors u.
 
-    It is ∫₀¹ E min(t, N(z)) dz with N(z) the number of scores above z, a binomial count.
+    It is ∫₀¹ E min(t, N(z)) dz by Gauss–Legendre quadrature, where t is ``preferred`` and N(z), the
+    number of scores |⟨u, x⟩| above z, is binomial.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    # Scores are of the size of 1/√d: the substitution z = y² gathers the nodes near 0.
+    # Scores are of the order of 1/√d; the substitution z = y² concentrates the nodes near 0.
     roots = (nodes + 1) / 2
     chance = betainc((dimension - 1) / 2, 0.5, 1 - roots**4)
     expected = sum(betainc(rank, directions - rank + 1, chance) for rank in range(1, preferred + 1))
@@ -61,7 +62,8 @@ def largest_scores(dimension: int, directions: int, preferred: int) -> float:
 def largest_normals(count: int, largest: int) -> float:
     """Expected sum of the ``largest`` largest |g| over ``count`` independent normal numbers g.
 
-    It is ∫₀^∞ E min(t, N(z)) dz with N(z) the number above z, a binomial count.
+    It is ∫₀^∞ E min(t, N(z)) dz by Gauss–Legendre quadrature, where t is ``largest`` and N(z), the
+    number of |g| above z, is binomial.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     at = (nodes + 1) / 2 * _FARTHEST
@@ -81,24 +83,25 @@ _MOST_BITS = 12
 
 @dataclass(frozen=True)
 class SphericalCode(VectorRandomizer):
-    """Index of one of M public random directions, likely near the client's, in log₂ M bits.
+    """Randomizer that sends one of M public random directions, near the client's vector if likely.
 
-    Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact), who show that the best schemes
-    with shared randomness have rotationally symmetric code words, and that preferring the nearest
-    ones is best for a rotated simplex. Two changes: independent directions and their negatives in
-    the place of that simplex (they cost no d×d rotation), and P exact. The named word's
-    distribution has the symmetry of the sphere about x, so its mean is m·x for every unit x. A
-    shorter x is first replaced by r·x/‖x‖ or its negative, with mean x.
+    Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact) show that optimal schemes with
+        shared randomness have rotationally symmetric code words, and that for a rotated simplex it
+        is optimal to prefer the nearest words. This class makes two changes. The words are
+        independent directions and their negatives instead of a rotated simplex, which avoids a d×d
+        rotation. And P is chosen exactly. The distribution of the word sent is symmetric about x,
+        so its mean is m·x for every unit vector x. A shorter x is first replaced by r·x/‖x‖ or its
+        negative, at random with mean x.
 
     Guarantees:
-        E y = x over the public directions; E‖y − x‖² = r²/m² − ‖x‖².
+        E y = x in the mean over the public directions; E‖y − x‖² = r²/m² − ‖x‖².
 
     Attributes:
-        dimension: d ≥ 2.
-        epsilon: requested ε₀, above 0; `epsilon0` is the level reached, at most this.
+        dimension: number of coordinates d, at least 2.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₂.
-        code_bits: b ≥ 1.
-        preferred: t, from 1 to M/2; None: the number of least error.
+        code_bits: number of bits b of a message, from 1 to 12.
+        preferred: number t of preferred words, from 1 to M/2; None: the number of least error.
         seed: seed of the public directions.
 
     >>> code = SphericalCode(300, epsilon=4.0, code_bits=4)
@@ -138,18 +141,19 @@ class SphericalCode(VectorRandomizer):
         slack: float = 0.05,
         seed: int = 0,
     ) -> SphericalCode:
-        """The code of fewest bits with error within ``slack`` of the least in the budget of bits.
+        """The code of fewest bits whose error is at most (1 + ``slack``) times the least error.
 
-        The work grows as 2ᵇ·d for each client, and the last bits gain little.
+        Longer messages lower the error only slightly, but the work of a client grows as 2ᵇ·d.
 
         Args:
-            dimension: d, at least 2.
+            dimension: number of coordinates d, at least 2.
             epsilon: ε₀ of one message.
             radius: r, the largest ‖x‖₂.
             message_bits: largest number of bits of a client's message; at most 12 are used.
-            slack: relative excess of the error that is accepted.
+            slack: accepted relative excess over the least error with ``message_bits`` bits.
             seed: seed of the public directions.
         """
+        # More than about ε/ln 2 bits never lower the error.
         most = int(min(message_bits, _MOST_BITS, max(1, math.ceil(epsilon / math.log(2)) + 1)))
         checks.count(message_bits=most)
         codes = [cls(dimension, epsilon, radius, bits, None, seed) for bits in range(1, most + 1)]
@@ -163,33 +167,34 @@ class SphericalCode(VectorRandomizer):
 
     @property
     def directions(self) -> int:
-        """Number of directions, M/2; each has two words, itself and its negative."""
+        """Number of directions M/2; each direction and its negative are two words."""
         return 1 << (self.code_bits - 1)
 
     @cached_property
     def preference(self) -> Fraction:
-        """Probability P of a preferred word, a multiple of 2⁻⁶² that a float represents."""
+        """Probability P of a preferred word, rounded down to a float and a multiple of 2⁻⁶²."""
         odds = exponential_below(self.epsilon) * self._t / (2 * self.directions - self._t)
         return float_below(odds / (1 + odds))
 
     @property
     def epsilon0(self) -> float:
-        """ln(P(M − t)/((1 − P)t)), rounded up by less than an ulp."""
+        """Local privacy level ε₀ = ln(P(M − t)/((1 − P)t)), rounded up by less than one ulp."""
         p, t = self.preference, self._t
         return level_above(p * (2 * self.directions - t) / ((1 - p) * t))
 
     @cached_property
     def alignment(self) -> float:
-        """The alignment m = E⟨word, x⟩ of a unit vector x."""
+        """The alignment m = E⟨word, x⟩ for a unit vector x."""
         p, t = float(self.preference), self._t
-        # The scores of all words sum to 0, so those of the others sum to minus the preferred ones.
+        # The scores ⟨word, x⟩ of all words sum to 0, so the scores of the other words sum to minus
+        # the sum over the preferred words.
         return (p / t - (1 - p) / (2 * self.directions - t)) * largest_scores(
             self.dimension, self.directions, t
         )
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Possible values of a message: M words."""
+        """Number of values that a message can take, shape (1,): M words."""
         return (2 * self.directions,)
 
     @property
@@ -200,12 +205,12 @@ class SphericalCode(VectorRandomizer):
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
         """Messages, shape (n, 1): 2·direction, plus 1 for the negative direction."""
         vectors = self.checked(values)
-        # Signs that make the mean of ± x/‖x‖ equal to x/r.
+        # A random sign for each client, such that the mean of ± x/‖x‖ is x/r.
         lengths = np.linalg.norm(vectors, axis=1)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
+        # Scores of all directions, for as many clients at a time as memory allows.
         step = max(1, _AT_ONCE // (self.directions * self.dimension))
         scores = np.empty((len(vectors), self.directions), dtype=np.float32)
-        # Scores of all directions, for as many clients at a time as memory allows.
         for start in range(0, len(vectors), step):
             part = slice(start, start + step)
             pointing = (vectors[part] * signs[part, None]).astype(np.float32)
@@ -214,11 +219,13 @@ class SphericalCode(VectorRandomizer):
         return self._named(scores, source)[:, None]
 
     def _named(self, scores: NDArray[np.float32], source: Source) -> IntArray:
-        """The word that each client sends, from the scores of its directions; shape (n,)."""
+        """The word that each client sends, given the scores of its directions; shape (n,)."""
+        # Sort the words of non-negative score, largest score first; the first t are preferred.
         clients, t = len(scores), self._t
         order = np.argsort(-np.abs(scores), axis=1, kind="stable")
         negative = np.take_along_axis(scores, order, axis=1) < 0
-        ranked = 2 * order + negative  # preferred first; word ^ 1 is the negative
+        ranked = 2 * order + negative  # word ^ 1 is the negative of a word
+        # Choose a uniform preferred word with probability P, else a uniform other word.
         favoured = source.bernoulli(float(self.preference), clients)
         inside = source.below(t, clients)
         outside = source.below(2 * self.directions - t, clients) + t
@@ -228,7 +235,8 @@ class SphericalCode(VectorRandomizer):
         return named ^ back
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum of the named words, shape (d,)."""
+        """Sum of the clients' words, shape (d,)."""
+        # Compute only the directions that were sent, for as many clients as memory allows.
         named = self.single_words(messages)
         clients = np.arange(first, first + len(named))
         step = max(1, _AT_ONCE // self.dimension)
@@ -236,10 +244,10 @@ class SphericalCode(VectorRandomizer):
         for start in range(0, len(named), step):
             part = slice(start, start + step)
             words = self._public.chosen_words(
-                clients[part], named[part] >> 1, self._part_words, self.directions
+                clients[part], named[part] >> 1, self._words_per_direction, self.directions
             )
             signs = 1.0 - 2.0 * (named[part] & 1)
-            total += signs @ self._unit(words).astype(np.float64)
+            total += signs @ self._unit_vectors(words).astype(np.float64)
         return total
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
@@ -247,7 +255,10 @@ class SphericalCode(VectorRandomizer):
         return total * (self.radius / (self.alignment * clients))
 
     def squared_error(self, values: ArrayLike) -> FloatArray:
-        """E‖y − x‖² of each client's estimate y over the public directions, exact; shape (n,)."""
+        """Exact E‖y − x‖² of the estimate y from each client's message, shape (n,).
+
+        The expectation includes the public directions.
+        """
         sizes = np.sum(self.checked(values) ** 2, axis=1)
         return self.radius**2 * (1 / self.alignment**2 - sizes)
 
@@ -271,24 +282,28 @@ class SphericalCode(VectorRandomizer):
         return PublicRandomness(self.seed, "directions")
 
     @property
-    def _part_words(self) -> int:
-        """Words of one direction: half of its coordinates, rounded up to a multiple of four."""
+    def _words_per_direction(self) -> int:
+        """Number of random 64-bit words for one direction, a multiple of 4."""
+        # Each word gives two coordinates.
         return 4 * -(-self.dimension // 8)
 
     def _directions(self, first: int, clients: int) -> NDArray[np.float32]:
-        """All directions of neighbouring clients, shape (n, M/2, d)."""
-        words = self._public.words(first, clients, self.directions * self._part_words)
-        return self._unit(words.reshape(clients, self.directions, self._part_words))
+        """All directions of clients with successive numbers, shape (n, M/2, d)."""
+        words = self._public.words(first, clients, self.directions * self._words_per_direction)
+        return self._unit_vectors(
+            words.reshape(clients, self.directions, self._words_per_direction)
+        )
 
-    def _unit(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
-        """Normal vectors, cut to d coordinates and scaled to length 1; shape (…, d)."""
+    def _unit_vectors(self, words: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """Uniform unit vectors from random words, shape (…, d): normal vectors, normalised."""
         drawn = normals(words)[..., : self.dimension]
         return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
 
 
 @lru_cache(maxsize=1024)
 def best_preferred(dimension: int, epsilon: float, code_bits: int) -> int:
-    """The t of largest alignment m, by ternary search, as m rises and then falls with t."""
+    """The number t of preferred words with the largest alignment m, found by ternary search."""
+    # As t grows, m first increases and then decreases, so each step can discard a third.
 
     def alignment(t: int) -> float:
         return SphericalCode(dimension, epsilon, 1.0, code_bits, t).alignment
