@@ -522,9 +522,9 @@ class OneClientBlock:
         """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
 
         They are the same at each refinement, since upper and lower bound do not meet, and for all
-        δ between two powers of 1,000, so that several questions share them.
+        δ between two powers of ten, so that several questions share them.
         """
-        least = 1e3 ** math.floor(math.log(delta) / math.log(1e3) + 1e-9)
+        least = 10.0 ** math.floor(math.log10(delta) + 1e-9)
         remove, add = (
             _composed_curve(self, self._named(direction), side, least) for direction in Direction
         )
@@ -539,13 +539,14 @@ class _DeltaBounds:
     """Bounds on δ of a block as a function of K, of one direction; each is computed once.
 
     The bounds of an upper curve hold for all other clients, those of a lower curve, from above and
-    below, for the attack.
+    below, for the attack. A curve that is composed has no refinement.
     """
 
     def __init__(
-        self, block: OneClientBlock, direction: Direction, curve: Side, refinement: int
+        self, block: OneClientBlock, direction: Direction, curve: Side, refinement: int | None
     ) -> None:
-        self._block, self._refinement, self._curve = block, refinement, curve
+        self._block, self._curve = block, curve
+        self._composed, self._refinement = refinement is None, refinement or 0
         self._step = _step_of(block, direction, curve)
         self._known: dict[tuple[float, Side], float] = {}
         self._planner = Planner()
@@ -555,7 +556,10 @@ class _DeltaBounds:
             chance, window = self._block.probability, self._block.window
             threshold = window * (k - 1.0) * (1.0 - chance) / chance
             total = Sum(self._step(k), window, threshold)
-            value = excess(total, side, self._refinement, self._planner)
+            # Plans of grids are shared by the many K of a composed curve alone: a plan that is made
+            # for another K may cost a few per cent of δ.
+            planner = self._planner if self._composed else Planner()
+            value = excess(total, side, self._refinement, planner)
             self._known[k, side] = min(chance * value, 1.0)
         return self._known[k, side]
 
@@ -583,7 +587,7 @@ def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callabl
 
 @remembered
 def _composed_curve(block: OneClientBlock, direction: Direction, side: Side, delta: float) -> Curve:
-    bounds = _DeltaBounds(block, direction, side, 0)
+    bounds = _DeltaBounds(block, direction, side, None)
     nodes = nodes_down_to(bounds, _REACHED * delta, block.loss_deviation, _DENSITY)
     return bounds.through(nodes)
 
