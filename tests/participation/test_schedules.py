@@ -223,9 +223,9 @@ TRACE = np.ones((3, 4), dtype=np.bool_)
     [
         (CheckIn(4), 0, "population = 0"),
         (CheckIn(4), 1.5, "population = 1.5"),
-        (FixedSize(2, 5, 1), 6, "population = 6: expected 5, the clients of"),
-        (SlidingWindow(2, 4, 3), 6, "expected 12, the clients of"),
-        (AvailabilityCheckIn(TRACE, 2), 1, "expected 3, the clients of"),
+        (FixedSize(2, 5, 1), 6, "population = 6: expected 5, the number of clients of"),
+        (SlidingWindow(2, 4, 3), 6, "expected 12, the number of clients of"),
+        (AvailabilityCheckIn(TRACE, 2), 1, "expected 3, the number of clients of"),
     ],
 )
 def test_a_population_that_does_not_fit_is_refused(law, population, message):

@@ -1,8 +1,8 @@
-"""Schemes: who takes part when, with which randomizer, under which relation.
+"""Schemes: participation, randomizer, release rule and neighbouring relation of a task.
 
-A `Scheme` is what the sampler executes, accounting analyses, the protocol enforces and the verifier
-checks. `turnout.schemes.scheme` has the scheme itself, `randomizers` its randomizers,
-`participation` one file for each participation and `normal_form` their draws.
+A `Scheme` is the object that the sampler executes, accounting analyses, the protocol enforces and
+the verifier checks. The module `scheme` defines it, `randomizers` its randomizers, and
+`participation` has a file for each participation, whose draws `normal_form` defines.
 """
 
 from typing import TYPE_CHECKING, Any

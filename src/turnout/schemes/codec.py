@@ -1,7 +1,8 @@
 """Schemes as plain dictionaries and back, for ledgers and charters.
 
-`scheme_to_dict` and `participation_to_dict` write, `scheme_from_dict` and `participation_from_dict`
-read. The classes of `turnout.schemes` build what is read, so their checks hold for it as well.
+`scheme_to_dict` and `participation_to_dict` return dictionaries, `scheme_from_dict` and
+`participation_from_dict` build objects from them. They call the classes of `turnout.schemes`, which
+check all values.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _CLASSES: Mapping[str, type] = {
     for name, value in vars(schemes).items()
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
-"""Classes of which a scheme consists; participations are found by `participation_class`."""
+"""Classes of the parts of a scheme by name; `participation_class` has those of participations."""
 
 
 def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
-    """Scheme as dictionaries, lists, numbers and words.
+    """Scheme as nested dictionaries and lists of numbers and texts.
 
     Raises:
-        ParameterError: a part that is none of the classes of `turnout.schemes`.
+        ParameterError: a part of the scheme is not an object of a class of `turnout.schemes`.
 
     >>> from turnout.schemes import CheckIn, GaussianNoise, Relation
     >>> scheme = Scheme(GaussianNoise(1.5), CheckIn(100), Relation.ADD_REMOVE)
@@ -41,50 +42,52 @@ def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
 
 
 def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
-    """Scheme that `scheme_to_dict` wrote.
+    """Scheme built from a dictionary that `scheme_to_dict` returned.
 
     Raises:
-        ParameterError: a part that no scheme has, or a value outside its domain.
+        ParameterError: an unknown class or field, or a value outside its domain.
     """
     scheme = _from_plain(data)
     if not isinstance(scheme, Scheme):
-        raise ParameterError("scheme", data, "a scheme written by scheme_to_dict")
+        raise ParameterError("scheme", data, "a dictionary that scheme_to_dict returned")
     return scheme
 
 
 def participation_to_dict(participation: Participation) -> dict[str, Any]:
-    """Participation as the dictionary that `scheme_to_dict` has for it."""
+    """Participation as the dictionary that `scheme_to_dict` returns for it."""
     return _to_plain(participation)
 
 
 def participation_from_dict(data: Mapping[str, Any]) -> Participation:
-    """Participation that `participation_to_dict` wrote.
+    """Participation built from a dictionary that `participation_to_dict` returned.
 
     Raises:
-        ParameterError: no registered participation, or a value outside its domain.
+        ParameterError: a class that is not registered as a participation, or a value outside its
+            domain.
     """
     participation = _from_plain(data)
     if not is_registered(type(participation)):
-        expected = "a participation written by participation_to_dict"
+        expected = "a dictionary that participation_to_dict returned"
         raise ParameterError("participation", data, expected)
     return participation
 
 
 def _to_plain(value: Any) -> Any:
-    """Part of a scheme as a dictionary, a list, a number or a word."""
-    # Members and objects of turnout's classes name their class.
+    """Part of a scheme as a dictionary, a list, a number or a text."""
+    # The key "is" holds the name of the class, for members of enumerations and for objects.
     if isinstance(value, Enum):
         return {"is": type(value).__name__, "value": value.value}
     if type(value) in _CLASSES.values() or is_registered(type(value)):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Scheme):
-            # Left out where a scheme has none: charters are digests of these bytes.
+            # Fields without a value are left out: charters are digests of these bytes, and older
+            # charters do not have these fields.
             for name in ("population", "order"):
                 if inner[name] is None:
                     del inner[name]
         plain = {name: _to_plain(part) for name, part in inner.items()}
         return {"is": type(value).__name__} | plain
-    # Arrays and tuples have marks of their own, since JSON has lists alone.
+    # Arrays and tuples are marked as such, since JSON has only lists.
     if isinstance(value, np.ndarray):
         return {"is": "array", "type": value.dtype.name, "values": value.tolist()}
     if isinstance(value, tuple):
@@ -94,15 +97,15 @@ def _to_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ParameterError(
-        "scheme", value, "numbers, words, arrays and the classes of turnout.schemes"
+        "scheme", value, "numbers, texts, arrays and objects of the classes of turnout.schemes"
     )
 
 
 def _from_plain(data: Any) -> Any:
-    """Part of a scheme that `_to_plain` wrote."""
+    """Part of a scheme, built from the value that `_to_plain` returned."""
     if not isinstance(data, Mapping):
         return data
-    # What the mark "is" names decides how the rest is read.
+    # The key "is" holds "array", "tuple" or the name of a class.
     content = dict(data)
     kind = content.pop("is", None)
     if kind == "array":
@@ -113,18 +116,26 @@ def _from_plain(data: Any) -> Any:
     known = (_CLASSES.get(name) or participation_class(name)) if name is not None else None
     if known is None:
         raise ParameterError("is", kind, "the name of a class of turnout.schemes")
-    # The class checks its fields itself; other faults name the class and the fields given.
+    # The class checks the values of its fields. If the fields themselves are wrong, the error has
+    # the class and the names of its fields.
     inner = {name: _from_plain(value) for name, value in content.items()}
     try:
         return known(**inner)
     except ParameterError:
         raise
     except (TypeError, ValueError):
-        raise ParameterError(str(kind), sorted(content), "the fields of this class") from None
+        raise ParameterError(str(kind), sorted(content), _field_names(known)) from None
+
+
+def _field_names(kind: type) -> str:
+    """Text about the values of which an object of a class is built."""
+    if is_dataclass(kind):
+        return f"the fields {', '.join(field.name for field in fields(kind))}"
+    return f"the field value with a member of {kind.__name__}"
 
 
 def _array(content: Mapping[str, Any]) -> np.ndarray:
-    """Array of bool; values that are neither true nor false are an error, not converted."""
+    """Array of bool; values other than true and false are an error."""
     try:
         values = np.array(content["values"])
     except (KeyError, ValueError):

@@ -1,11 +1,11 @@
-"""Draws, and the normal form of a participation: the blocks of draws that it consists of.
+"""Normal form of a participation: a sequence of blocks of steps, each with one random draw.
 
-A participation is a sequence of blocks of steps. One draw chooses the steps of a client within a
-block, independently of the other blocks: `Always`, `Bernoulli`, `Cohort`, `OneOf`, `KOf`, `Kept`,
-`Staggered` or `OneOfOwn`. Draws are a closed set: sampler, expectations, admissions, accounting and
-verifier each have one `DrawTable` over them and read nothing else of a participation. Clients are
-independent of each other except under `Cohort`. `Form` joins blocks; `normal_form` returns the form
-of a participation.
+In each block one draw selects the steps in which a client takes part, independently of the other
+blocks. The draws are `Always`, `Bernoulli`, `Cohort`, `OneOf`, `KOf`, `Kept`, `Staggered` and
+`OneOfOwn`; users cannot add draws. Sampler, expectations, admissions, accounting and verifier each
+have one `DrawTable` with a row for each draw, and use no other property of a participation. Clients
+are independent of each other, except with `Cohort`. `Form` is a sequence of blocks; `normal_form`
+returns the form of a participation.
 
 >>> from turnout.schemes.normal_form import OneOf
 >>> busy, idle = Form.of(OneOf(4)), Form.of(OneOf(4, probability=0.0))
@@ -42,8 +42,8 @@ class Bernoulli:
     """Guarantee: a client takes part in the block's one step with probability ``rate``.
 
     Attributes:
-        hidden: whether each client draws its own coin (self-sampling) and only the client knows
-            the result.
+        hidden: whether each client makes its draw itself (self-sampling), so that only the client
+            knows the result.
     """
 
     steps: ClassVar[int] = 1
@@ -58,7 +58,7 @@ class Bernoulli:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """Guarantee: the block's one step serves a uniform subset of ``size`` of ``population``."""
+    """Guarantee: a uniform subset of ``size`` of ``population`` clients takes part in the step."""
 
     steps: ClassVar[int] = 1
     size: int
@@ -101,11 +101,11 @@ class KOf:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Guarantee: a client draws by ``slot`` once and keeps its step in ``epochs`` epochs.
+    """Guarantee: a client draws a step of an epoch once and takes part in it in every epoch.
 
     Attributes:
         slot: draw of the client's step within an epoch.
-        epochs: number of epochs; together they are one block.
+        epochs: number of epochs; all epochs together are one block.
     """
 
     slot: OneOf
@@ -117,7 +117,7 @@ class Kept:
 
     @property
     def steps(self) -> int:
-        """Steps of the block."""
+        """Number of steps of the block."""
         return self.slot.steps * self.epochs
 
 
@@ -141,7 +141,7 @@ class Staggered:
 
     @property
     def steps(self) -> int:
-        """Steps of the block: slots after the warm-up."""
+        """Number of steps of the block: the slots after the warm-up."""
         return self.slots - self.window + 1
 
     @property
@@ -152,12 +152,12 @@ class Staggered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOfOwn:
-    """Guarantee: with ``probability`` a client takes part in one of its *own* steps, uniform.
+    """Guarantee: with ``probability`` a client takes part in one uniform step of its own steps.
 
     Attributes:
-        available: whether a step is one of the client's own, bool, shape (clients, steps), for all
-            blocks of the draw one after the other; not copied.
-        steps: steps of a block; the last block may be shorter.
+        available: whether a step is among a client's own steps, bool, shape (clients, steps), with
+            the steps of all blocks one after the other; the array is not copied.
+        steps: number of steps of a block; the last block may be shorter.
         probability: probability that a client takes part in a block in which it has own steps.
     """
 
@@ -167,7 +167,7 @@ class OneOfOwn:
 
     @property
     def population(self) -> int:
-        """Number of clients, the rows of ``available``."""
+        """Number of clients: the number of rows of ``available``."""
         return self.available.shape[0]
 
     def block_sizes(self) -> np.ndarray:
@@ -189,19 +189,24 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive blocks of one kind of draw, repeated independently in each block."""
+    """Consecutive blocks with equal draws, which are independent.
+
+    Attributes:
+        draw: draw of each block.
+        steps: number of steps of all blocks together.
+    """
 
     draw: Draw
     steps: int
 
     @property
     def blocks(self) -> int:
-        """Number of blocks; the last one may be shorter where the draw allows it."""
+        """Number of blocks; with `OneOfOwn` the last block may be shorter."""
         return -(-self.steps // self.draw.steps)
 
 
 class ReleasedSteps(NamedTuple):
-    """Released blocks of a draw: number of whole blocks, and steps of the block that was begun."""
+    """Released blocks of a draw: number of whole blocks, and of steps of an unfinished block."""
 
     draw: Draw
     full: int
@@ -220,12 +225,12 @@ class Place(NamedTuple):
 class Form:
     """Normal form of a participation: spans of blocks, in the order of their steps.
 
-    Forms are made by `Form.of`, ``+`` (one form after another) and ``*`` (repetition). Neighbouring
+    `Form.of` builds a form; ``+`` appends a form to another, and ``*`` repeats a form. Neighbouring
     spans with equal draws are merged.
 
     Attributes:
         spans: spans of the run.
-        population: number of clients of the run, where a draw fixes it, else None.
+        population: number of clients of the run if a draw determines it, else None.
 
     Raises:
         ParameterError: no span, or draws with different numbers of clients.
@@ -251,19 +256,21 @@ class Form:
 
     @classmethod
     def of(cls, draw: Draw, blocks: int = 1) -> Form:
-        """Form with a number of blocks of one draw.
+        """Form of a number of blocks with equal draws.
 
         Args:
             draw: draw of each block.
-            blocks: number of blocks, at least 1; 1 for `OneOfOwn`, which has all its blocks.
+            blocks: number of blocks, at least 1. It must be 1 for `OneOfOwn`, whose array has the
+                steps of all blocks.
 
         Raises:
-            ParameterError: another number of blocks.
+            ParameterError: a number of blocks that the draw does not permit.
         """
         checks.count(blocks=blocks)
         if isinstance(draw, OneOfOwn):
             if blocks != 1:
-                raise ParameterError("blocks", blocks, "1 for OneOfOwn, which has all its blocks")
+                expected = "1 with OneOfOwn, whose array has the steps of all blocks"
+                raise ParameterError("blocks", blocks, expected)
             return cls((Span(draw, draw.available.shape[1]),))
         return cls((Span(draw, draw.steps * blocks),))
 
@@ -289,23 +296,24 @@ class Form:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self._first_steps[-1]
 
     @property
     def blocks(self) -> int:
-        """Blocks of the whole run."""
+        """Number of blocks of the whole run."""
         return self._first_blocks[-1]
 
     def check_population(self, population: int) -> None:
         """Raise an error if the participation cannot have this number of clients.
 
         Raises:
-            ParameterError: fewer than 1, or another number than that of the form's draws.
+            ParameterError: a number below 1, or one that differs from the number of clients that
+                the draws determine.
         """
         checks.count(population=population)
         if self.population is not None and population != self.population:
-            expected = f"{self.population}, the clients of the participation"
+            expected = f"{self.population}, the number of clients of the participation"
             raise ParameterError("population", population, expected)
 
     def at_step(self, step: int) -> Place:
@@ -315,14 +323,17 @@ class Form:
         return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
 
     def block(self, index: int) -> tuple[int, int]:
-        """First step of a block, counted over the whole run, and the number of its steps."""
+        """First step of a block, counted over the whole run, and its number of steps."""
         i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
         span = self.spans[i]
         within = (index - self._first_blocks[i]) * span.draw.steps
         return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
 
     def released(self, steps: int) -> Sequence[ReleasedSteps]:
-        """Released blocks of each draw in the first ``steps`` steps; at 0 steps an empty entry."""
+        """Released blocks of each draw in the first ``steps`` steps of the run.
+
+        For 0 steps the list has one entry, with 0 blocks of the first draw.
+        """
         parts: dict[Draw, ReleasedSteps] = {}
         for span, first in zip(self.spans, self._first_steps, strict=False):
             part = min(steps - first, span.steps)
@@ -338,8 +349,8 @@ def normal_form(participation: Any) -> Form:
     """Normal form of a participation.
 
     Raises:
-        UnsupportedError: the object's class is not registered as a participation, its ``form`` is
-            no `Form`, or the form has another number of steps than the object.
+        UnsupportedError: the object's class is not registered as a participation, its method
+            ``form`` does not return a `Form`, or the form has a different number of steps.
     """
     kind = type(participation)
     if not is_registered(kind):
@@ -347,20 +358,23 @@ def normal_form(participation: Any) -> Form:
             f"no normal form is known for {kind.__name__}, which is not registered as a "
             "participation; register it with register_participation"
         )
-    # An object that is compared by identity may hold arrays, which the cache would keep alive.
+    # Objects that are compared by identity may hold large arrays, which a cache would keep alive.
     by_value = kind.__hash__ is not object.__hash__
     return _cached(participation) if by_value else _form(participation)
 
 
 def _form(participation: Any) -> Form:
-    """Form of a participation, checked against its number of steps."""
+    """Form of a participation, after a check of its type and its number of steps."""
     form = participation.form()
     name = type(participation).__name__
     if not isinstance(form, Form):
-        raise UnsupportedError(f"{name}.form() returns no Form; it must return a Form of draws")
+        raise UnsupportedError(
+            f"{name}.form() returned an object of type {type(form).__name__}; it must return a Form"
+        )
     if form.steps != participation.steps:
         raise UnsupportedError(
-            f"{name} has {participation.steps} steps, but its draws have {form.steps}"
+            f"{name}.steps is {participation.steps}, but {name}.form() has {form.steps} steps; "
+            "both must be equal"
         )
     return form
 
@@ -369,11 +383,11 @@ _cached = lru_cache(maxsize=256)(_form)
 
 
 class DrawTable(Generic[Row]):
-    """Table with a row for each class of draws; a draw without a row is an error, not a guess.
+    """Table with a row for each class of draws; looking up a draw without a row is an error.
 
     Args:
-        what: quantity that the table gives, as error messages name it.
-        rows: a row for each class of draws for which the quantity is known.
+        what: name of the quantity that the table holds, used in error messages.
+        rows: row of each class of draws for which the quantity is known.
     """
 
     def __init__(self, what: str, rows: Mapping[type, Row]) -> None:
@@ -393,7 +407,7 @@ class DrawTable(Generic[Row]):
         """Raise an error if one of a participation's draws has no row.
 
         Raises:
-            UnsupportedError: a draw without a row; the error names the participation.
+            UnsupportedError: a draw has no row.
         """
         for span in normal_form(participation).spans:
             if span.draw not in self:

@@ -1,9 +1,10 @@
 """Parameters of a scheme, each declared once as a dataclass field: domain, default and explanation.
 
-`count`, `chance`, `positive`, `open_unit`, `choice` and `text` make the fields; `parameters` lists
-them and `check_parameters` checks an object's values. `turnout.schemes.settings` derives keys of
-plans, command-line options and questions from them. `plain_numbers` and `hold_members` normalise
-what fields hold: Python's own numbers, and members of enumerations.
+`count`, `chance`, `positive`, `open_unit`, `choice` and `text` return the fields; `parameters`
+lists the parameters of a class, and `check_parameters` checks the values of an object.
+`turnout.schemes.settings` derives keys of plans and command-line options from them. `plain_numbers`
+converts the numbers in an object's fields to Python's types, and `hold_members` converts texts to
+members of enumerations.
 """
 
 from __future__ import annotations
@@ -40,16 +41,19 @@ class Parameter:
     Attributes:
         name: name of the dataclass field.
         domain: kind of its values.
-        words: the quantity, with its unit, as plan keys and options explain it.
-        default: value where none is given; None where there is no default.
-        least: the least whole number.
-        key: name in plans and questions, where it is not the field's name.
-        at_most: name of another parameter that it must not exceed.
-        repeats: whether the participation is so many times the participation with 1.
-        public: whether a plan names it; else it follows from the rest of the plan.
-        option: whether a question on the command line names it.
-        optional: whether it may be left out although there is no default; its value is then None.
-        members: enumeration of the values, where the domain is a choice.
+        words: description of the quantity with its unit, shown for plan keys and options.
+        default: value if none is given; None if there is no default.
+        least: least value of a whole number.
+        key: name in plans and on the command line, if it differs from the field's name.
+        at_most: name of another parameter, whose value is the largest permitted value.
+        repeats: whether the parameter is a number of repetitions: the participation with value n
+            is n independent repetitions of the participation with value 1.
+        public: whether users set the parameter; False if its value follows from the rest of the
+            plan.
+        option: whether the parameter is an option of commands.
+        optional: whether the parameter may be omitted although it has no default; its value is then
+            None.
+        members: enumeration of the permitted values, if the domain is a choice.
     """
 
     name: str
@@ -67,11 +71,13 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether a value must be given."""
+        """Whether the user must give a value."""
         return self.default is None and not self.optional
 
     def checked(self, value: Any, name: str | None = None) -> Any:
-        """Value as a plain int, float, member or text; None only where it is optional.
+        """Value after a check, as an int, a float, a member of the enumeration or a text.
+
+        An optional parameter may be None.
 
         Args:
             value: value to check.
@@ -105,46 +111,46 @@ _NUMBER_CHECKS = {
 
 
 def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
-    """Dataclass field that holds a whole number of at least 1, or ``least``.
+    """Dataclass field of a whole number that is at least 1, or at least the setting ``least``.
 
     Args:
-        words: the quantity, with its unit; none where no plan names it.
-        default: of the field and of the plan key.
-        settings: of the `Parameter`; ``plan_default`` is the plan key's default where the
-            field has none.
+        words: description of the quantity with its unit; empty if users do not set the parameter.
+        default: default of the field and of the plan key; None for no default.
+        settings: further attributes of the `Parameter`, such as ``least`` or ``key``.
+            ``plan_default`` is a default of the plan key alone, for a field without a default.
     """
     return _parameter(Domain.COUNT, words, default, settings)
 
 
 def chance(words: str, default: float | None = None, **settings: Any) -> Any:
-    """Dataclass field that holds a number from 0 to 1; arguments as of `count`."""
+    """Dataclass field of a number from 0 to 1; the arguments are those of `count`."""
     return _parameter(Domain.PROBABILITY, words, default, settings)
 
 
 def positive(words: str, **settings: Any) -> Any:
-    """Dataclass field that holds a finite number above 0; settings as of `count`."""
+    """Dataclass field of a finite number above 0; the arguments are those of `count`."""
     return _parameter(Domain.POSITIVE, words, None, settings)
 
 
 def open_unit(words: str, default: float | None = None, **settings: Any) -> Any:
-    """Dataclass field that holds a number strictly between 0 and 1; arguments as of `count`."""
+    """Dataclass field of a number strictly between 0 and 1; the arguments are those of `count`."""
     return _parameter(Domain.OPEN_UNIT, words, default, settings)
 
 
 def choice(members: type[StrEnum], words: str, **settings: Any) -> Any:
-    """Dataclass field that holds a member of an enumeration; settings as of `count`."""
+    """Dataclass field of a member of the enumeration ``members``; other arguments as in `count`."""
     return _parameter(Domain.CHOICE, words, None, {"members": members} | settings)
 
 
 def text(words: str, **settings: Any) -> Any:
-    """Dataclass field that holds a text, such as a path; settings as of `count`."""
+    """Dataclass field of a text, such as a path; the arguments are those of `count`."""
     return _parameter(Domain.TEXT, words, None, settings)
 
 
 def _parameter(
     domain: Domain, words: str, default: float | None, settings: Mapping[str, Any]
 ) -> Any:
-    """Dataclass field with the settings of a `Parameter` in its metadata."""
+    """Dataclass field whose metadata has the attributes of a `Parameter`."""
     inner = dict(settings)
     planned = inner.pop("plan_default", default)
     given = {"domain": domain, "words": words, "default": planned, "public": bool(words)} | inner
@@ -163,19 +169,21 @@ def parameters(kind: type[DataclassInstance]) -> Iterator[Parameter]:
 
 
 def check_parameters(instance: DataclassInstance) -> None:
-    """Check each parameter of an object against its domain, and make its value plain.
+    """Check each parameter of an object against its domain, and convert numbers to Python's types.
 
     Raises:
-        ParameterError: a value outside its domain, or above its limit ``at_most``.
+        ParameterError: a value outside its domain, or above the parameter that limits it.
     """
     own = list(parameters(type(instance)))
-    # By domain, then by field: so the first of several wrong values is always the same one.
+    # Check all parameters of one domain after another. The fixed order of domains decides which of
+    # several wrong values the error reports.
     for domain in Domain:
         for each in own:
             if each.domain is domain:
                 value = each.checked(getattr(instance, each.name), each.name)
                 if each.members is not None:
                     object.__setattr__(instance, each.name, value)
+    # Check the limits that one parameter sets for another.
     for each in own:
         if each.at_most is not None:
             limit = getattr(instance, each.at_most)
@@ -184,7 +192,7 @@ def check_parameters(instance: DataclassInstance) -> None:
 
 
 class Checked:
-    """Base of dataclasses whose parameters are checked when an object is made."""
+    """Base class of dataclasses that check their parameters when an object is built."""
 
     __slots__ = ()
 
@@ -193,10 +201,10 @@ class Checked:
 
 
 def plain_numbers(instance: DataclassInstance) -> None:
-    """Replace all (already checked) numbers in an object's fields by Python's int and float.
+    """Convert all numbers in an object's fields to Python's int and float; they must be valid.
 
-    Arithmetic would keep numpy's smaller types: 100 windows of 100 steps in int8 are 16 steps, and
-    a noise multiplier in float16 is rounded at every operation, to either side.
+    With numpy's smaller types arithmetic would be wrong: in int8, 100 windows times 100 steps
+    overflow to 16, and a noise multiplier in float16 is rounded at every operation.
     """
     for each in fields(instance):
         value: Any = getattr(instance, each.name)
@@ -207,12 +215,16 @@ def plain_numbers(instance: DataclassInstance) -> None:
 
 
 def hold_members(instance: DataclassInstance, **choices: type[StrEnum]) -> None:
-    """Replace the text of an enumeration member by the member in each of these fields.
+    """Convert the text of an enumeration's member to the member, in each of the given fields.
 
-    Readers compare by identity, and a word is not identical with its member.
+    Other modules compare members by identity, which fails for texts.
+
+    Args:
+        instance: object to change.
+        choices: enumeration of each field, by the field's name.
 
     Raises:
-        ParameterError: a field holds neither a member nor its word.
+        ParameterError: a field holds neither a member nor the text of one.
     """
     for name, members in choices.items():
         member = checks.choice(members, **{name: getattr(instance, name)})

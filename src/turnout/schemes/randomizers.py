@@ -1,9 +1,10 @@
-"""Randomizers of one contribution, as accounting sees them: privacy level and kind of noise.
+"""Randomizers of one contribution, with the properties that accounting uses.
 
-`GaussianNoise`, `LaplaceNoise` and the lattice noises are added to clipped contributions.
-`PureRandomizer` and its subclasses are messages of a known level ε₀; `TableRandomizer` and
-`PairRandomizer` are given by their output distributions. `Randomizer` is the union of all. The code
-that runs on a client is in `turnout.randomizers`, whose ``priced_as`` names one of these classes.
+`GaussianNoise`, `LaplaceNoise` and the lattice noises are noise that is added to clipped
+contributions. `PureRandomizer` and its subclasses describe messages of a known level ε₀.
+`TableRandomizer` and `PairRandomizer` are given by their output distributions. `Randomizer` is the
+union of all these classes. The code that runs on a client is in `turnout.randomizers`; its
+attribute ``priced_as`` is an object of one of the classes here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SENSITIVITY = "largest contribution, in units of the lattice"
 class GaussianNoise(Checked):
     """Gaussian noise on an update whose ℓ2 norm is clipped to C.
 
-    Accounting needs the multiplier alone; C belongs to the task.
+    Accounting needs only the multiplier; the clip norm C belongs to the task.
 
     Attributes:
         noise_multiplier: standard deviation of the noise divided by C, above 0.
@@ -52,11 +53,11 @@ class LaplaceNoise(Checked):
 @question_randomizer("pure", shuffled=1)
 @dataclass(frozen=True, slots=True)
 class PureRandomizer(Checked):
-    """Any ε₀-DP randomizer: two inputs change a probability by at most the factor e^{ε₀}.
+    """Any ε₀-DP randomizer: probabilities under two inputs differ by at most the factor e^{ε₀}.
 
-    In a shuffle, earlier messages may choose the randomizer of later ones on two conditions: the
-    distributions of the message at one place in the order differ by at most a factor e^{ε₀} between
-    any two clients with any records, and the scheme's order is `SpeakingOrder.HIDDEN`.
+    In a shuffle the randomizer of a message may depend on earlier messages, on two conditions. At
+    each place in the order, the distributions of the message of any two clients with any records
+    differ by at most the factor e^{ε₀}. And the scheme's order is `SpeakingOrder.HIDDEN`.
 
     Attributes:
         epsilon0: ε₀, above 0, in nats.
@@ -68,7 +69,7 @@ class PureRandomizer(Checked):
 @question_randomizer("approximate", shuffled=6)
 @dataclass(frozen=True, slots=True)
 class ApproximateRandomizer(Checked):
-    """Any (ε₀, δ₀)-DP randomizer; in a shuffle on the conditions of `PureRandomizer`.
+    """Any (ε₀, δ₀)-DP randomizer; for shuffles it has the same conditions as `PureRandomizer`.
 
     If all clients use one randomizer that is chosen before the round, the shuffled messages have
     the same distribution in every order, and `SpeakingOrder.HIDDEN` may be declared.
@@ -85,19 +86,20 @@ class ApproximateRandomizer(Checked):
 @question_randomizer("non-adaptive", shuffled=2)
 @dataclass(frozen=True, slots=True)
 class NonAdaptiveRandomizer(PureRandomizer):
-    """One ε₀-DP randomizer, fixed before the round, that all clients of the round use.
+    """An ε₀-DP randomizer that is chosen before the round and used by all its clients.
 
-    Its shuffled messages have the bounds of `PureRandomizer`, in any order of speaking.
+    Its shuffled messages have the bounds of `PureRandomizer`, in any order of the clients.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class BoundedVariation(NonAdaptiveRandomizer):
-    """One ε₀-DP randomizer with a known bound on the total variation between two inputs.
+    """A `NonAdaptiveRandomizer` with an upper bound on the total variation between two inputs.
 
     Attributes:
-        total_variation: τ, upper bound on the total variation between the output distributions
-            of any two inputs, in (0, 1]; ε₀ alone bounds it by (e^{ε₀} − 1)/(e^{ε₀} + 1).
+        total_variation: τ, an upper bound on the total variation between the output distributions
+            of any two inputs, in (0, 1]. Every ε₀-DP randomizer has τ of at most
+            (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
 
     total_variation: float = 1.0
@@ -110,11 +112,11 @@ class BoundedVariation(NonAdaptiveRandomizer):
 
 @dataclass(frozen=True, slots=True)
 class AttainedVariation(BoundedVariation):
-    """A `BoundedVariation` whose ε₀ and τ two records attain, so that lower bounds hold as well.
+    """A `BoundedVariation` whose ε₀ and τ are attained by two records, so lower bounds hold too.
 
-    For each of the two records there is an event whose probability is e^{ε₀} times, and by τ larger
-    than, its probability under the other record. Every other message is as likely under both.
-    τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
+    For each of the two records there is an event whose probability is e^{ε₀} times its probability
+    under the other record, and larger by τ. Every message outside these two events is equally
+    likely under both records. τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
     """
 
 
@@ -122,16 +124,17 @@ class AttainedVariation(BoundedVariation):
 class RepeatedMessages(NonAdaptiveRandomizer):
     """Several messages of a client in a step; the i-th messages of all clients are shuffled.
 
-    The same randomizer makes the messages one by one, of one record or of several that change
-    together. These shuffles reveal less than one shuffle of the clients' whole answers would.
+    The messages of a client are independent draws of the same randomizer, from one record or from
+    several records of the client, all of which the neighbouring relation may replace. The separate
+    shuffles reveal less than a shuffle that keeps the messages of a client together.
 
     Attributes:
-        epsilon0: ε₀ of all messages together, ``messages`` times that of ``each``.
+        epsilon0: ε₀ of all messages of a client together, ``messages`` times that of ``each``.
         each: randomizer of one message.
         messages: number of messages, at least 1.
 
     Raises:
-        ParameterError: ``each`` is adaptive or repeated itself, or ``epsilon0`` is not the sum.
+        ParameterError: ``each`` is adaptive or a `RepeatedMessages`, or ``epsilon0`` is wrong.
     """
 
     each: NonAdaptiveRandomizer = NonAdaptiveRandomizer(1.0)
@@ -145,25 +148,26 @@ class RepeatedMessages(NonAdaptiveRandomizer):
             raise ParameterError("each", type(self.each).__name__, expected)
         total = self.messages * self.each.epsilon0
         if self.epsilon0 != total:
-            raise ParameterError("epsilon0", self.epsilon0, f"{total}, messages times that of each")
+            expected = f"{total}, which is messages * each.epsilon0"
+            raise ParameterError("epsilon0", self.epsilon0, expected)
         plain_numbers(self)
 
     @classmethod
     def of(cls, each: NonAdaptiveRandomizer, messages: int) -> Self:
-        """A number of messages of one randomizer."""
+        """Randomizer of a number of messages, each made by ``each``."""
         return cls(messages * each.epsilon0, each, messages)
 
 
 @question_randomizer("kary-response", shuffled=3)
 @dataclass(frozen=True, slots=True)
 class KaryResponse(NonAdaptiveRandomizer):
-    """k-ary randomized response: the true category with probability e^{ε₀}/(e^{ε₀} + k − 1).
+    """k-ary randomized response: sends the true category with probability e^{ε₀}/(e^{ε₀} + k − 1).
 
-    Otherwise it is a uniform one of the other k − 1. With two categories it is Warner's randomized
-    response.
+    Otherwise it sends one of the k − 1 other categories, which are equally likely. With two
+    categories it is Warner's randomized response.
 
     Attributes:
-        categories: k, at least 2.
+        categories: number of categories k, at least 2.
     """
 
     categories: int = count("categories, of which a client has one", 2, least=2)
@@ -172,29 +176,31 @@ class KaryResponse(NonAdaptiveRandomizer):
 @question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: the value chooses half of all messages, each e^{ε₀} times as likely.
+    """Hadamard response: half of all messages are e^{ε₀} times as likely as the other half.
 
-    The halves of any two values share a quarter of all messages.
+    The value determines which half. The more likely halves of any two values have a quarter of all
+    messages in common.
     """
 
 
 @question_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit response: a uniform coordinate and its bit, true with odds e^{ε₀} to 1.
+    """Sampled-bit response: a uniform coordinate and its bit, correct with odds of e^{ε₀} to 1.
 
-    The class stands for any randomizer that draws a uniform pair of messages and sends one of them,
-    with odds e^{ε₀} to 1 for the one that the client's record prefers.
+    The class also describes every randomizer that draws one of several disjoint pairs of messages
+    uniformly and sends one message of the pair, where the client's record determines which of the
+    two has the odds of e^{ε₀} to 1.
     """
 
 
 @question_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianNoise(Checked):
-    """Integer noise with mass ∝ e^{−n²/2s²} on one integer of at most ``sensitivity`` in size.
+    """Integer noise n of probability ∝ e^{−n²/2s²}, added to an integer of bounded absolute value.
 
     Attributes:
-        standard_deviation: s, in units of the lattice.
+        standard_deviation: the parameter s, about the standard deviation, in units of the lattice.
         sensitivity: largest absolute value of a contribution, at least 1.
     """
 
@@ -205,10 +211,11 @@ class DiscreteGaussianNoise(Checked):
 @question_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
 class RoundedGaussianNoise(Checked):
-    """Gaussian noise rounded to integers, on one integer of at most ``sensitivity`` in size.
+    """Gaussian noise rounded to integers, added to an integer of bounded absolute value.
 
     Attributes:
-        standard_deviation: that of the noise before rounding, in units of the lattice.
+        standard_deviation: standard deviation of the noise before rounding, in units of the
+            lattice.
         sensitivity: largest absolute value of a contribution, at least 1.
     """
 
@@ -225,7 +232,7 @@ class TableRandomizer:
         absent: probabilities of the same outcomes without the client, shape (outcomes,).
 
     Raises:
-        ParameterError: no probabilities that sum to 1, or different numbers of outcomes.
+        ParameterError: the probabilities do not sum to 1, or the numbers of outcomes differ.
     """
 
     present: Sequence[float]
@@ -235,12 +242,12 @@ class TableRandomizer:
         for name in ("present", "absent"):
             object.__setattr__(self, name, _distribution(name, getattr(self, name)))
         if len(self.present) != len(self.absent):
-            expected = f"as many outcomes as absent, {len(self.absent)}"
-            raise ParameterError("present", len(self.present), expected)
+            given = f"{len(self.present)} probabilities"
+            raise ParameterError("present", given, f"{len(self.absent)}, the number in absent")
 
 
 def _distribution(name: str, values: object) -> tuple[float, ...]:
-    """Probabilities as a tuple; each must be in [0, 1] and their sum 1 up to rounding."""
+    """Probabilities as a tuple, after a check that they are in [0, 1] and sum to 1."""
     expected = "a sequence of probabilities that sum to 1"
     if isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ParameterError(name, values, expected)
@@ -248,7 +255,7 @@ def _distribution(name: str, values: object) -> tuple[float, ...]:
     for i, mass in enumerate(masses):
         checks.probability(**{f"{name}[{i}]": mass})
     if not abs(math.fsum(masses) - 1.0) <= 1e-9:
-        raise ParameterError(name, math.fsum(masses), expected)
+        raise ParameterError(name, f"numbers of sum {math.fsum(masses)!r}", expected)
     return tuple(map(float, masses))
 
 
@@ -266,7 +273,7 @@ class PairRandomizer:
             in [0, 1].
 
     Raises:
-        ParameterError: ``pair`` lacks a member, or ``infinity_mass`` is no probability.
+        ParameterError: ``pair`` lacks a member, or ``infinity_mass`` is not in [0, 1].
     """
 
     pair: object
@@ -275,7 +282,8 @@ class PairRandomizer:
     def __post_init__(self) -> None:
         missing = [name for name in _PAIR_MEMBERS if not hasattr(self.pair, name)]
         if missing or isinstance(self.pair, type):
-            raise ParameterError("pair", self.pair, f"an object with {', '.join(_PAIR_MEMBERS)}")
+            expected = f"an object with the members {', '.join(_PAIR_MEMBERS)}"
+            raise ParameterError("pair", self.pair, expected)
         checks.probability(infinity_mass=self.infinity_mass)
         plain_numbers(self)
 
@@ -306,9 +314,9 @@ close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 
 def is_adaptive(randomizer: Randomizer) -> bool:
-    """Whether a client's randomizer may depend on earlier messages.
+    """Whether a client's randomizer may depend on the messages of earlier clients.
 
-    A shuffle of such messages has a bound only if their order is hidden.
+    The shuffled messages of such a randomizer have a bound only if the order of clients is hidden.
     """
     if isinstance(randomizer, NonAdaptiveRandomizer):
         return False

@@ -1,9 +1,10 @@
 """Names of participations and randomizers, for plans, questions and charters.
 
-Each participation is one file of `turnout.schemes.participation`, or a user's own module.
-`register_participation` registers a class, `all_participations` and `participation_class` find it;
-`question_randomizer` gives a randomizer a name in questions. `close` forbids subclasses. Plans, the
-command line and the codec use these names.
+Each participation is defined in a file of `turnout.schemes.participation`, or in a user's module.
+`register_participation` registers a class under its names; `all_participations` and
+`participation_class` find registered classes. `question_randomizer` registers the name under which
+users select a randomizer on the command line. `close` forbids subclasses. Plans, the command line
+and the codec use these names.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 class Participation(Protocol):
-    """Rule by which clients take part in steps: a frozen dataclass with the method `form`.
+    """Rule that decides in which steps clients take part: a frozen dataclass with a method `form`.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """
@@ -34,17 +35,17 @@ class Participation(Protocol):
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         ...
 
     def form(self) -> Form:
-        """Normal form of the participation: its blocks of draws."""
+        """Normal form of the participation: its sequence of blocks of draws."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of a participation, as `register_participation` takes them."""
+    """Names and description of a participation: the arguments of `register_participation`."""
 
     plan: str
     question: str | None
@@ -56,20 +57,20 @@ class Names:
 def close(*classes: type[Any]) -> None:
     """Forbid subclasses of these classes from now on.
 
-    Sampler, admissions, accounting and verifier each look up the meaning of an object by its type.
-    Where one of them had no entry for a subclass, it would use the entry of the parent, so that
-    the four could disagree without an error. A class that is no subclass has no entry anywhere,
-    which each of them reports.
+    Sampler, admissions, accounting and verifier each have a table of the known classes. If a
+    subclass existed, some of them might use the entry of its parent although the subclass behaves
+    differently, and no error would occur. An unknown class without such a parent has no entry in
+    any table, which is reported as an error.
 
     Raises:
-        UnsupportedError: raised later, by the class statement of a subclass.
+        UnsupportedError: later, when a class statement defines a subclass.
     """
 
     def refuse(subclass: type[Any]) -> None:
         parent = subclass.__mro__[1].__name__
         raise UnsupportedError(
             f"{subclass.__name__} cannot be a subclass of {parent}: the analysis of {parent} would "
-            f"be used for it; write a class without {parent} as a base"
+            f"be used for it; define a class that does not inherit from {parent}"
         )
 
     for one in classes:
@@ -89,23 +90,25 @@ def register_participation(
 ) -> Callable[[Kind], Kind]:
     """Decorator that registers a frozen dataclass as a participation.
 
-    Sampler, admissions, accounting and verifier read the ``form`` of a participation alone, so it
-    has one meaning for all of them. The class cannot have subclasses.
+    Sampler, admissions, accounting and verifier use only the method ``form`` of a participation, so
+    that they all interpret it in the same way. The class cannot have subclasses.
 
     Args:
-        plan: word for it in plans.
-        summary: description of it in one sentence.
-        question: word for it in questions on the command line; None: not offered there.
-        rank: place in lists of participations; those of equal rank are sorted by their words.
-        averaged_clients: whether a question may give the number of clients, whose noise hides a
-            client's where a release averages noisy updates.
+        plan: value of the key ``law`` that selects the participation in a plan.
+        summary: description of the participation in one sentence.
+        question: value of the option ``--scheme`` that selects the participation on the command
+            line; None: it cannot be selected there.
+        rank: position in lists of participations; equal ranks are sorted by ``plan``.
+        averaged_clients: whether the option ``--clients`` is permitted. It is used for releases
+            that average noisy updates, where the noise of other clients protects a client too.
 
     Raises:
-        ParameterError: the class is no frozen dataclass with a method ``form``, or another
-            participation has its name or its word.
+        ParameterError: the class is not a frozen dataclass with a method ``form``, or another
+            participation has the same class name or the same ``plan``.
     """
 
     def register(kind: Kind) -> Kind:
+        # Check the class, and that neither name is in use.
         settings = getattr(kind, "__dataclass_params__", None)
         if settings is None or not settings.frozen or not hasattr(kind, "form"):
             expected = "a frozen dataclass with a method form"
@@ -114,6 +117,7 @@ def register_participation(
             if kind.__name__ == other.__name__ or plan == names.plan:
                 expected = "a name that no other participation has"
                 raise ParameterError("participation", kind.__name__, expected)
+        # Register it, and forbid subclasses.
         _NAMES[kind] = Names(plan, question, summary, rank, averaged_clients)
         close(kind)
         return kind
@@ -132,7 +136,7 @@ def participation_names(kind: type) -> Names:
 
 
 def participation_class(name: str) -> type[Any] | None:
-    """Participation by the name of its class, its file loaded if needed; None if unknown."""
+    """Participation class with the given name, whose file is imported; None if it is unknown."""
     module = _modules().get(name)
     if module is not None:
         import_module(module)
@@ -140,7 +144,10 @@ def participation_class(name: str) -> type[Any] | None:
 
 
 def all_participations() -> Mapping[type[Any], Names]:
-    """All participations with their names, by rank; loads `turnout.schemes.participation`."""
+    """All participation classes with their names, in order of rank.
+
+    All modules of `turnout.schemes.participation` are imported first.
+    """
     for module in _modules().values():
         import_module(module)
     return dict(sorted(_NAMES.items(), key=lambda item: (item[1].rank, item[1].plan)))
@@ -151,12 +158,12 @@ _QUESTION_RANDOMIZERS: dict[str, tuple[int, Any]] = {}
 
 
 def question_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Made], Made]:
-    """Decorator that gives a randomizer a name in questions.
+    """Decorator that registers the name with which users select a randomizer.
 
     Args:
-        name: word for it in questions.
-        shuffled: place in lists of randomizers whose shuffled messages have an analysis; 0 where
-            none is known.
+        name: value of the option ``--randomizer`` that selects the randomizer.
+        shuffled: position in the list of randomizers whose shuffled messages have an analysis; 0 if
+            no analysis is known.
 
     Raises:
         ParameterError: another randomizer has this name.
@@ -172,24 +179,28 @@ def question_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Made], Mad
 
 
 def question_randomizers() -> Mapping[str, type[Any]]:
-    """Randomizers of questions by their words, of `turnout.schemes` or with ``priced_as``."""
+    """Randomizers that users can select, by the names that `question_randomizer` registered.
+
+    They are classes of `turnout.schemes`, or classes with an attribute ``priced_as`` that is an
+    object of such a class.
+    """
     return {name: kind for name, (_, kind) in _QUESTION_RANDOMIZERS.items()}
 
 
 def shuffled_randomizers() -> list[str]:
-    """Words of the randomizers whose shuffled messages have an analysis, in order of place."""
+    """Names of the randomizers whose shuffled messages have an analysis, in order of position."""
     places = {name: place for name, (place, _) in _QUESTION_RANDOMIZERS.items() if place}
     return sorted(places, key=places.__getitem__)
 
 
 @cache
 def _modules() -> dict[str, str]:
-    """Modules of the participations by the names of their classes: check_in has CheckIn."""
+    """Modules of the participations by class name; `check_in` defines `CheckIn`, for example."""
     package = import_module("turnout.schemes.participation")
     found = [module.name for module in pkgutil.iter_modules(package.__path__)]
     return {_camel(name): f"{package.__name__}.{name}" for name in found}
 
 
 def _camel(name: str) -> str:
-    """Name of a class by the name of its file."""
+    """Name of the class that a file with this name defines."""
     return re.sub(r"(?:^|_)(\w)", lambda match: match[1].upper(), name)

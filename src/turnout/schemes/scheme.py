@@ -1,9 +1,9 @@
-"""Schemes: the object that accounting, sampling, protocol and verification agree on.
+"""Schemes: the description of a task that accounting, sampling, protocol and verification share.
 
-`Scheme` joins a randomizer, a participation, a release rule and a relation. `shuffled` builds a
-scheme whose messages pass a shuffler, which hides who sent what; `Shuffle`, `SubsampledShuffle` and
-`SelfSamplingShuffle` hold its settings. The relation has no default: a number without relation,
-privacy unit and trust model is no guarantee.
+`Scheme` consists of a randomizer, a participation, a release rule, a neighbouring relation, a
+privacy unit and a trust model. `shuffled` builds a scheme whose messages pass through a shuffler,
+which hides the senders; `Shuffle`, `SubsampledShuffle` and `SelfSamplingShuffle` hold its settings.
+The relation has no default, since ε is meaningless without it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from turnout.schemes.registry import Participation, all_participations, is_regis
 
 
 class Relation(StrEnum):
-    """Neighbouring relation: the two data sets that an adversary must not tell apart."""
+    """Neighbouring relation: how the two data sets differ that an adversary cannot distinguish."""
 
     ADD_REMOVE = "add-remove"
     """The client's record is in one data set and not in the other."""
     ZERO_OUT = "zero-out"
-    """In one of them the client takes part with the null record, whose update is zero."""
+    """In one data set the client has the null record, whose update is zero."""
     REPLACE_ONE = "replace-one"
     """The client has different records in the two data sets."""
 
@@ -42,12 +42,12 @@ class PrivacyUnit(StrEnum):
     """Unit of privacy: what the neighbouring relation adds, removes or replaces."""
 
     CLIENT = "client"
-    """All data of one client; the client draws its steps once, for all of them."""
+    """All data of one client; the client draws its steps once, for all its records."""
     EXAMPLE = "example"
-    """One record; it has its own draw of steps and is clipped by itself.
+    """One record; each record has its own draw of steps and is clipped separately.
 
-    It is not the unit of a scheme in which all records of a client share one draw: there the other
-    records reveal when a record takes part, so no amplification is left.
+    It cannot be the unit of a scheme in which all records of a client share one draw. There the
+    other records reveal when a record takes part, so that participation amplifies nothing.
     """
 
 
@@ -55,41 +55,42 @@ class TrustModel(StrEnum):
     """Trust model: the parties that a client must trust for the guarantee to hold."""
 
     CENTRAL = "central"
-    """A coordinator that sees updates and check-in times and adds or guards the noise."""
+    """A coordinator that sees updates and check-in times, and adds the noise or keeps it secret."""
     LOCAL = "local"
-    """No other party: each message is private on its own."""
+    """No other party: each message by itself is private."""
     SHUFFLED = "shuffled"
-    """A shuffler that hides who sent what."""
+    """A shuffler that hides which client sent which message."""
 
 
 class SpeakingOrder(StrEnum):
     """Whether an adversary knows which client sends which message of a shuffled round.
 
-    Bounds for randomizers that earlier messages may choose hold for `HIDDEN` alone: a client that
-    is known to speak first can be singled out by the randomizers of later clients (numbers in
-    docs/errata.md). One randomizer that is chosen before the round and used by all clients needs no
-    such condition.
+    If randomizers may depend on earlier messages, bounds hold only for `HIDDEN`: the randomizers of
+    later clients can single out a client that is known to send the first message (docs/errata.md
+    has numbers). A randomizer that is chosen before the round and used by all clients needs no such
+    condition.
     """
 
     HIDDEN = "hidden"
-    """Uniform, and unknown to the adversary and to the party that chooses the next randomizer."""
+    """A uniform order, unknown to the adversary and to the party that chooses randomizers."""
     KNOWN = "known"
-    """Any other order, such as order of arrival or the order in which a server asks clients."""
+    """Any other order, such as the order of arrival, or an order that the server chooses."""
 
 
 class ReleaseRule(StrEnum):
     """Release rule: how a step turns the updates of its check-ins into one public model change.
 
     Guarantees, with C the clip norm (docs/design/protocols.md derives their privacy):
-        AGGREGATED: the sum of all clipped updates plus one Gaussian, divided by the *public
+        AGGREGATED: the sum of all clipped updates plus Gaussian noise, divided by the *public
             expected* number of check-ins. A step without check-ins releases noise. Adding,
-            removing or zeroing out a client moves the sum by at most C.
-        ONE_CLIENT: Algorithm 1 of the check-in paper. One uniform client of those that checked in
-            sends a noisy update; a step without check-ins releases a zero update with noise.
-            An added client may replace another client's update, so it moves the release by up
-            to 2C.
-        AVERAGED: Algorithm 2. The average of the noisy updates of all check-ins; a step without
-            check-ins is skipped. The adversary learns the *number* of check-ins.
+            removing or zeroing out a client changes the sum by at most C.
+        ONE_CLIENT: Algorithm 1 of the check-in paper. A uniform client among those that checked in
+            sends a noisy update; a step without check-ins releases a zero update with noise. An
+            added client may replace another client's update, so it changes the release by at most
+            2C.
+        AVERAGED: Algorithm 2 of the check-in paper. The average of the noisy updates of all
+            check-ins is released; a step without check-ins is skipped. The adversary learns the
+            *number* of check-ins.
     """
 
     AGGREGATED = "aggregated"
@@ -112,26 +113,28 @@ _RANDOMIZERS: tuple[type, ...] = (*get_args(Randomizer), *FIXED_RANDOMIZERS)
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Mathematical description of a task: randomizer, participation, release, relation, unit and
-    trust.
+    """Mathematical description of a task, from which its privacy guarantee follows.
+
+    Members of enumerations (relation, release, unit, trust, order) may be given as their texts,
+    such as ``"add-remove"``; the attributes are members.
 
     Attributes:
         randomizer: randomizer of one contribution.
-        participation: steps in which each client takes part.
-        relation: neighbouring relation, a member or its exact word; held as the member. It has no
-            default. Likewise release, unit and trust, which have one.
+        participation: rule that decides in which steps each client takes part.
+        relation: neighbouring relation; it has no default.
         release: rule by which a step releases a model change.
         unit: unit of privacy.
         trust: parties that a client must trust.
-        population: number of clients, all of whom follow the protocol, the protected client
-            included; None if unknown. Amplification by other clients' messages needs it.
-        order: whether an adversary knows which client sends which shuffled message, a member or
-            its word; None if not declared. Shuffled messages whose randomizer earlier messages may
-            choose have a guarantee with `SpeakingOrder.HIDDEN` alone.
+        population: number of clients that follow the protocol, including the protected client; None
+            if it is unknown. Amplification by other clients' messages needs it.
+        order: whether an adversary knows which client sends which shuffled message; None if not
+            declared. If randomizers may depend on earlier messages, shuffled messages have a
+            guarantee only with `SpeakingOrder.HIDDEN`.
 
     Raises:
-        ParameterError: a word that is no member; a randomizer that is none of `turnout.schemes`; a
-            participation that is not registered; a population other than the participation's.
+        ParameterError: a text that is not one of the enumeration; a randomizer of an unknown class;
+            a participation that is not registered; or a population that differs from that of the
+            participation.
     """
 
     randomizer: Randomizer
@@ -143,7 +146,7 @@ class Scheme:
     population: int | None = None
     order: SpeakingOrder | None = None
 
-    if TYPE_CHECKING:  # takes members or their words, holds members
+    if TYPE_CHECKING:  # arguments may be members or their texts; attributes are members
 
         def __init__(  # noqa: PLR0917
             self,
@@ -173,13 +176,13 @@ class Scheme:
 
 
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
-    """Error about an object of none of the known classes."""
+    """Error about an object whose class is not among the known classes."""
     names = ", ".join(kind.__name__ for kind in known)
-    return ParameterError(name, value, f"an object of one of {names}")
+    return ParameterError(name, value, f"an object of one of the classes {names}")
 
 
 RELATION = Relation.REPLACE_ONE
-"""The one relation of shuffled messages, whose number is public."""
+"""The only relation of shuffled messages, since the number of messages is public."""
 
 
 def shuffled(
@@ -194,13 +197,14 @@ def shuffled(
     """Scheme of clients that send one message a round through a shuffler, under replace-one.
 
     Args:
-        randomizer: of one message.
-        clients: number of clients, all of whom follow the protocol.
-        rounds: number of rounds, each of which is shuffled afresh.
-        sampled: number of clients that send in a round, a uniform subset; all if not given.
-        rate: probability with which each client, independently, sends in a round.
-        order: who may know which client sends which message. By default it is hidden where earlier
-            messages may choose the randomizer, and the guarantee then lists it as an assumption.
+        randomizer: randomizer of one message.
+        clients: number of clients, all of which follow the protocol.
+        rounds: number of rounds; the messages of each round are shuffled separately.
+        sampled: number of clients that send a message in a round, a uniform subset; None: all.
+        rate: probability with which each client sends a message in a round, independently.
+        order: whether an adversary knows which client sends which message. If the randomizer may
+            depend on earlier messages, the default is hidden, and the guarantee lists it as an
+            assumption.
 
     Raises:
         ParameterError: both ``sampled`` and ``rate``, or a value outside its domain.
@@ -210,7 +214,7 @@ def shuffled(
     'shuffled'
     """
     if sampled is not None and rate is not None:
-        raise ParameterError("rate", rate, "no value with sampled")
+        raise ParameterError("rate", rate, "no value, since sampled is given")
     if sampled is not None:
         return SubsampledShuffle(sampled, clients, rounds, order).scheme(randomizer)
     if rate is not None:
@@ -227,7 +231,7 @@ _ORDER = (
 
 
 class _Shuffled(Checked):
-    """Base of the shuffles, whose fields are the settings of a scheme of shuffled messages."""
+    """Base class of the shuffles, whose fields are the settings of a scheme with a shuffler."""
 
     __slots__ = ()
 
@@ -237,11 +241,11 @@ class _Shuffled(Checked):
         order: SpeakingOrder | str | None
 
         def participation(self) -> Participation:
-            """Participation of the clients; a step is a round."""
+            """Participation of the clients, in which a step is a round."""
             ...
 
     def scheme(self, randomizer: Randomizer) -> Scheme:
-        """Scheme of the shuffled messages; a hidden order is assumed where one is needed."""
+        """Scheme of the shuffled messages; if no order is given, a required hidden order is set."""
         order = self.order
         if order is None and is_adaptive(randomizer):
             order = SpeakingOrder.HIDDEN
@@ -255,7 +259,7 @@ class _Shuffled(Checked):
         )
 
 
-# Each participation is imported where it is used: the files of the others stay unloaded.
+# Participations are imported inside functions, so that only the files of those in use are loaded.
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +279,7 @@ class Shuffle(_Shuffled):
 
 @dataclass(frozen=True, slots=True)
 class SubsampledShuffle(_Shuffled):
-    """Each round, ``sampled`` of all clients, a uniform subset, send a message to a shuffler."""
+    """In each round a uniform subset of ``sampled`` clients sends messages through a shuffler."""
 
     sampled: int = count("clients who send a message in a round", at_most="clients")
     clients: int = count(_CLIENTS)
@@ -291,7 +295,7 @@ class SubsampledShuffle(_Shuffled):
 
 @dataclass(frozen=True, slots=True)
 class SelfSamplingShuffle(_Shuffled):
-    """Each round each client sends a message with probability ``rate``, drawn on the client."""
+    """In each round each client sends a message with probability ``rate``, by its own draw."""
 
     rate: float = chance("chance of a client in a round")
     clients: int = count(_CLIENTS)
@@ -310,11 +314,11 @@ SHUFFLES: Mapping[str, type[Shuffle | SubsampledShuffle | SelfSamplingShuffle]] 
     "subsampled-shuffle": SubsampledShuffle,
     "self-sampling-shuffle": SelfSamplingShuffle,
 }
-"""Classes of the shuffles by their names in questions."""
+"""Classes of the shuffles by the values of ``--scheme`` that select them."""
 
 
 def shuffle_of(scheme: Scheme) -> Shuffle | SubsampledShuffle | SelfSamplingShuffle | None:
-    """Shuffle from which a scheme was made, without its randomizer; None for other schemes."""
+    """Settings of the shuffler of a scheme, without its randomizer; None for other schemes."""
     if scheme.trust is not TrustModel.SHUFFLED or scheme.population is None:
         return None
     from turnout.schemes.participation.every_step import EveryStep

@@ -1,14 +1,14 @@
-"""Settings of schemes by name, of which keys of plans, options and questions are made.
+"""Settings of schemes by name: the keys of plans and the options of commands derive from them.
 
 Each participation, randomizer, shuffle and privacy target declares its parameters once, as fields
 of its dataclass (`turnout.schemes.parameters`). `settings` lists them, and `values_of` checks given
-values against them and fills in defaults. `participation_of` makes a participation of such values,
+values against them and adds defaults. `participation_of` builds a participation from such values,
 `scheme_of` a whole scheme. A setting that belongs to another participation or randomizer is an
-error with the name of its owner. Errors have the user's names of settings, such as ``--window`` for
-``window``, which a `Naming` returns.
+error, which names those that have the setting. In errors a function of type `Naming` replaces the
+name of a setting by the user's name of it, such as ``--window`` for ``window``.
 
-Readers: `plans.sections` for the table ``[participation]``, `plans.questions` for questions,
-`cli.options` for options of commands, `api.calibrate` for the parameters to solve for.
+The settings are used by `plans.sections` for the table ``[participation]``, by `plans.questions`,
+by `cli.options` for options of commands and by `api.calibrate` for the parameters to solve for.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from turnout.schemes.registry import (
 from turnout.schemes.scheme import RELATION, SHUFFLES, Relation, ReleaseRule, Scheme
 
 Naming = Callable[[str], str]
-"""Function from the name of a setting to the name that the user knows it by."""
+"""Function that returns the user's name of a setting, such as ``--window`` for ``window``."""
 
 
 class _Missing:
@@ -46,16 +46,16 @@ MISSING = _Missing()
 """Value of a `ParameterError` about a setting that was not given."""
 
 DEFAULT_RANDOMIZER = "gaussian"
-"""Randomizer of a question without a shuffler that names none."""
+"""Randomizer of a question without a shuffler in which the user selects none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrivacyTarget(Checked):
-    """Target of a question about a scheme: δ, perhaps ε, and the width of the bounds.
+    """Target of a question about a scheme: δ, an optional ε, and the width of the bounds.
 
     Attributes:
         delta: δ, strictly between 0 and 1.
-        epsilon: target ε, above 0; None where there is none.
+        epsilon: target ε, above 0; None if there is no target.
         tolerance: largest relative width of the bounds on ε, strictly between 0 and 1.
     """
 
@@ -86,7 +86,7 @@ CLIENTS_SETTING = Parameter(
     key="clients",
     optional=True,
 )
-"""Settings of a scheme besides those of its participation and randomizer."""
+"""Number of clients of releases that average noisy updates."""
 
 
 def settings(kind: type[Any]) -> tuple[Parameter, ...]:
@@ -100,21 +100,21 @@ def setting_of(kind: type[Any], key: str) -> Parameter:
 
 
 COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1e-2)
-"""Width of the bounds where many methods are compared at many points."""
+"""Setting for the width of the bounds in comparisons, which compute many bounds."""
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting that is the amount of noise of a randomizer: its first positive one, or None."""
+    """Setting of a randomizer that is its amount of noise: the first positive number, or None."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 
 def planned_participations() -> Mapping[str, type[Any]]:
-    """Participations that plans make of settings alone, by their words in plans."""
+    """Participations that a plan can build from settings, by the values of the key ``law``."""
     return {names.plan: kind for kind, names in all_participations().items() if _is_planned(kind)}
 
 
 def scheme_kinds() -> Mapping[str, type[Any]]:
-    """Participations of questions and the shuffles, by their words in questions."""
+    """Participations and shuffles by the values of the option ``--scheme`` that select them."""
     participations = {
         names.question: kind
         for kind, names in all_participations().items()
@@ -124,7 +124,10 @@ def scheme_kinds() -> Mapping[str, type[Any]]:
 
 
 def scheme_settings(word: str) -> tuple[Parameter, ...]:
-    """Settings of a scheme in questions, by its word, without those of its randomizer."""
+    """Settings of the scheme that the value ``word`` of ``--scheme`` selects.
+
+    The settings of the randomizer are not included.
+    """
     kind = scheme_kinds()[word]
     counted = word not in SHUFFLES and participation_names(kind).averaged_clients
     clients = (CLIENTS_SETTING,) if counted else ()
@@ -139,19 +142,19 @@ def _is_planned(kind: type[Any]) -> bool:
 
 
 def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field name: those given by key, checked, and the defaults of the others.
+    """Values of the settings by field name: the given values, checked, and defaults.
 
     Args:
-        own: settings; only their keys are read.
+        own: settings. Keys of ``given`` that are not among their keys are ignored.
         given: values by key.
 
     Raises:
-        ParameterError: a value that is missing, outside its domain or above another one that
-            limits it. The error names the key.
+        ParameterError: a value is missing, outside its domain, or above another value that limits
+            it. The error names the key.
     """
     values: dict[str, Any] = {}
     own = tuple(own)
-    # Each value by itself, then those that another one limits.
+    # Check each value by itself, then the limits that one value sets for another.
     for each in own:
         value = given.get(each.key, each.default)
         if value is None and each.required:
@@ -165,29 +168,29 @@ def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, A
 
 
 def expected_of(parameter: Parameter) -> str:
-    """Text of an error about a missing value: its description, and the allowed words."""
+    """Text of the expected value in an error about a missing value."""
     if parameter.members is None:
         return f"a value ({parameter.words})"
     return f"{parameter.words}: {one_of(list(parameter.members))}"
 
 
 def one_of(words: Collection[str]) -> str:
-    """Text of the words among which one must be chosen."""
+    """Text that lists the permitted words."""
     return f"one of {', '.join(repr(str(word)) for word in words)}"
 
 
 def participation_of(
     kind: type[Any], values: Mapping[str, Any], population: int | None
 ) -> Participation:
-    """Participation of a kind with the values of its settings.
+    """Participation of a class with the given values of its settings.
 
     Args:
         kind: class of the participation.
         values: values of its settings by field name.
-        population: number of clients; None in a question, which does not give it.
+        population: number of clients; None in a question, where it is not known.
 
     Raises:
-        ParameterError: the values do not fit the number of clients.
+        ParameterError: the values are not permitted with this number of clients.
     """
     if population is None and hasattr(kind, "for_question"):
         return kind.for_question(**values)
@@ -201,18 +204,18 @@ def participation_of(
 def kinds_of(
     given: Mapping[str, Any], names: Naming = str, unknown: str | None = None
 ) -> tuple[str, str]:
-    """Words of the scheme and of the randomizer that given settings describe.
+    """Values of ``--scheme`` and ``--randomizer`` that the given settings describe.
 
     Args:
-        given: values by key, ``scheme`` among them. Without ``randomizer`` the randomizer is
-            Gaussian; with a shuffle it follows from the level that is given.
-        names: names of settings in texts of errors.
-        unknown: key of a setting that is to be solved for and counts as given.
+        given: values by key, including ``scheme``. Without ``randomizer`` the randomizer is
+            Gaussian; with a shuffle it follows from the given privacy level of a message.
+        names: function that returns the user's name of a setting, for errors.
+        unknown: key of a setting that is to be solved for; it counts as given.
 
     Raises:
-        ParameterError: a word that is no scheme or no randomizer of questions.
+        ParameterError: an unknown scheme or randomizer.
     """
-    # The scheme, then the randomizer: for a shuffle one whose shuffled messages have an analysis.
+    # First the scheme. A randomizer in a shuffle must have an analysis of shuffled messages.
     scheme, randomizer = given.get("scheme"), given.get("randomizer")
     known = scheme_kinds()
     if scheme not in known:
@@ -223,6 +226,7 @@ def kinds_of(
         if randomizer not in allowed:
             expected = f"{one_of(allowed)} with {names('scheme')} {scheme}"
             raise ParameterError("randomizer", randomizer, expected)
+    # Without a shuffle every randomizer is permitted.
     randomizer = randomizer or DEFAULT_RANDOMIZER
     if randomizer not in question_randomizers():
         raise ParameterError("randomizer", randomizer, one_of(question_randomizers()))
@@ -232,10 +236,10 @@ def kinds_of(
 def _randomizer_of_level(
     keys: Collection[str | None], given: Mapping[str, Any], names: Naming
 ) -> str:
-    """Word of the randomizer of shuffled messages, from the level that is given or solved for."""
+    """Name of the randomizer of shuffled messages that the given level, ε₀, δ₀ or σ, implies."""
     noisy = "noise_multiplier" in keys
     if "noise_multiplier" in given and "epsilon0" in keys:
-        expected = f"no value with {names('epsilon0')}"
+        expected = f"no value, since {names('epsilon0')} is given"
         raise ParameterError("noise_multiplier", given["noise_multiplier"], expected)
     if "delta0" in keys:
         return "approximate"
@@ -246,28 +250,28 @@ def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
     """Scheme of the given settings, with defaults for the others.
 
     Args:
-        given: values by key: ``scheme``, perhaps ``randomizer``, and settings of both.
-        names: the user's names of settings, for errors.
+        given: values by key: ``scheme``, optionally ``randomizer``, and settings of both.
+        names: function that returns the user's name of a setting, for errors.
 
     Raises:
-        ParameterError: a value that is missing or outside its domain, or a setting that belongs
-            to another scheme or randomizer. The error has the user's name of the setting.
+        ParameterError: a value is missing or outside its domain, or a setting belongs to another
+            scheme or randomizer. The error has the user's name of the setting.
     """
     with renamed(names):
-        # Every given setting must belong to the scheme or to its randomizer.
+        # Check that every given setting belongs to the scheme or to its randomizer.
         scheme, randomizer = kinds_of(given, names)
         if scheme in SHUFFLES:
             _check_shuffled(given, scheme, names)
         _check_owners(given, scheme, randomizer, names)
         if scheme in SHUFFLES:
             _check_level(given, randomizer, names)
-        # Values of the randomizer first, then of the participation or shuffle.
+        # Build the randomizer, then the participation or shuffle.
         protected = randomizer_of(randomizer, given)
         kind = scheme_kinds()[scheme]
         values = values_of(settings(kind), given)
         if scheme in SHUFFLES:
             return kind(**values).scheme(protected)
-        # The number of clients counts where a release averages their noisy updates.
+        # The number of clients is used only for releases that average noisy updates.
         terms = values_of((CLIENTS_SETTING, RELATION_SETTING, RELEASE_SETTING), given)
         if terms["population"] is not None and terms["release"] is not ReleaseRule.AVERAGED:
             averaged = f"{names('release')} {ReleaseRule.AVERAGED.value}"
@@ -276,10 +280,14 @@ def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
 
 
 def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
-    """Randomizer that accounting prices, by its word in questions, with given values by key.
+    """Accountant's randomizer that the value ``word`` of ``--randomizer`` selects.
+
+    Args:
+        word: registered name of the randomizer.
+        given: values of its settings by key.
 
     Raises:
-        ParameterError: a value that is missing or outside its domain.
+        ParameterError: a value is missing or outside its domain.
     """
     kind = question_randomizers()[word]
     made = kind(**values_of(settings(kind), given))
@@ -287,10 +295,12 @@ def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
 
 
 def _check_owners(given: Mapping[str, Any], scheme: str, randomizer: str, names: Naming) -> None:
-    """Refuse settings that neither the scheme nor its randomizer has, naming their owners."""
+    """Raise an error for a setting that neither the scheme nor its randomizer has."""
+    # Keys of the settings of all randomizers and schemes.
     randomizers = {word: _keys(settings(kind)) for word, kind in question_randomizers().items()}
     schemes = {word: _keys(scheme_settings(word)) for word in scheme_kinds()}
     own = schemes[scheme] | randomizers[randomizer] | {"scheme", "randomizer"}
+    # The error lists the randomizers or schemes that have the setting.
     for key, value in given.items():
         if key in own:
             continue
@@ -302,18 +312,18 @@ def _check_owners(given: Mapping[str, Any], scheme: str, randomizer: str, names:
 
 
 def _keys(own: Iterable[Parameter]) -> set[str]:
-    """Keys of settings."""
+    """Set of the keys of the settings."""
     return {each.key for each in own}
 
 
 def _any_of(words: list[str]) -> str:
-    """Alternatives as text."""
+    """Text that joins the words with commas and "or"."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
 
 def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> None:
-    """Refuse a relation or a release that shuffled messages cannot have."""
+    """Raise an error for a relation or a release that shuffled messages cannot have."""
     relation, shuffle = given.get("relation", RELATION.value), f"{names('scheme')} {scheme}"
     if relation != RELATION.value:
         expected = (
@@ -327,7 +337,7 @@ def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> Non
 
 
 def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> None:
-    """Refuse shuffled messages without a randomizer or its level."""
+    """Raise an error if neither the randomizer of shuffled messages nor its level is given."""
     levels = _keys(settings(question_randomizers()[randomizer]))
     if "randomizer" not in given and not levels & set(given):
         noise = names("noise_multiplier")
@@ -337,7 +347,7 @@ def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> No
 
 @contextmanager
 def renamed(names: Naming) -> Iterator[None]:
-    """Replace names of settings in errors by the user's names of them."""
+    """Context in which errors have the user's names of settings instead of their keys."""
     try:
         yield
     except ParameterError as error:

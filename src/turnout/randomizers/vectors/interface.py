@@ -103,7 +103,7 @@ class VectorRandomizer(ABC):
     @property
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
-        """Number of values that each number in a message can take, shape (numbers of a message,)."""
+        """Number of values that each number in a message can take, as a tuple."""
 
     @property
     def widths(self) -> tuple[int, ...]:

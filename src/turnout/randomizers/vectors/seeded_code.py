@@ -176,7 +176,7 @@ class SeededCode(VectorRandomizer):
 
     @property
     def radices(self) -> tuple[int, ...]:
-        """Number of values that the two numbers of a message can take: 2K for the word."""
+        """Number of values of each of a message's two numbers, the seed and the word."""
         return (1 << self.seed_bits, 2 * self.directions)
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:

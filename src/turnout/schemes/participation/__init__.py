@@ -1,1 +1,1 @@
-"""Participations, one a file: name, parameters and normal form of each."""
+"""Participations: each file defines one, with its name, parameters and normal form."""

@@ -1,4 +1,4 @@
-"""Availability check-in: one uniform step among those of a trace, in each window.
+"""Availability check-in: in each window, one uniform step among a client's available steps.
 
 `AvailabilityCheckIn` is the participation. `costliest_clients` reduces a scheme to the clients that
 can have the largest ε.
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 class AvailabilityCheckIn:
     """Check-ins in the steps in which a recorded trace shows a client as available.
 
-    The run's ``steps`` steps are divided into consecutive windows of ``window`` steps; the last
-    one may be shorter. In each window a client draws uniformly among *its own* available steps in
-    this window; without any it does not take part.
+    The run is divided into consecutive windows of ``window`` steps; the last window may be shorter.
+    In each window a client draws uniformly among *its own* available steps in this window. A client
+    without available steps in a window does not take part in it.
 
-    Guarantee: in each window each client with ``a ≥ 1`` available steps takes part in exactly
-    one of them, uniform, with probability ``probability``; with none, in none.
+    Guarantee: in each window each client with at least one available step takes part, with
+    probability ``probability``, in exactly one of its available steps, which is uniform.
 
     Attributes:
         available: whether a client is available in a step, bool, shape (clients, steps); False
-            where the trace does not say.
-        window: steps of a window.
-        probability: probability of taking part at all, per window.
+            where the trace has no information.
+        window: number of steps of a window.
+        probability: probability of taking part in a window.
 
     Raises:
-        ParameterError: ``available`` is no such array, or a value outside its domain.
+        ParameterError: ``available`` has a wrong type or shape, or a value is outside its domain.
     """
 
     available: np.ndarray = field(repr=False)
@@ -59,7 +59,7 @@ class AvailabilityCheckIn:
             raise ParameterError("available", available, expected)
         if available.ndim != 2 or available.dtype != np.bool_:
             raise ParameterError("available", (available.dtype, available.shape), expected)
-        own = available.copy()  # accounting and sampler must see the same array
+        own = available.copy()  # a later change of the caller's array must have no effect
         own.setflags(write=False)
         object.__setattr__(self, "available", own)
         check_parameters(self)
@@ -72,7 +72,7 @@ class AvailabilityCheckIn:
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.available.shape[1]
 
     @property
@@ -81,7 +81,7 @@ class AvailabilityCheckIn:
         return -(-self.steps // self.window)
 
     def window_sizes(self) -> np.ndarray:
-        """Available steps of each client in each window, int64, shape (clients, windows)."""
+        """Number of available steps of each client in each window, shape (clients, windows)."""
         return OneOfOwn(self.available, self.window).block_sizes()
 
     def form(self) -> Form:
@@ -91,37 +91,41 @@ class AvailabilityCheckIn:
     def part(
         self, clients: slice | Sequence[int] = slice(None), steps: int | None = None
     ) -> AvailabilityCheckIn:
-        """Participation of some of the clients, or in the first ``steps`` steps."""
+        """Participation restricted to some clients and to the first ``steps`` steps (None: all)."""
         return replace(self, available=self.available[clients, :steps])
 
 
 def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
-    """Scheme with fewer clients but the same largest ε, where clients have own windows.
+    """Scheme with the same largest ε, restricted to the clients that can have it.
 
-    A client A dominates a client B if to each window of B belongs a window of A that is no larger.
-    Then the ε of A is at least that of B: an average over fewer slots is larger in convex order,
-    and more windows are more releases. So dominated clients can be left out.
+    A client A dominates a client B if each window of B can be matched with a different window of A
+    that has no more available steps. Then the ε of A is at least that of B: a mixture over fewer
+    steps is larger in convex order, and more windows are more releases. So dominated clients can be
+    removed.
 
     Args:
-        scheme: scheme; others than those of `AvailabilityCheckIn` are returned as they are.
-        most: largest number of clients to keep, those with the largest sum of 1/size, about the
-            variance of their privacy losses. The client of largest ε may be left out then.
+        scheme: scheme. It is returned unchanged if its participation is not `AvailabilityCheckIn`.
+        most: largest number of clients to keep; None: no limit. With a limit the client of largest
+            ε may be removed. Those with the largest sum of 1/(available steps) over their windows
+            are kept; the sum is about proportional to the variance of the privacy loss.
     """
     participation = scheme.participation
     if not isinstance(participation, AvailabilityCheckIn) or participation.population == 0:
         return scheme
-    # Sizes of each client's windows in rising order; equal rows have equal ε.
+    # Sort the numbers of available steps in each client's windows. Clients with equal rows have
+    # equal ε, so one of them suffices.
     sizes = participation.window_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     sizes.sort(axis=1)
     order, first = np.unique(sizes, axis=0, return_index=True)
-    # Clients that no other one dominates.
+    # Keep the clients that no other client dominates.
     kept: list[int] = []
     for i, client in zip(range(len(order)), first, strict=True):
         dominated = (order <= order[i]).all(axis=1)
         dominated[i] = False
         if not dominated.any():
             kept.append(int(client))
+    # Apply the limit.
     if most is not None:
         kept = sorted(kept, key=lambda client: -float((1.0 / sizes[client]).sum()))[:most]
     return replace(scheme, participation=participation.part(clients=sorted(kept)))

@@ -18,7 +18,7 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class CheckIn(Checked):
-    """Random check-in: one uniform step of each window, drawn anew in each.
+    """Random check-in: in each window a client takes part in one uniform step.
 
     Guarantee: in each of ``windows`` consecutive windows of ``window`` steps each client, with
     probability ``probability``, takes part in exactly one step, uniform in the window; draws
@@ -31,7 +31,7 @@ class CheckIn(Checked):
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.window * self.windows
 
     def form(self) -> Form:

@@ -25,10 +25,10 @@ class FixedAssignment(Checked):
     draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
     consecutive windows. So the number of clients in a slot is random, and some may be empty.
 
-    A data loader that shuffles is something else, with one permutation for all epochs or a new one
-    for each: it deals records into batches of one size without replacement, so the batches of all
-    other records determine a record's own batch. For it, `EveryStep` with one step an epoch holds
-    (docs/which-guarantee.md).
+    A data loader that shuffles records is different, both with one permutation for all epochs and
+    with a new permutation for each. It divides the records into batches of equal size, so that the
+    batches of all other records determine a record's batch. The guarantee that holds for such a
+    loader is that of `EveryStep` with one step an epoch (docs/which-guarantee.md).
     """
 
     window: int = count("steps an epoch")
@@ -37,9 +37,9 @@ class FixedAssignment(Checked):
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.window * self.epochs
 
     def form(self) -> Form:
-        """Normal form: one block, a step of the window that is kept in every epoch."""
+        """Normal form: a single block, in which a client keeps its step in every epoch."""
         return Form.of(Kept(OneOf(self.window, self.probability), self.epochs))

@@ -29,7 +29,7 @@ class KSubset(Checked):
 
     @property
     def steps(self) -> int:
-        """Steps of the whole run."""
+        """Number of steps of the whole run."""
         return self.window * self.windows
 
     def form(self) -> Form:

@@ -1,4 +1,4 @@
-"""Poisson sampling: the server draws each client in each step with one probability."""
+"""Poisson sampling: in each step the server selects each client with the same probability."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from turnout.schemes.registry import register_participation
 class SelfSampling(Checked):
     """Guarantee: in each round each client takes part with probability ``rate``, independently.
 
-    The distribution is that of `PoissonSampling`, but each client draws its own coin, so no server
-    needs to address it.
+    The distribution is that of `PoissonSampling`, but each client makes its draws itself, so that
+    the server does not need to contact the clients.
     """
 
     rate: float = chance("chance of a client in a round")

@@ -51,7 +51,7 @@ class SlidingWindow(Checked):
 
     @classmethod
     def for_plan(cls, population: int, window: int, clients_per_slot: int) -> SlidingWindow:
-        """Participation of a plan's run, during which all clients wake.
+        """Participation of a run in which all clients of a plan wake.
 
         Args:
             population: number of clients.
@@ -59,8 +59,8 @@ class SlidingWindow(Checked):
             clients_per_slot: clients that wake at each slot, a divisor of ``population``.
 
         Raises:
-            ParameterError: ``clients_per_slot`` is no divisor, or ``window`` is larger than the
-                number of slots.
+            ParameterError: ``clients_per_slot`` does not divide ``population``, or ``window`` is
+                larger than the number of slots.
         """
         slots, rest = divmod(population, clients_per_slot)
         if rest:
