@@ -101,7 +101,7 @@ def test_epsilon_of_answers_about_the_same_clients_adds_up(tmp_path):
     with pytest.raises(UnsupportedError, match="open the account with --decided plan"):
         run("charge", decided, "--answer", noisy)
     assert record("charge", decided, "--answer", other)["epsilon"] < 2
-    with pytest.raises(click.UsageError, match="has its own cost"):
+    with pytest.raises(click.UsageError, match="--answer is charged once"):
         run("charge", file, "--answer", pure, *GAUSSIAN)
     assert record("show", file)["epsilon"] == found["epsilon"]
 

@@ -130,7 +130,9 @@ def test_repeated_options_are_refused(path, command, capsys):
         with pytest.raises(SystemExit) as end:
             main([*path, *words, *words])
         assert end.value.code == 2
-        assert f"{option.opts[-1]} is given 2 times" in capsys.readouterr().err
+        assert (
+            f"{option.opts[-1]} is given 2 times: expected at most once" in capsys.readouterr().err
+        )
 
 
 def test_levels_may_be_given_many_times():

@@ -259,7 +259,7 @@ def test_a_single_client_gets_no_amplification(run):
 def test_help_groups_options_by_topic(run, command):
     _, out, _ = run(command, "--help")
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
-    about = ["Who takes part when:", "What protects one contribution:", "Privacy target:"]
+    about = ["Participation of the clients:", "Randomizer of a contribution:", "Privacy target:"]
     about += ["Output:"]
     assert "Options:" not in headings
     assert set(about) <= set(headings)

@@ -1,39 +1,39 @@
 """Command line: each command parses options, calls `turnout.api` and prints the answer.
 
-`COMMANDS` lists the commands; ``main`` imports a command when it is called, and maps errors to exit
-codes. No command computes anything itself.
+`COMMANDS` lists the commands by the module that defines them. `turnout.cli.main` imports a command
+when it is called, and maps errors to exit codes. No command computes anything itself.
 """
 
 COMMANDS = {
     "accounting": {
-        "account": "What ε a scheme has, and what it means (--explain).",
-        "budget": "What several phases cost together, and what is left.",
-        "calibrate": "The noise, or another parameter, that a target ε needs.",
-        "compare": "ε of a scheme beside other schemes and published bounds.",
+        "account": "Bounds on ε of a scheme, and their meaning (--explain).",
+        "budget": "ε of several windows together, and what a budget has left.",
+        "calibrate": "Least noise, or another parameter, that meets a target ε.",
+        "compare": "ε of a scheme compared with other schemes and published bounds.",
     },
     "estimate": {
-        "estimate": "Private frequencies, means and most frequent values.",
+        "estimate": "Private estimates: frequencies, means, most frequent values.",
     },
     "refine": {
-        "refine": "One release for analysts of several privacy levels.",
+        "refine": "One release for several analysts, each at a privacy level.",
     },
     "service": {
         "enrol": "Invitations for devices.",
-        "fleet": "Many simulated devices, for a load test.",
-        "join": "One device that takes part in a coordinator's task.",
-        "ledger": "What a coordinator released and spent: export, verify.",
-        "serve": "The coordinator of real devices.",
-        "witness": "A check that no coordinator's ledger was set back.",
+        "fleet": "Many simulated devices, to test a coordinator under load.",
+        "join": "One device that participates in a coordinator's task.",
+        "ledger": "Export and verification of a coordinator's releases and their ε.",
+        "serve": "Coordinator that serves a task to devices.",
+        "witness": "Witness that detects a coordinator whose ledger was set back.",
     },
     "training": {
-        "audit": "A plan's ε by experiment, beside the proved one.",
-        "bandit": "Private linear bandits: regret, and ε of one reward.",
-        "predict": "Classes and scores from a trained model.",
-        "train": "A model trained with a calibrated ε (--example digits).",
-        "tune": "Settings of a plan, searched on held-out clients at a known ε.",
+        "audit": "Lower bound on a plan's ε by experiment, next to the upper bound.",
+        "bandit": "Simulation of private linear bandits: regret, and ε of a reward.",
+        "predict": "Classes and scores that a trained model predicts.",
+        "train": "Training of a model at a calibrated ε (--example digits).",
+        "tune": "Search for settings of a plan on held-out clients, at a known ε.",
     },
 }
-"""Commands and their purposes, by the module that holds their functions."""
+"""Purpose of each command, by the module of `turnout.cli` that defines it and by its name."""
 
 PURPOSES = {name: purpose for group in COMMANDS.values() for name, purpose in group.items()}
-"""Purposes of all commands, by name."""
+"""Purpose of each command, by its name."""

@@ -1,6 +1,9 @@
 """Commands of accounting: ``account``, ``calibrate``, ``compare`` and ``budget``.
 
-Options become a question (`turnout.plans.questions`), which a function of `turnout.api` answers.
+`account` prints bounds on ε of a scheme, `calibrate` solves for a parameter at a target ε,
+`compare` evaluates several methods over a swept parameter, and the commands of `budget` keep the
+charges to a privacy budget in a file. Each command parses its options into a question
+(`turnout.plans.questions`) or a sweep (`turnout.plans.sweeps`), which `turnout.api` answers.
 """
 
 from __future__ import annotations
@@ -43,15 +46,15 @@ if TYPE_CHECKING:
 
 BOUND = ("delta", "relation")
 BRACKET = (*BOUND, "tolerance")
-"""Settings of the target of a question: for an upper bound, and for a bracket of ε."""
+"""Settings of the privacy target: for upper bounds alone, and for upper and lower bounds on ε."""
 
 
 def answered(question: Question) -> Price:
-    """Answer to a question about a scheme: its guarantee.
+    """Bounds on ε of the scheme of a question.
 
     Raises:
-        UnsupportedError: no sound analysis is known, or no ε holds at so small a δ.
-        NumericalError: nothing can be certified.
+        UnsupportedError: no sound analysis of the scheme is known, or no finite ε holds at this δ.
+        NumericalError: no bound can be certified.
     """
     target = question.target
     with flags_named():
@@ -60,16 +63,17 @@ def answered(question: Question) -> Price:
 
 
 def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
-    """Value of the unknown that spends the question's ε.
+    """Value of the unknown parameter at which the ε upper bound meets the target of a question.
 
     Args:
-        question: asked with the same unknown.
-        solve_for: one of `solvable`, or `NOISE`.
+        question: question that `parse_query` built with the same unknown.
+        solve_for: name of the unknown, one of `turnout.plans.solvable`; or `NOISE` for the noise of
+            the randomizer.
 
     Raises:
-        ParameterError: no target.
-        UnsupportedError: no sound analysis is known, or no value meets the target.
-        NumericalError: nothing can be certified.
+        ParameterError: the question has no target ε.
+        UnsupportedError: no sound analysis of the scheme is known, or no value meets the target.
+        NumericalError: no value can be certified to meet the target.
     """
     from turnout.api.calibrate import calibrate as solve
 
@@ -86,18 +90,25 @@ def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
 
 
 _RUN = ("records", "batch_size", "sampler")
-"""Flags that describe a training run only, in place of ``--scheme``."""
-_RUN_SECTION = {"A training run, in place of --scheme": _RUN}
+"""Options that describe a training run, which then replaces ``--scheme``."""
+_RUN_SECTION = {"Training run (instead of --scheme)": _RUN}
 
 
 def _training_run_options(without: str) -> Callable[..., Any]:
-    """Decorator that adds the options of a training run; ``without`` ends the help of the last."""
-    samplers = "How batches are drawn: poisson, check-in, fixed-size or shuffle (a loader). "
+    """Decorator that adds the options of a training run.
+
+    Args:
+        without: last sentence of the help of ``--sampler``.
+    """
+    samplers = (
+        "Sampler of the batches: poisson, check-in, fixed-size, or shuffle (a data loader that "
+        "shuffles the records in each epoch). "
+    )
     return all_of(
         click.option(
             "--records",
             type=WHOLE,
-            help="Number of training records; needs --batch-size and --epochs.",
+            help="Number of training records; requires --batch-size and --epochs.",
         ),
         click.option("--batch-size", type=WHOLE, help="Expected number of records in a batch."),
         click.option("--sampler", metavar="NAME", help=samplers + without),
@@ -117,21 +128,37 @@ Examples:
 
 
 @click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_ACCOUNT_EXAMPLES)
-@_training_run_options("Without --sampler or --relation, a table of all is printed.")
-@click.option("--explain", is_flag=True, help="Say what the ε means for a person.")
+@_training_run_options(
+    "Without --sampler the command prints a table of ε upper bounds for all samplers, and without "
+    "--relation for all relations."
+)
 @click.option(
-    "--prior", type=float, help="With --explain: an attacker's prior that the client took part."
+    "--explain",
+    is_flag=True,
+    help="Also print what ε means for one client: upper bounds on the success of membership "
+    "inference.",
+)
+@click.option(
+    "--prior",
+    type=float,
+    help="With --explain: a further prior probability, strictly between 0 and 1, that an attacker "
+    "assigns to the participation of the client; 0.5 is always included.",
 )
 @click.option(
     "--picture",
     metavar="FILE",
-    help="With --explain: draw error rates and δ(ε) into a .svg, .png or .pdf file.",
+    help="With --explain: draw the error rates of an attacker and the privacy curve δ(ε) into a "
+    ".svg, .png or .pdf file.",
 )
 @json_option
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
-    """Print an upper and a lower bound on ε, in both directions, without training."""
+    """Print an upper and a lower bound on ε of a scheme, in each direction of the relation.
+
+    The scheme consists of a participation, a randomizer and a relation. No data are read.
+    """
+    # Refuse options that need --explain, before anything is imported or computed.
     for name, value in {"--prior": prior, "--picture": picture}.items():
         if value is not None and not explain:
             raise ParameterError(name, value, "only with --explain")
@@ -143,13 +170,15 @@ def account(
 
     path = picture_path(picture)
     run = _training_run(flags, "noise_multiplier", "delta")
-    # Several samplers or relations have a table of upper bounds, which no explanation fits.
+    # A training run with several samplers or relations: a table of upper bounds, which --explain
+    # cannot explain.
     if run is not None and _is_table(run):
         if explain:
             expected = "only with --relation and one --sampler, other than shuffle"
             raise ParameterError("--explain", explain, expected)
         show(_sampler_table(run), as_json=as_json)
         return
+    # One scheme: bounds, the explanation, and the picture before the printed output.
     with spinner("computing ε"):
         found = answered(parse_query(flags)) if run is None else _answered_run(run)
         found = explained(found, prior=prior) if explain else found
@@ -159,40 +188,45 @@ def account(
 
 
 def _training_run(flags: dict[str, Any], *needed: str) -> dict[str, Any] | None:
-    """Settings of a training run and its target from the flags; None without ``--records``.
+    """Settings of a training run and of its privacy target; None without ``--records``.
 
-    The flags lose those that only describe a training run. ``needed`` are names of flags that must
-    be given beside those.
+    Args:
+        flags: values of all options by name; the options of a training run are removed from it.
+        needed: names of further options that must be given.
 
     Raises:
-        ParameterError: a flag that is missing, or one that does not describe a training run.
+        ParameterError: an option is missing, or another option does not describe a training run.
     """
+    # Separate the options of a training run from the others.
     run = {name: flags.pop(name) for name in _RUN}
     given = {name: value for name, value in flags.items() if value is not None}
     with flags_named():
-        # Without --records no flag of a training run may be given.
+        # Without --records, no option of a training run may be given.
         if run["records"] is None:
             for name, value in run.items():
                 if value is not None:
                     raise ParameterError(name, value, "only with --records")
             return None
-        # With it, all flags must describe the training run.
+        # With --records, only options of a training run and of its target may be given, and those
+        # without a default must be.
         for name, value in given.items():
             if name not in ("epochs", *needed, "relation", "tolerance"):
-                raise ParameterError(name, value, "no value with --records")
+                raise ParameterError(
+                    name, value, "no value, since --records describes a training run"
+                )
         for name in ("batch_size", "epochs", *needed):
             if (run | given).get(name) is None:
-                raise ParameterError(name, MISSING, "a value, with --records")
+                raise ParameterError(name, MISSING, "a value, which --records requires")
     return run | given
 
 
 def _is_table(run: dict[str, Any]) -> bool:
-    """Whether the answer is a table: several values of ε, or upper bounds for a loader."""
+    """Whether the result is a table: several samplers or relations, or a loader that shuffles."""
     return run["sampler"] in (None, "shuffle") or "relation" not in run
 
 
 def _sampler_table(run: dict[str, Any]) -> SamplerComparison:
-    """Values of ε of a training run by sampler and relation."""
+    """Upper bounds on ε of a training run, for each sampler and relation."""
     from turnout.api.training_run import compare_samplers
     from turnout.reporting.progress import progress_bar
 
@@ -201,7 +235,7 @@ def _sampler_table(run: dict[str, Any]) -> SamplerComparison:
 
 
 def _answered_run(run: dict[str, Any]) -> Price:
-    """Guarantee of a training run with one sampler and relation."""
+    """Bounds on ε of a training run with one sampler and one relation."""
     from turnout.api.training_run import training_run
 
     target = {name: run.pop(name) for name in ("delta", "tolerance") if name in run}
@@ -225,22 +259,22 @@ Examples:
 @click.command(
     cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_CALIBRATE_EXAMPLES
 )
-@click.option("--epsilon", type=float, help="The ε that must hold.")
+@click.option("--epsilon", type=float, help="Target ε, which the ε upper bound must not exceed.")
 @click.option(
     "--solve-for",
     metavar="NAME",
     default="noise",
-    help="The one option that is not given: noise-multiplier, scale, epsilon0 or "
-    "standard-deviation, as the randomizer has it (default), window, windows, probability, rate, "
-    "steps, picks, epochs, rounds, sampled, clients or delta.",
+    help="Option to solve for, which must not be given itself: noise-multiplier, scale, epsilon0, "
+    "standard-deviation, window, windows, probability, rate, steps, picks, epochs, rounds, "
+    "sampled, clients or delta. Default: the noise of the randomizer, one of the first four.",
 )
-@_training_run_options("With --relation, both are required.")
+@_training_run_options("--sampler and --relation are both required with --records.")
 @json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Print the least noise, or the value of another parameter, that meets a target ε.
 
-    What comes out is the smallest noise, window, number of clients or δ, or the largest of anything
-    else, whose ε upper bound is at most the target.
+    The ε upper bound at the printed value is at most the target. The value is the smallest noise,
+    window, number of clients or δ with this property, and the largest value of any other parameter.
     """
     from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
@@ -270,10 +304,10 @@ def _solved_run(run: dict[str, Any]) -> CalibratedPrice:
 
 
 _SECTIONS = {
-    "What is compared, and swept": ("scheme", "against", "first", "last", "points"),
-    "Check-ins": ("noise_multiplier", "window", "windows"),
-    "Shuffled messages": ("epsilon0", "rounds", "sampled"),
-    "Both": ("clients", "delta", "relation", "tolerance"),
+    "Scheme and swept parameter": ("scheme", "against", "first", "last", "points"),
+    "With --scheme check-in": ("noise_multiplier", "window", "windows"),
+    "With --scheme shuffle": ("epsilon0", "rounds", "sampled"),
+    "With both schemes": ("clients", "delta", "relation", "tolerance"),
 }
 _COMPARE_EXAMPLES = """\b
 Examples:
@@ -286,38 +320,44 @@ Examples:
 
 
 @click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_COMPARE_EXAMPLES)
-@click.option("--scheme", metavar="NAME", help="What is compared: check-in (default) or shuffle.")
+@click.option("--scheme", metavar="NAME", help="Scheme to compare: check-in (default) or shuffle.")
 @click.option(
     "--against",
     metavar="NAME",
-    help="What is swept: noise-multiplier, window or windows (check-in); epsilon0, clients, rounds "
-    "or delta (shuffle, where one point needs none).",
+    help="Swept parameter: noise-multiplier, window or windows with --scheme check-in, where it is "
+    "required; epsilon0, clients, rounds or delta with --scheme shuffle, where the methods are "
+    "compared at one point if it is not given.",
 )
-@click.option("--from", "first", type=float, help="Its first value.")
-@click.option("--to", "last", type=float, help="Its last value.")
+@click.option("--from", "first", type=float, help="First value of the swept parameter.")
+@click.option("--to", "last", type=float, help="Last value of the swept parameter.")
 @click.option(
     "--points",
     type=WHOLE,
-    help="How many values, evenly spaced in their logarithm; 12 if not given.",
+    help="Number of values of the swept parameter, from 2 to 1000, evenly spaced on a logarithmic "
+    "scale; default 12.",
 )
 @option_of(setting_of(GaussianNoise, "noise_multiplier"))
 @option_of(setting_of(CheckIn, "window"))
 @option_of(setting_of(CheckIn, "windows"))
-@option_of(setting_of(Shuffle, "clients"), "; their messages are shuffled")
+@option_of(setting_of(Shuffle, "clients"), "; required with --scheme shuffle")
 @option_of(setting_of(PureRandomizer, "epsilon0"))
 @option_of(setting_of(Shuffle, "rounds"))
-@option_of(setting_of(SubsampledShuffle, "sampled"), "; all if it is not given")
-@option_of(setting_of(PrivacyTarget, "delta"), "; required unless swept")
-@option_of(RELATION_SETTING, "; with --scheme shuffle: replace-one")
-@option_of(COMPARISON_TOLERANCE, "; a smaller one takes longer")
-@click.option("--picture", metavar="FILE", help="Draw it into a .svg, .png or .pdf file.")
+@option_of(setting_of(SubsampledShuffle, "sampled"), "; all clients if it is not given")
+@option_of(setting_of(PrivacyTarget, "delta"), "; required unless it is swept")
+@option_of(
+    RELATION_SETTING,
+    "; --scheme shuffle allows only replace-one, and --relation may then be left out",
+)
+@option_of(COMPARISON_TOLERANCE, "; a smaller tolerance takes longer to compute")
+@click.option("--picture", metavar="FILE", help="Draw the sweep into a .svg, .png or .pdf file.")
 @json_option
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
-    """Prints ε against one parameter by every method: of check-ins, or of shuffled messages.
+    """Print ε as a function of one parameter, computed by several methods.
 
-    Random check-in beside Poisson sampling, shuffling, no amplification, and the papers' own
-    bounds for check-ins; or, with --scheme shuffle, every bound for shuffled messages of an
-    ε₀-LDP randomizer. Where a method says nothing there is a blank and a reason.
+    With --scheme check-in the methods are: random check-in, Poisson sampling, shuffling, no
+    amplification, and the published bounds for random check-ins. With --scheme shuffle they are all
+    implemented bounds for shuffled messages of an ε₀-LDP randomizer. If a method has no bound at a
+    value, its cell contains a dash, and the reason is printed below.
     """
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "only with --against")
@@ -328,8 +368,10 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     path = picture_path(picture)
     with progress_bar("comparing") as watch:
         found = Comparison.of(sweep(flags), watch)
+    # The picture is first, since a closed pipe may end the printing. If it cannot be written, the
+    # numbers are still printed.
     try:
-        if path is not None:  # before printing, which a closed pipe may end
+        if path is not None:
             found.plot().write(path)
     finally:
         show(found, as_json=as_json)
@@ -351,49 +393,64 @@ Examples:
 
 @click.group(cls=Group)
 def budget() -> None:
-    """Says what a privacy budget has left, and refuses a window that it does not allow."""
+    """Keep the account of a privacy budget, and refuse a window that exceeds it."""
 
 
-@budget.command(cls=QuestionCommand, target=BOUND, epilog=_LEFT_EXAMPLES)
-@click.option("--epsilon", type=float, required=True, help="The ε of everything together.")
-@click.option("--done", type=WHOLE, required=True, metavar="STEPS", help="Steps that were run.")
+@budget.command(
+    cls=QuestionCommand,
+    target=BOUND,
+    sections={"Budget": ("epsilon", "done")},
+    epilog=_LEFT_EXAMPLES,
+)
+@click.option("--epsilon", type=float, required=True, help="ε of the budget for the whole run.")
+@click.option(
+    "--done", type=WHOLE, required=True, metavar="STEPS", help="Number of steps that have been run."
+)
 @json_option
 def left(as_json: bool, done: int, **flags: Any) -> None:
-    """Prints what a plan has spent after some steps, and what the rest of it may do.
+    """Print the ε that a run has spent after some steps, and how it may continue.
 
-    The plan is one scheme that was fixed before any data were used.
+    The run follows one scheme, which was fixed before any data were used. The command prints the ε
+    upper bounds of the steps so far and of the whole run, the number of further windows that the
+    budget allows, and the least noise for the windows that have not begun.
     """
     from turnout.plans.sweeps import left as left_of
     from turnout.reporting import budgets
     from turnout.reporting.progress import spinner
 
-    with spinner("pricing"):
+    with spinner("computing ε"):
         found, terms = left_of(flags, done)
     budgets.show_left(found, terms, as_json=as_json)
 
 
-@budget.command("open", cls=QuestionCommand, target=BOUND, epilog=_OPEN_EXAMPLES)
+@budget.command(
+    "open",
+    cls=QuestionCommand,
+    target=BOUND,
+    sections={"Budget": ("epsilon", "decided", "most_windows")},
+    epilog=_OPEN_EXAMPLES,
+)
 @_BUDGET_FILE
-@click.option("--epsilon", type=float, help="The budget; without it nothing is refused.")
+@click.option("--epsilon", type=float, help="ε of the budget; without it no charge is refused.")
 @click.option(
     "--decided",
     type=click.Choice(["plan", "releases"]),
     required=True,
-    help="What decides on each next window. plan: nothing that was released. releases: anything "
-    "may, which costs more.",
+    help="How windows are chosen. plan: before the run, independently of all releases. releases: "
+    "each window may depend on earlier releases, for which a larger ε is charged.",
 )
 @click.option(
     "--most-windows",
     type=WHOLE,
     default=1000,
-    help="With releases: the most windows that will be run; 1000 by default.",
+    help="With --decided releases: largest number of windows of the run; default 1000.",
 )
 @json_option
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
-    """Begins an account in FILE, for windows like the one described.
+    """Open the account of a privacy budget in FILE, which must not exist.
 
-    What is described need not be run: the account's bounds hold for whatever is charged, and are
-    sharpest for that.
+    The options describe a typical window. The bounds of the account are valid for any windows that
+    are charged later, and tightest for windows like this one. No window is charged yet.
     """
     from turnout.plans.sweeps import open_account
 
@@ -401,32 +458,48 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     _show(account, flags, as_json)
 
 
-@budget.command(cls=QuestionCommand)
+@budget.command(
+    cls=QuestionCommand, sections={"Charge to the account": ("label", "times", "answer")}
+)
 @_BUDGET_FILE
-@click.option("--label", default="", metavar="TEXT", help="What to call it in the account.")
-@click.option("--times", type=click.IntRange(1), default=1, help="How often; once by default.")
+@click.option(
+    "--label",
+    default="",
+    metavar="TEXT",
+    help="Name of the charge in the account; default: the settings of the window, or with --answer "
+    "the name of that file.",
+)
+@click.option(
+    "--times",
+    type=click.IntRange(1),
+    default=1,
+    help="Number of times that the window is charged, at least 1; default 1.",
+)
 @click.option(
     "--answer",
     type=FILE,
     metavar="FILE",
-    help="In place of a window: what turnout estimate --json printed, at what it says it cost.",
+    help="Charge an estimate instead of a window: its ε and δ are read from this file, the output "
+    "of turnout estimate --json.",
 )
 @json_option
 def charge(
     file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any
 ) -> None:
-    """Charges a window to the account in FILE, before it runs, or refuses it.
+    """Charge a window to the account in FILE, before the window runs.
 
-    Where the budget does not allow it, the command ends with 2 and nothing is charged. What was
-    charged runs as it was described; ending it early gives nothing back.
+    If the budget does not allow the window, the exit code is 2 and the account does not change. A
+    charged window must run as the options describe it. A window that ends early is charged in full.
     """
     from turnout.plans.sweeps import charge as charged
     from turnout.plans.sweeps import charge_answer
 
+    # An estimate has its own ε and δ, so no other option may describe the charge.
     if answer is not None:
         if times != 1 or any(value is not None for value in flags.values()):
             raise click.UsageError(
-                "--answer has its own cost and is charged once: leave out --times and the window"
+                "--answer is charged once, with the ε and δ in its file: leave out --times and the "
+                "options of a window"
             )
         _show(charge_answer(file, answer, label), None, as_json)
         return
@@ -437,14 +510,14 @@ def charge(
 @_BUDGET_FILE
 @json_option
 def show_budget(file: Path, as_json: bool) -> None:
-    """Prints what was charged to the account in FILE, and the ε of all of it."""
+    """Print the charges to the account in FILE, and the ε upper bound of all of them together."""
     from turnout.plans.sweeps import read_account
 
     _show(read_account(file), None, as_json)
 
 
 def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
-    """Print an account, and how many windows of the given options fit into it."""
+    """Print an account, and the number of further windows, as the options describe, that fit."""
     from turnout.plans.sweeps import fitting
     from turnout.reporting import budgets
 

@@ -1,7 +1,8 @@
-"""The ``turnout`` command: its subcommands, and which error ends it with which exit code.
+"""The ``turnout`` command: its subcommands, and the exit code of each kind of error.
 
-The subcommands are imported when they are called. `start_fast` makes commands that answer within a
-fraction of a second load less.
+`main` runs the command line. A subcommand is imported when it is called. `start_fast` shortens the
+start of the accounting commands, which often answer within a fraction of a second: it defers
+imports that they do not need.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from turnout.core.errors import (
 )
 
 _UNUSED = ("numpy.ctypeslib", "numpy.f2py", "numpy.ma", "numpy.polynomial", "numpy.testing")
-"""Modules that scipy loads when it is imported, for uses that pricing does not have."""
+"""Modules that scipy imports at its start and that the accounting commands do not use."""
 
 
 def start_fast() -> None:
@@ -38,16 +39,18 @@ def start_fast() -> None:
 
     No result changes: deferred modules load at their first use.
     """
-    # Threads of the linear algebra wait by spinning, for products that pricing does not have.
+    # Further threads of OpenBLAS would wait actively, for matrix products that are not computed.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(100_000, 50, 50)  # imports make many objects and no garbage
-    atexit.register(gc.freeze)  # the process ends, and its memory with it
+    # Imports create many objects and hardly any garbage, and the process frees all memory at its
+    # end: collect rarely, and not at the exit.
+    gc.set_threshold(100_000, 50, 50)
+    atexit.register(gc.freeze)
     for name in _UNUSED:
         _put_off(name)
 
 
 def _put_off(name: str) -> None:
-    """Put a placeholder of a module into its package, which loads at its first use."""
+    """Put a placeholder for a module into its package; the module loads at its first use."""
     package, _, own = name.rpartition(".")
     within = import_module(package)
     found = find_spec(name) if name not in sys.modules else None
@@ -59,8 +62,8 @@ def _put_off(name: str) -> None:
     setattr(within, own, module)
 
 
-_PRICING = {"account", "budget", "calibrate", "compare"}
-"""Subcommands that compute a price and end."""
+_ACCOUNTING = {"account", "budget", "calibrate", "compare"}
+"""Subcommands that compute bounds on ε and end."""
 
 EXIT_CODES: dict[type[BaseException], int] = {
     NumericalError: 3,
@@ -71,25 +74,28 @@ EXIT_CODES: dict[type[BaseException], int] = {
     click.Abort: 130,
     KeyboardInterrupt: 130,
 }
-"""Exit codes; the first kind that fits counts. 2: the input is refused."""
+"""Exit code of each kind of error; the first kind of which the error is an instance counts.
+
+Code 2 means that the input is refused.
+"""
 
 
 class _LazyGroup(Group):
-    """Group that imports a subcommand only when it is called."""
+    """Group of commands that imports a subcommand only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands."""
+        """Names of all subcommands, sorted."""
         return sorted(PURPOSES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Subcommand by name."""
+        """Subcommand of a name; None for an unknown name."""
         if cmd_name not in PURPOSES:
             return None
         module = next(name for name, held in COMMANDS.items() if cmd_name in held)
         return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write names and purposes without importing the commands."""
+        """Write the names and purposes of all subcommands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(PURPOSES.items()))
 
@@ -97,19 +103,24 @@ class _LazyGroup(Group):
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="turnout", message="%(prog)s %(version)s")
 def turnout() -> None:
-    """Differentially private learning from clients that take part at random times.
+    """Differentially private learning from clients that participate at random times.
 
     Start with: turnout train --example digits
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; every expected error is one line on stderr and an exit code."""
-    # Looking for plugins of pydantic reads the metadata of everything that is installed.
+    """Run the command line; an expected error prints one line on stderr and sets the exit code.
+
+    Args:
+        arguments: words of the command line; None: those of this process.
+    """
+    # Without plugins pydantic does not read the metadata of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in _PRICING:
+    if arguments and arguments[0] in _ACCOUNTING:
         start_fast()
+    # Run the command. An error of any other kind is a defect and keeps its traceback.
     try:
         code = turnout.main(args=arguments, standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -121,9 +132,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except tuple(EXIT_CODES) as error:
         _complain(str(error) or "stopped")
         sys.exit(next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind)))
+    # A command returns its exit code, or None for 0.
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _complain(message: str) -> None:
-    """Print one line on stderr."""
+    """Print a message on stderr, in one line."""
     click.echo(f"turnout: {' '.join(message.split())}", err=True)

@@ -1,8 +1,9 @@
-"""Options that several commands share: a randomizer, a participation and a privacy target.
+"""Options that several commands share, and the classes of commands that read them.
 
-`Command` and `Group` refuse an option that is given twice. `QuestionCommand` makes the options of a
-scheme and of a privacy target from their settings (`turnout.schemes.settings`), and `option_of`
-one option of a setting.
+`Command` and `Group` refuse an option that is given twice. `QuestionCommand` builds the options of
+a scheme and of a privacy target from their settings (`turnout.schemes.settings`), and `option_of`
+builds one option from one setting. `WholeNumber` and `Number` are types of options. `show` prints
+the result of a function of `turnout.api`. All command modules of `turnout.cli` import this module.
 """
 
 from __future__ import annotations
@@ -27,34 +28,41 @@ if TYPE_CHECKING:
 class Command(click.Command):
     """Command that accepts each option at most once.
 
-    Click takes the last of several values in silence: ``--delta 1e-6 … --delta 1e-3`` would answer
-    another question than the one that a reader of the command line sees.
+    Click would use the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
+    would be computed at δ = 1e-3.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option that takes one value, or is a flag, and is given twice."""
+        """Parse the arguments; refuse a flag, or an option of one value, that is given twice."""
         if not ctx.resilient_parsing:
+            # A first pass lists every option in order; an unknown option gets a suggestion.
             try:
                 _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             except click.NoSuchOption as error:
                 known = [flag for each in self.get_params(ctx) for flag in each.opts]
                 meant = nearest(error.option_name, known)
                 raise click.UsageError(_unknown("option", error.option_name, meant), ctx) from None
+            # Only options that collect several values may occur more than once.
             for option, times in Counter(order).items():
                 if isinstance(option, click.Option) and not option.multiple and times > 1:
-                    raise click.UsageError(f"{option.opts[-1]} is given {times} times", ctx)
+                    raise click.UsageError(
+                        f"{option.opts[-1]} is given {times} times: expected at most once", ctx
+                    )
         return super().parse_args(ctx, args)
 
 
 class Group(Command, click.Group):
-    """Group of such commands."""
+    """Group of commands that accept each option at most once."""
 
     command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Command of the first argument; an unknown one is an error with a suggestion."""
+        """Subcommand that the first argument names.
+
+        An unknown name is an error, with a suggestion where a known name is similar.
+        """
         name = args[0]
         known = self.get_command(ctx, name) is not None
         if not known and not ctx.resilient_parsing and not name.startswith("-"):
@@ -68,16 +76,16 @@ def _unknown(what: str, name: str, meant: str | None) -> str:
     return f"No such {what} {name!r}." + (f" Did you mean {meant!r}?" if meant else "")
 
 
-_MOST_DIGITS = 30  # of a whole number: 1e999999999 is one, too
+_MOST_DIGITS = 30  # longer whole numbers are refused: 1e999999999 would fill the memory
 
 
 class WholeNumber(click.ParamType):
-    """Whole number in any notation without a fraction: 100000, 100_000 or 1e5."""
+    """Type of a whole number in any decimal notation, such as 100000, 100_000 or 1e5."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Whole number, which may be negative."""
+        """The whole number, which may be negative."""
         try:
             number = Decimal(str(value))
         except InvalidOperation:
@@ -88,14 +96,14 @@ class WholeNumber(click.ParamType):
 
 
 class Number(click.ParamType):
-    """Number in any notation, or a fraction of two numbers, such as 256/60000."""
+    """Type of a number in any notation, or of a fraction of two numbers, such as 256/60000."""
 
     name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Number as float64."""
+        """The number as float64."""
         above, slash, below = str(value).partition("/")
         try:
             return float(above) / float(below) if slash else float(above)
@@ -110,19 +118,25 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class LazyChoice(click.Choice[str]):
-    """Choice among words that are computed at first use."""
+    """Choice among words that are computed when they are first needed."""
 
     def __init__(self, look_up: Callable[[], Sequence[str]]) -> None:
         self._look_up, self.case_sensitive = look_up, True
 
     @property
     def choices(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Possible words."""
+        """Words to choose from."""
         return tuple(self._look_up())
 
 
 class SectionedCommand(Command):
-    """Command whose help groups options by topic, by default the output."""
+    """Command whose help groups the options by topic.
+
+    Options without a topic are listed under "Output".
+
+    Args:
+        sections: names of parameters by the heading of their topic.
+    """
 
     def __init__(
         self, *arguments: Any, sections: Mapping[str, Sequence[str]], **settings: Any
@@ -135,16 +149,18 @@ class SectionedCommand(Command):
         return self._sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes one section for each kind of option."""
+        """Write one section of the help for each topic that has options."""
+        # The heading of each parameter, and a list of help records for each heading.
         headings = {
             name: heading for heading, names in self.sections(ctx).items() for name in names
         }
         records: dict[str, list[tuple[str, str]]] = {
             name: [] for name in (*self.sections(ctx), _OTHERS)
         }
+        # Collect the records in the order of the parameters, then write the sections.
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and record[1]:  # arguments have no help
                 records[headings.get(parameter.name or "", _OTHERS)].append(record)
         for heading, lines in records.items():
             if lines:
@@ -152,20 +168,20 @@ class SectionedCommand(Command):
                     formatter.write_dl(lines)
 
 
-_WHO, _WHAT = "Who takes part when", "What protects one contribution"
-
-
-_WHO, _WHAT, _TARGET = "Who takes part when", "What protects one contribution", "Privacy target"
+_PARTICIPATION, _RANDOMIZER = "Participation of the clients", "Randomizer of a contribution"
+_TARGET, _ASKED, _OTHERS = "Privacy target", "Target", "Output"
+"""Headings of the options in the help of a command."""
 
 
 class QuestionCommand(SectionedCommand):
-    """A command about a scheme, whose options are made from the settings of schemes.
+    """Command about a scheme, whose options are built from the settings of schemes.
 
-    The options are made once they are needed: that loads all participations and randomizers.
+    The options are built when they are first needed, because building them imports all
+    participations and randomizers.
 
     Args:
-        target: keys of the settings of the privacy target that the command takes.
-        sections: names of the command's own parameters by their heading.
+        target: keys of those settings of the privacy target that are options of the command.
+        sections: names of the command's own parameters by the heading of their topic.
     """
 
     def __init__(
@@ -175,17 +191,19 @@ class QuestionCommand(SectionedCommand):
         sections: Mapping[str, Sequence[str]] | None = None,
         **settings: Any,
     ) -> None:
-        own = {**(sections or {}), _ASKED: ("epsilon", "solve_for")}
+        own = {_ASKED: ("epsilon", "solve_for"), **(sections or {})}
         super().__init__(*arguments, sections=own, **settings)
         self._target = target
         self._made: dict[str, list[click.Option]] = {}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """All parameters, those of participations and randomizers first."""
+        """All parameters; those of participations, randomizers and the target are first."""
+        # Build the options once.
         if not self._made:
-            self._made = {_WHO: _scheme_options(), _WHAT: _randomizer_options()}
+            self._made = {_PARTICIPATION: _scheme_options(), _RANDOMIZER: _randomizer_options()}
             if self._target:
                 self._made[_TARGET] = _target_options(self._target)
+        # An option that the command declares itself replaces the built one of the same name.
         own = super().get_params(ctx)
         taken = {each.name for each in own}
         made = [each for options in self._made.values() for each in options]
@@ -197,21 +215,18 @@ class QuestionCommand(SectionedCommand):
         return {**self._sections, **made}
 
 
-_ASKED, _OTHERS = "Target", "Output"
-_SHUFFLES = "the shuffles"
-
-
 def _scheme_options() -> list[click.Option]:
-    """``--scheme``, and an option for each setting that a scheme of a question has."""
+    """Option ``--scheme``, and one option for each setting of a scheme in a question."""
     from turnout.schemes.scheme import SHUFFLES
     from turnout.schemes.settings import RELATION_SETTING, scheme_kinds, scheme_settings
 
     words = list(scheme_kinds())
     *shuffles, last = SHUFFLES
     scheme = (
-        f"Who takes part when: {', '.join(word for word in words if word not in SHUFFLES)}; or "
-        f"whose messages are shuffled: {', '.join(shuffles)} or {last} (local messages that a "
-        "shuffler mixes, not data loaders that shuffle)."
+        "Participation of the clients: "
+        f"{', '.join(word for word in words if word not in SHUFFLES)}; or, if a shuffler mixes the "
+        f"messages of the clients (local model), {', '.join(shuffles)} or {last}. A data loader "
+        "that shuffles records is none of these: see --sampler of account and calibrate."
     )
     own = {
         word: [each for each in scheme_settings(word) if each is not RELATION_SETTING]
@@ -221,16 +236,16 @@ def _scheme_options() -> list[click.Option]:
 
 
 def _randomizer_options() -> list[click.Option]:
-    """``--randomizer``, and an option for each setting that a randomizer has."""
-    from turnout.plans.questions import question_randomizers  # which registers tables, too
+    """Option ``--randomizer``, and one option for each setting of a randomizer."""
+    from turnout.plans.questions import question_randomizers  # registers the randomizer "table"
     from turnout.schemes.settings import DEFAULT_RANDOMIZER, settings
 
     kinds = question_randomizers()
     *words, last = kinds
     randomizer = (
-        f"What protects one contribution: {', '.join(words)} or {last}; {DEFAULT_RANDOMIZER} by "
-        "default. With a shuffle it need not be given: --epsilon0 means pure, with --delta0 "
-        "approximate, --noise-multiplier gaussian."
+        f"Randomizer of one contribution: {', '.join(words)} or {last}. Default: "
+        f"{DEFAULT_RANDOMIZER}; with a shuffle, pure if --epsilon0 is given, approximate if "
+        "--delta0 is given too, and gaussian if --noise-multiplier is given."
     )
     own = {word: settings(kind) for word, kind in kinds.items()}
     return [click.Option(["--randomizer"], metavar="NAME", help=randomizer), *_options_of(own)]
@@ -238,13 +253,14 @@ def _randomizer_options() -> list[click.Option]:
 
 _TARGET_HINTS = {
     "delta": "; required",
-    "relation": "; the shuffles have replace-one alone",
-    "tolerance": "; a smaller one takes longer",
+    "relation": "; a shuffle allows only replace-one, and --relation may then be left out",
+    "tolerance": "; a smaller tolerance takes longer to compute",
 }
+"""Text that the help of an option of the privacy target adds to the setting's explanation."""
 
 
 def _target_options(keys: Sequence[str]) -> list[click.Option]:
-    """An option for each of the given settings of a privacy target."""
+    """One option for each of the settings of a privacy target with the given keys."""
     from turnout.schemes.settings import RELATION_SETTING, PrivacyTarget, settings
 
     known = {each.key: each for each in (*settings(PrivacyTarget), RELATION_SETTING)}
@@ -260,24 +276,26 @@ def _target_options(keys: Sequence[str]) -> list[click.Option]:
 def _options_of(
     own: Mapping[str, Sequence[Parameter]], shuffles: Collection[str] = ()
 ) -> list[click.Option]:
-    """An option for each setting, with the words of those that have it.
+    """One option for each setting; its help names the schemes or randomizers that have it.
 
     Args:
-        own: settings by the words of participations or randomizers.
-        shuffles: words that are named together where all of them have a setting.
+        own: settings of each participation or randomizer, by its word in questions.
+        shuffles: words that the help names together, as "the shuffles", if all have a setting.
     """
-    # Several may have a setting of one key, each with an explanation of its own.
+    # Collect the settings by key. Owners of the same key may explain it differently.
     explained: dict[str, dict[str, list[str]]] = {}
     settings: dict[str, Parameter] = {}
     for word, each in ((word, each) for word, all_ in own.items() for each in all_):
         if each.option:
             settings[each.key] = each
             explained.setdefault(each.key, {}).setdefault(_explanation(each), []).append(word)
+    # The help of an option joins the explanations of its key, each with its owners in brackets.
     options: list[click.Option] = []
     for key, texts in explained.items():
         parts = []
         for text, words in texts.items():
-            if not set(own) - set(shuffles) - set(words):  # a setting of all participations
+            # All participations have the setting: no owner is named.
+            if not set(own) - set(shuffles) - set(words):
                 parts.append(text)
                 continue
             shuffled = bool(shuffles) and set(shuffles) <= set(words)
@@ -290,13 +308,13 @@ def _options_of(
 
 
 def option_of(setting: Parameter, hint: str = "") -> Callable[..., Any]:
-    """Decorator that adds the option of a setting, its help followed by a hint."""
+    """Decorator that adds the option of a setting; its help ends with a hint."""
     flag, attributes = _option(setting, _explanation(setting) + hint)
     return click.option(flag, **attributes)
 
 
 def _explanation(setting: Parameter) -> str:
-    """Explanation of a setting, with the words to choose from and its default."""
+    """Explanation of a setting, followed by the words to choose from and by the default."""
     text = setting.words
     if setting.members is not None and not all(word in text for word in setting.members):
         text += f": {', '.join(setting.members)}"
@@ -308,7 +326,7 @@ def _explanation(setting: Parameter) -> str:
 
 
 def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
-    """Flag and attributes of the option of a setting with this help."""
+    """Flag and attributes of the option of a setting, with the given text as its help."""
     kinds: Mapping[str, dict[str, Any]] = {
         "count": {"type": WHOLE},
         "choice": {"metavar": "NAME"},
@@ -323,12 +341,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def all_of(*options: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator that adds options, in the order in which they are written."""
+    """Decorator that adds all given options, in the given order."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
 def show(found: Result, *, as_json: bool) -> None:
-    """Print what a function of `turnout.api` returned, as JSON or as a table."""
+    """Print a result of `turnout.api` on stdout, as JSON or as a table."""
     if as_json:
         click.echo(found.to_json())
         return
@@ -338,7 +356,14 @@ def show(found: Result, *, as_json: bool) -> None:
 
 
 def picture_path(picture: str | None) -> Path | None:
-    """Path of the picture, checked before any data is read, since a run costs privacy."""
+    """Path of the picture after a check of its format; None without a picture.
+
+    Commands call it before they read data: an estimate spends ε and must not fail after that.
+
+    Raises:
+        MissingExtraError: the extra ``plots`` is not installed.
+        ParameterError: a file of another format than .svg, .png or .pdf.
+    """
     if picture is None:
         return None
     require("plots", what="--picture")
