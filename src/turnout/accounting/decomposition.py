@@ -288,23 +288,33 @@ def _is_kept(draw: Draw) -> bool:
 
 
 def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
-    """Neighbour bound of a client against its absence, with one-client releases.
+    """Neighbour bound of a client against its absence, with one-client releases."""
+    worst, attacks = one_client_pairs(scheme.randomizer)
+    # A slot that is kept over several epochs has an analysis for Gaussian pairs alone.
+    if _is_kept(part.draw) or len(attacks) == 1:
+        return blocks_of(part, dominating(scheme.randomizer, 2.0), attacks[0])
+    bound = blocks_of(part, worst, attacks[0])
+    others = tuple(blocks_of(part, worst, attack).lower for attack in attacks[1:])
+    method = f"{bound.method}, alone or displacing another client"
+    return replace(bound, method=method, tight=False, attacks=others)
 
-    Source: docs/design/one-client.md.
+
+def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[DominatingPair, ...]]:
+    """Pair that dominates one step of one-client releases, and pairs that attacks attain.
+
+    The client is compared with its absence. The first attack is on a client that is alone in each
+    step, the second on a client that shares each step with one other client.
+
+    Source: docs/design/one-client.md, Theorem 1.
     """
-    alone, apart = (dominating(scheme.randomizer, distance) for distance in (1.0, 2.0))
-    # A slot that is kept has an analysis for Gaussian pairs alone, and randomizers known by ε₀ or
-    # total variation have the same pair at both distances.
-    if _is_kept(part.draw) or not isinstance(scheme.randomizer, _OPPOSABLE):
-        return blocks_of(part, apart, alone)
+    alone, apart = (dominating(randomizer, distance) for distance in (1.0, 2.0))
+    # Randomizers known by ε₀ or total variation have the same pair at both distances.
+    if not isinstance(randomizer, _OPPOSABLE):
+        return apart, (alone,)
     from turnout.accounting.participation.one_client import one_client_pair, opposed_pair
 
     worst = DominatingPair(one_client_pair(alone.pair, apart.pair))
-    opposed = DominatingPair(opposed_pair(apart.pair))
-    bound = blocks_of(part, worst, alone)
-    attack = blocks_of(part, opposed, opposed).lower
-    method = f"{bound.method}, alone or displacing another client"
-    return replace(bound, method=method, tight=False, attacks=(attack,))
+    return worst, (alone, DominatingPair(opposed_pair(apart.pair)))
 
 
 def _is_long(part: ReleasedSteps) -> bool:

@@ -20,7 +20,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from operator import or_
 
@@ -29,6 +29,7 @@ import numpy as np
 from turnout.accounting.decomposition import (
     decompose,
     is_per_client,
+    one_client_pairs,
     published,
     require_central,
     steps_of,
@@ -50,7 +51,7 @@ from turnout.accounting.divergence.composition import (
     two_bound_grid,
 )
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.dominating_pairs import dominating
+from turnout.accounting.divergence.dominating_pairs import DominatingPair, dominating
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.unhidden import ClosedForm, Unhidden, UnhiddenBlock
 from turnout.accounting.divergence.work import SPENT, WorkSpentError, budget, question
@@ -497,16 +498,18 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
             "one-client releases over availability windows have no analysis under zero-out: "
             "use add-remove"
         )
-    # In a one-client release the client may displace another: the update moves by up to 2C.
-    one_client = scheme.release is ReleaseRule.ONE_CLIENT
-    upper = dominating(scheme.randomizer, 2.0 if one_client else 1.0)
-    lower = dominating(scheme.randomizer, 1.0)
+    # In a one-client release the client may displace another, or be alone.
+    upper = dominating(scheme.randomizer, 1.0)
+    attacks: Sequence[DominatingPair] = [upper]
+    if scheme.release is ReleaseRule.ONE_CLIENT:
+        upper, attacks = one_client_pairs(scheme.randomizer)
     found: dict[tuple[int, ...], _Client] = {}
     kinds = sorted(set(_window_sizes(scheme, steps)[1]))
     # One bound for each kind of client, with an equal share of the work that is left.
     for sizes in kinds:
         drawn = in_windows(draw.probability, *Counter(sizes).items())
-        bound = window_bound(upper, lower, sizes, draw.probability)
+        bound, *others = (window_bound(upper, one, sizes, draw.probability) for one in attacks)
+        bound = replace(bound, attacks=tuple(other.lower for other in others), tight=not others)
         parts = Decomposition(bound, unhidden=unhidden(scheme, drawn))
         try:
             with budget(share=1.0 / (len(kinds) - len(found))):

@@ -28,7 +28,15 @@ from turnout.accounting.participation.one_client import (
     one_client_pair,
     opposed_pair,
 )
-from turnout.schemes import CheckIn, EveryStep, GaussianNoise, LaplaceNoise, Relation, Scheme
+from turnout.schemes import (
+    AvailabilityCheckIn,
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    LaplaceNoise,
+    Relation,
+    Scheme,
+)
 
 ADD, ZERO, REPLACE = Relation.ADD_REMOVE, Relation.ZERO_OUT, Relation.REPLACE_ONE
 OTHERS = (None, -1.0, 0.0, 1.0)  # the other client's update in a step; None if there is none
@@ -229,3 +237,11 @@ def test_a_client_in_every_step_costs_what_it_costs_in_a_sum():
         summed = price(scheme(3.0, EveryStep(4), relation, "aggregated"), 1e-5)
         assert one.epsilon == summed.epsilon
         assert one.exact
+
+
+def test_clients_of_an_availability_trace_cost_what_their_windows_cost():
+    trace = AvailabilityCheckIn(np.ones((2, 20), bool), 10)
+    found = price(scheme(1.0, trace, ADD), 1e-5).epsilon
+    same = price(scheme(1.0, CheckIn(10, 2), ADD), 1e-5).epsilon
+    assert found.upper == pytest.approx(same.upper, rel=1e-3)
+    assert found.lower == pytest.approx(same.lower, rel=1e-3)
