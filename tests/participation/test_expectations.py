@@ -178,7 +178,7 @@ def test_mean_check_ins_of_a_trace_match_their_simulation():
 def test_inconsistent_settings_are_refused():
     with pytest.raises(ParameterError, match="population = 0"):
         expected_check_ins(CheckIn(4), 0)
-    with pytest.raises(ParameterError, match="expected 5, the clients of"):
+    with pytest.raises(ParameterError, match="expected 5, the number of clients of"):
         expected_empty_steps(FixedSize(2, 5, 1), 4)
     with pytest.raises(UnsupportedError, match="known for object"):
         expected_check_ins(object(), 4)  # type: ignore[arg-type]

@@ -172,7 +172,7 @@ def test_a_population_is_a_whole_number(population):
 )
 def test_population_must_agree_with_the_participation(participation):
     assert scheme(participation=participation, population=6).population == 6
-    with pytest.raises(ParameterError, match="expected 6, the clients of"):
+    with pytest.raises(ParameterError, match="expected 6, the number of clients of"):
         scheme(participation=participation, population=7)
 
 

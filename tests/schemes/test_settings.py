@@ -149,7 +149,7 @@ def test_a_shuffle_is_read_back_from_its_scheme(shuffle):
 
 
 def test_shuffled_refuses_two_samples():
-    with pytest.raises(ParameterError, match=r"rate = 0\.5: expected no value with"):
+    with pytest.raises(ParameterError, match=r"rate = 0\.5: expected no value, since sampled"):
         shuffled(PureRandomizer(1.0), 9, sampled=3, rate=0.5)
     assert shuffled(PureRandomizer(1.0), 9, rate=0.5).participation != PoissonSampling(0.5, 1)
 

@@ -286,7 +286,7 @@ def test_a_participation_with_another_number_of_steps_than_its_form_is_refused()
             return Form.of(OneOf(4))
 
     try:
-        with pytest.raises(UnsupportedError, match="Liar.steps is 5, but Liar.form"):
+        with pytest.raises(UnsupportedError, match=r"Liar\.steps is 5, but Liar\.form"):
             Scheme(NOISE, Liar(), "add-remove", population=3)
         with pytest.raises(UnsupportedError, match="5 steps"):
             normal_form(Liar())
