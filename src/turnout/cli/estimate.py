@@ -1,7 +1,9 @@
-"""Commands of private estimates: ``turnout estimate frequencies``, ``mean`` and their neighbours.
+"""Commands of private estimates: ``turnout estimate`` with four subcommands.
 
-``heavy-hitters`` and ``user-mean`` work in the local model alone. `show`, `print_table` and
-`print_record` print the answers of ``refine`` too.
+`frequencies` and `mean` work in the local, the shuffled and the central model; `heavy_hitters` and
+`user_mean` work in the local model only. `turnout.api.estimate` and
+`turnout.estimation.private` compute the estimates. `turnout.cli.refine` uses the options, and
+`names_of`, `print_table` and `print_record`, too.
 """
 
 from __future__ import annotations
@@ -22,41 +24,64 @@ if TYPE_CHECKING:
     Estimate = EstimatedFrequencies | EstimatedMean
 
 TOP = click.option(
-    "--top", type=click.IntRange(1), default=20, help="How many rows to show; 20 by default."
+    "--top",
+    type=click.IntRange(1),
+    default=20,
+    help="Number of rows of the printed table, at least 1; default 20.",
 )
 PICTURE = click.option(
-    "--picture", metavar="FILE", help="Draw it with error bars into a .svg, .png or .pdf file."
+    "--picture",
+    metavar="FILE",
+    help="Draw the estimates with error bars into a .svg, .png or .pdf file.",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-LABELS = click.option("--labels", type=FILE, metavar="FILE", help="All values by name, one a line.")
-COLUMN = click.option("--column", metavar="NAME", help="The column of a CSV or Parquet file.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+LABELS = click.option(
+    "--labels",
+    type=FILE,
+    metavar="FILE",
+    help="Text file with the names of all possible values, one name per line; public.",
+)
+COLUMN = click.option(
+    "--column", metavar="NAME", help="Column of a CSV or Parquet file that holds the values."
+)
 MISSING = click.option(
-    "--missing", metavar="VALUE", help="What a missing value counts as: public; by default refused."
+    "--missing",
+    metavar="VALUE",
+    help="Public value that replaces each missing value; by default a missing value is an error.",
 )
 MISSING_NUMBER = click.option(
     "--missing",
     type=float,
     metavar="X",
-    help="The number that a missing one counts as: public; by default such rows are refused.",
+    help="Public number that replaces each missing number; by default, a missing one is an error.",
 )
 CONFIDENCE = click.option(
-    "--confidence", type=float, default=0.95, metavar="P", help="Of each interval; 0.95 by default."
+    "--confidence",
+    type=float,
+    default=0.95,
+    metavar="P",
+    help="Confidence level of each interval; default 0.95.",
 )
 values_options = all_of(
-    click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1."),
+    click.option("--size", type=WHOLE, metavar="K", help="The possible values are 0 to K - 1."),
     LABELS,
     COLUMN,
     MISSING,
 )
-"""Which values there can be, and where they stand."""
+"""Options for the possible values, and for the column of the file that holds them."""
 
 
 def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
-    """Names of the values; empty where they are numbers."""
+    """Names of the possible values; empty if ``size`` is given and the values are numbers.
+
+    Raises:
+        UsageError: both options are given, or neither of them.
+        InputFileError: the file of labels cannot be read.
+    """
     if (size is None) == (labels is None):
         raise click.UsageError(
-            "say with --size K or --labels FILE which values there can be: that is published, "
-            "so it is not taken from the data"
+            "expected either --size K or --labels FILE: the possible values are published, so they "
+            "are not taken from the data"
         )
     from turnout.estimation.private.columns import read_labels
 
@@ -64,7 +89,11 @@ def names_of(size: int | None, labels: Path | None) -> tuple[str, ...]:
 
 
 def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
-    """Draw, then print an estimate; the picture first, since a repeated run costs privacy."""
+    """Draw and print an estimate.
+
+    The picture is drawn first: if it fails, the estimate is not published, and a second run does
+    not add to the ε of the data.
+    """
     if path is not None:
         found.plot(top).write(path)
     if as_json:
@@ -74,14 +103,14 @@ def show(found: Estimate, top: int, path: Path | None, as_json: bool) -> None:
 
 
 def print_table(table: RenderableType) -> None:
-    """Print a table."""
+    """Print a table on stdout."""
     from rich.console import Console
 
     Console().print(table, highlight=False, crop=False)
 
 
 def print_record(record: dict[str, Any]) -> None:
-    """Print a record as JSON."""
+    """Print a record on stdout as JSON."""
     click.echo(json.dumps(record, indent=2, allow_nan=False))
 
 
@@ -96,19 +125,28 @@ Examples:
       --radius 180 --deviation 15 --epsilon 4
 """
 _LOCAL_EPSILON = click.option(
-    "--epsilon", type=float, required=True, help="ε₀ of all that a client sends."
+    "--epsilon",
+    type=float,
+    required=True,
+    help="ε₀ of all messages of a client together.",
 )
 
 
 @click.command("heavy-hitters", cls=Command, epilog=_SEARCH_EXAMPLES)
 @click.argument("data", metavar="FILE", type=FILE)
-@click.option("--size", type=WHOLE, metavar="K", help="Values are 0 to K - 1, K up to 2^61.")
+@click.option(
+    "--size",
+    type=WHOLE,
+    metavar="K",
+    help="The possible values are 0 to K - 1, with K at most 2^61.",
+)
 @LABELS
 @click.option(
     "--letters",
     type=WHOLE,
     metavar="L",
-    help="Values are words, of which L letters count, at most 12; whatever is not a to z is a *.",
+    help="The values are words, of which the first L letters are used, with L at most 12. Upper "
+    "case counts as lower case, and any character other than a to z as *.",
 )
 @COLUMN
 @MISSING
@@ -117,13 +155,15 @@ _LOCAL_EPSILON = click.option(
     "--threshold",
     type=float,
     default=0.01,
-    help="Share of the clients above which a value is named; 0.01 by default.",
+    help="Share of the clients, at least 0 and below 1: the search looks for values of larger "
+    "share; default 0.01.",
 )
 @click.option(
     "--error",
     type=float,
     default=0.05,
-    help="Chance that any value below it is named; 0.05 by default.",
+    help="Upper bound on the probability that the result contains any value whose share is at most "
+    "the threshold; above 0 and at most 0.25; default 0.05.",
 )
 @TOP
 @JSON
@@ -137,21 +177,25 @@ def heavy_hitters(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Names values that many clients hold, though there are too many to list.
+    """Find the values that many clients hold, among too many possible values to list.
 
-    Local model, replace-one: no party is trusted, and each client sends one message. With up to
-    2^14 values each message is about all of them; beyond, it is one bit about a prefix of the
-    client's value, of a length that is drawn for the client, and frequent prefixes are followed.
+    Local model, replace-one: no party is trusted, and each client sends one message. With at most
+    2^14 possible values, each message is about all of them. With more values, each client is
+    assigned a prefix length, its message is about the prefix of this length of its value, and the
+    server extends the frequent prefixes.
     """
+    # The possible values are public: numbers, names or words.
     if sum(given is not None for given in (flags["size"], labels, flags["letters"])) != 1:
         raise click.UsageError(
-            "say which values there can be: --size K, --labels FILE or --letters L"
+            "expected exactly one of --size K, --labels FILE and --letters L: the possible values "
+            "are published, so they are not taken from the data"
         )
     from turnout.estimation.private import searches
     from turnout.estimation.private.columns import read_labels
     from turnout.randomness import OSRandomness
     from turnout.reporting import estimates
 
+    # The search draws from the operating system's randomness.
     names = () if labels is None else read_labels(labels)
     found = searches.heavy_hitters(data, epsilon, threshold, OSRandomness(), labels=names, **flags)
     if as_json:
@@ -162,13 +206,13 @@ def heavy_hitters(
 
 @click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)
 @click.argument("data", metavar="FILE", type=FILE)
-@click.option("--client", metavar="NAME", help="The column that says whose sample a row is.")
+@click.option("--client", metavar="NAME", help="Column that names the client of each row.")
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME",
-    help="A column of a CSV or Parquet file; several times for vectors.",
+    help="Column of a CSV or Parquet file; repeat the option for each coordinate of a vector.",
 )
 @MISSING_NUMBER
 @_LOCAL_EPSILON
@@ -177,24 +221,31 @@ def heavy_hitters(
     type=float,
     required=True,
     metavar="R",
-    help="Samples lie in [-R, R]; beyond, a client's mean is clipped.",
+    help="Bound R on each coordinate of a sample, above 0: the mean of a client's samples is "
+    "clipped to [-R, R]. Choose R without looking at the data.",
 )
 @click.option(
     "--deviation",
     type=float,
     required=True,
     metavar="S",
-    help="Standard deviation of the samples, at most. For accuracy only, as --samples is.",
+    help="Upper bound on the standard deviation of the samples. If it is wrong, the estimate may be "
+    "biased, but ε₀ still holds.",
 )
 @click.option(
-    "--samples", type=WHOLE, metavar="M", help="Samples of each client, at least; with --client."
+    "--samples",
+    type=WHOLE,
+    metavar="M",
+    help="Least number of samples of a client, required with --client. If a client has fewer, the "
+    "estimate may be biased, but ε₀ still holds.",
 )
 @click.option(
     "--chance",
     type=float,
     default=0.01,
     metavar="P",
-    help="Chance that some client's mean is cut, where that is so; 0.01 by default.",
+    help="Upper bound on the probability that the mean of any client lies outside the range that "
+    "--deviation and --samples imply; above 0 and below 1; default 0.01.",
 )
 @TOP
 @PICTURE
@@ -208,12 +259,15 @@ def user_mean(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Estimates a mean where each client has many samples, all protected together.
+    """Estimate a mean from clients with many samples each, with user-level privacy.
 
-    FILE has one sample a row and a column that says whose (--client); or one client a row, whose
-    columns are its samples of one number. Local model, replace-one: no party is trusted. A client
-    sends two messages: one about the range that its mean is in, one about the mean within it.
+    ε₀ protects all samples of a client together. FILE has either one sample in each row and a
+    column that names the client (--client), or one client in each row, whose columns are its
+    samples of one number. Local model, replace-one: no party is trusted. A client sends at most
+    two messages: the first is about the range that contains its mean, the second about the position
+    of the mean in this range.
     """
+    # Check the format of the picture before data are read.
     path = picture_path(picture)
     from turnout.api.estimate import EstimatedMean
     from turnout.estimation.private import estimates
@@ -241,24 +295,39 @@ Examples:
 """
 _shared_options = all_of(
     click.option(
-        "--epsilon", type=float, required=True, help="ε; in the local model of each message."
+        "--epsilon",
+        type=float,
+        required=True,
+        help="ε of the estimate; with --model local, ε₀ of each client's message.",
     ),
     click.option(
         "--model",
         "trust",
         type=click.Choice(_MODELS),
         required=True,
-        help="Whom a client trusts. local: nobody. shuffled: whoever mixes the messages. "
-        "central: whoever holds the file.",
+        help="Trust model. local: no party is trusted. shuffled: a shuffler is trusted to mix the "
+        "clients' messages. central: the holder of the file is trusted with all rows.",
     ),
-    click.option("--delta", type=float, help="δ: needed for shuffled, allowed for central."),
+    click.option(
+        "--delta",
+        type=float,
+        help="δ of the estimate: required with --model shuffled, optional with --model central, "
+        "and refused with --model local, where ε is pure.",
+    ),
     click.option(
         "--relation",
         metavar="NAME",
-        help="For central, where it is needed: add-remove (the number of rows is private) or "
-        "replace-one (it is public). The other models are replace-one.",
+        help="Neighbouring relation, required with --model central: add-remove (the number of rows "
+        "is private) or replace-one (the number of rows is public). The other models allow only "
+        "replace-one, their default.",
     ),
-    click.option("--bits", type=int, metavar="B", help="Most bits that a client sends."),
+    click.option(
+        "--bits",
+        type=int,
+        metavar="B",
+        help="Largest number of bits that a client sends, with --model local or shuffled; by "
+        "default any number.",
+    ),
     TOP,
     PICTURE,
     JSON,
@@ -266,7 +335,7 @@ _shared_options = all_of(
 
 
 def _mechanisms() -> tuple[str, ...]:
-    """Names of the mechanisms of frequencies in any trust model."""
+    """Names of all mechanisms for frequencies, in any trust model."""
     from turnout.randomizers.interface import all_mechanisms
 
     return ("auto", *all_mechanisms(), "laplace", "gaussian")
@@ -274,11 +343,11 @@ def _mechanisms() -> tuple[str, ...]:
 
 @click.group(cls=Group)
 def estimate() -> None:
-    """Estimates frequencies or a mean privately. One row of the file is one client.
+    """Compute private estimates from a file in which each row is one client.
 
-    A client with several rows is protected for one of them only: give each client one row first.
-    Randomness is the operating system's, so every run gives another answer, and every run on the
-    same rows costs its ε again.
+    If a client has several rows, ε protects each row separately, and not the client: combine them
+    into one row first, or use user-mean. All noise is drawn from the operating system's randomness,
+    so each run returns another estimate. The ε of all runs on the same rows adds up.
     """
 
 
@@ -289,14 +358,15 @@ def estimate() -> None:
     "--mechanism",
     type=LazyChoice(_mechanisms),
     default="auto",
-    help="auto: the fewest bits among those whose error bound is within 5 % of the least; in the "
-    "central model, where it is laplace or gaussian, the less noise.",
+    help="Mechanism of the messages; with --model central, laplace or gaussian. auto (default) "
+    "chooses the mechanism of the shortest message among those whose error bound is within 5 % of "
+    "the least; with --model central, the one with less noise.",
 )
 @click.option(
     "--post-processing",
     type=click.Choice(_POST_PROCESSING),
     default="simplex",
-    help="From unbiased estimates (raw) to shares; simplex by default.",
+    help="Post-processing of the unbiased estimates (raw) into shares; default simplex.",
 )
 @CONFIDENCE
 @_shared_options
@@ -310,12 +380,13 @@ def frequencies(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Estimates which share of the clients holds each value.
+    """Estimate the share of the clients that hold each possible value.
 
-    FILE is a .npy, .csv or .parquet file, or a folder of .parquet files, with one value a row, and
-    one row a client. Which values there can be is public and must not come from the data, so --size
-    or --labels is needed.
+    FILE is a .npy, .csv or .parquet file, or a folder of .parquet files, with one client and one
+    value in each row. The possible values are public and must not be taken from the data, so either
+    --size or --labels is required.
     """
+    # Check the options before data are read.
     names = names_of(size, labels)
     path = picture_path(picture)
     from turnout.api.estimate import estimate_frequencies
@@ -333,30 +404,31 @@ def frequencies(
     "--norm",
     type=click.Choice(["l1", "l2", "linf"]),
     required=True,
-    help="The norm that bounds a row.",
+    help="Norm that bounds the vector in a row.",
 )
 @click.option(
     "--radius",
     type=float,
     required=True,
     metavar="R",
-    help="The bound. Rows beyond it are clipped to it; how many is not released. Choose it without "
-    "looking at the data.",
+    help="Bound R on the norm of a row, above 0. Longer rows are clipped to it, and their number "
+    "is not released. Choose R without looking at the data.",
 )
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME",
-    help="A column of a CSV or Parquet file; several times for vectors. By default all.",
+    help="Column of a CSV or Parquet file; repeat the option for each coordinate of a vector. By "
+    "default all columns are used.",
 )
 @MISSING_NUMBER
 @click.option(
     "--mechanism",
     type=click.Choice(["auto", "one-message", "several-messages"]),
     default="auto",
-    help="Messages of a client in the shuffled model. auto: several where their predicted error "
-    "is less by more than 5 %.",
+    help="Number of messages of a client, with --model shuffled. auto (default): several messages "
+    "if their predicted error is more than 5 % below that of one message, else one message.",
 )
 @_shared_options
 def mean(
@@ -367,10 +439,10 @@ def mean(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Estimates the mean of the clients' vectors.
+    """Estimate the mean of the clients' vectors.
 
-    FILE is a .npy file of shape (clients, dimension), or a .csv or .parquet file or a folder of
-    .parquet files with columns of numbers. One row is one client.
+    FILE is a .npy file of shape (clients, dimension); or a .csv or .parquet file, or a folder of
+    .parquet files, with columns of numbers. Each row is one client.
     """
     path = picture_path(picture)
     from turnout.api.estimate import estimate_mean

@@ -1,4 +1,9 @@
-"""``turnout refine``: one public file, and a key for each analyst who may see more of it."""
+"""Commands of successive refinement: ``turnout refine`` with three subcommands.
+
+`encode` writes a public release and a key for each further privacy level. `decode` estimates
+frequencies from a release, at the level of a key. `limited` estimates frequencies from answers that
+use few random bits. `turnout.api.refine` does the computations.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import click
 from turnout.cli.estimate import (
     CONFIDENCE,
     JSON,
+    TOP,
     names_of,
     print_record,
     print_table,
@@ -44,7 +50,8 @@ class _SeveralLevels(Command):
     """Command that reads ``--epsilon 0.5 1`` as ``--epsilon 0.5 --epsilon 1``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Repeat the option before each further number."""
+        """Parse the arguments, with ``--epsilon`` repeated before each further number."""
+        # Words after --epsilon are its values, as long as they are numbers.
         expanded: list[str] = []
         numbers = False
         for word in args:
@@ -66,14 +73,14 @@ def _is_number(word: str) -> bool:
 
 @click.group(cls=Group)
 def refine() -> None:
-    """Releases data for several analysts, each at a privacy level of their own."""
+    """Release data for several analysts, each at a privacy level of its own."""
 
 
 _shown_options = all_of(
     CONFIDENCE,
-    click.option("--top", type=click.IntRange(1), default=20, help="How many rows; 20 by default."),
+    TOP,
     JSON,
-    click.option("--out", type=FILE, metavar="FILE", help="Also write all rows as CSV."),
+    click.option("--out", type=FILE, metavar="FILE", help="Also write all rows into a CSV file."),
 )
 
 
@@ -86,18 +93,19 @@ _shown_options = all_of(
     multiple=True,
     required=True,
     metavar="E...",
-    help="Privacy levels, several numbers. Everybody sees the smallest; each other gets a key. "
-    "inf: that key gives every value back.",
+    help="Privacy levels, one or more numbers above 0. The public file has the smallest level, and "
+    "each other level gets a key file. The key of level inf recovers every value exactly.",
 )
 @values_options
 @click.option(
     "--mechanism",
     type=click.Choice(["one-bit", "k-ary", "hadamard", "projective", "minimal"]),
-    help="By default the one that loses least on any level. one-bit: for epsilon up to about 1. "
-    "projective, hadamard: more bits, for larger epsilon. k-ary: for few values. minimal: the key "
-    "of inf with the least randomness.",
+    help="Mechanism of the release. one-bit: one bit for each client, for ε up to about 1. "
+    "projective, hadamard: more bits, for larger ε. k-ary: for fewer possible values than e^ε. "
+    "minimal: the key of level inf with the least entropy, for inf and one other level. By "
+    "default, a mechanism with short messages whose error is near the least at every level.",
 )
-@click.option("--out", type=PATH, required=True, metavar="DIR", help="Where files go.")
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for the files.")
 def encode(
     *,
     data: Path,
@@ -109,10 +117,10 @@ def encode(
     mechanism: str | None,
     out: Path,
 ) -> None:
-    """Writes a public file, and a secret key file for each level but the smallest.
+    """Write a public file, and a secret key file for each level except the smallest.
 
-    DATA is a .npy, .csv or .parquet file with one value a client. Which values there can be is
-    public and must not come from the data, so --size or --labels is needed.
+    DATA is a .npy, .csv or .parquet file with the value of one client in each row. The possible
+    values are public and must not be taken from the data, so either --size or --labels is required.
     """
     from turnout.api import refine as refining
 
@@ -131,15 +139,18 @@ def encode(
 @refine.command(epilog=_LIMITED_EXAMPLES)
 @click.argument("data", type=FILE)
 @click.option(
-    "--epsilon", type=float, required=True, help="ε of a client's one answer, at most 30."
+    "--epsilon",
+    type=float,
+    required=True,
+    help="ε of the answer of each client, above 0 and at most 30.",
 )
 @click.option(
     "--randomness",
     type=float,
     required=True,
     metavar="R",
-    help="Random bits that a client has, on average; whoever has fewer than it takes is asked "
-    "less often.",
+    help="Average number of random bits that a client has, above 0. If an answer needs more bits, "
+    "only a random part of the clients is asked, which is public.",
 )
 @values_options
 @_shown_options
@@ -157,10 +168,11 @@ def limited(
     as_json: bool,
     out: Path | None,
 ) -> None:
-    """Estimates frequencies from answers that use few random bits.
+    """Estimate frequencies from answers that use few random bits.
 
-    Each client answers one public yes-no question, privately on its own (local model,
-    replace-one). Which values there can be is public, so --size or --labels is needed.
+    Each client answers one public yes-no question, in the local model under replace-one. DATA is a
+    .npy, .csv or .parquet file with the value of one client in each row. The possible values are
+    public and must not be taken from the data, so either --size or --labels is required.
     """
     from turnout.api.refine import limited_frequencies
 
@@ -179,13 +191,19 @@ def limited(
 
 @refine.command(epilog=_DECODE_EXAMPLES)
 @click.argument("public", type=PATH)
-@click.option("--key", "key_file", type=FILE, metavar="FILE", help="An analyst's key file.")
+@click.option("--key", "key_file", type=FILE, metavar="FILE", help="Key file of an analyst.")
 @click.option(
-    "--epsilon", type=float, metavar="E", help="The level that is meant; anything else is refused."
+    "--epsilon",
+    type=float,
+    metavar="E",
+    help="Expected privacy level; a key of another level, or a missing key, is an error.",
 )
 @_shown_options
 @click.option(
-    "--values", type=FILE, metavar="FILE", help="With the key of inf: write every value (.npy)."
+    "--values",
+    type=FILE,
+    metavar="FILE",
+    help="With the key of level inf: write the value of every client into a .npy file.",
 )
 def decode(
     *,
@@ -198,10 +216,12 @@ def decode(
     out: Path | None,
     values: Path | None,
 ) -> None:
-    """Estimates the distribution of values at the level that a key opens.
+    """Estimate the frequencies of the values at the privacy level of a key.
 
-    PUBLIC is the public file. Without a key it is read at the level that everybody has.
+    PUBLIC is the public file that turnout refine encode wrote. Without a key the estimate has the
+    smallest, public level.
     """
+    # Read the release with its key, and check the level before anything is written.
     from turnout.api.refine import Refinement
 
     held = Refinement.read(public, *([] if key_file is None else [key_file]))
@@ -214,30 +234,30 @@ def decode(
 
 
 def _check_level(held: Refinement, epsilon: float) -> None:
-    """Refuse a level that differs from the key's."""
+    """Raise an error unless the key, or without a key the public level, has the given ε."""
     level = held.release.levels.level_of(epsilon)
     if not held.keys and level != len(held.epsilons) - 1:
-        raise click.UsageError(f"epsilon = {epsilon:g} needs its key: --key FILE")
+        raise click.UsageError(f"epsilon = {epsilon:g} needs its key: give --key FILE")
     for key in held.keys:
         if key.epsilon != epsilon:
             raise ParameterError("key", key.epsilon, f"the key for epsilon = {epsilon:g}")
 
 
 def _write_values(held: Refinement, path: Path) -> None:
-    """Write the value of each client into a .npy file."""
+    """Write the values of all clients into a .npy file, which the key of level inf recovers."""
     import numpy as np
 
     from turnout.core.files import write
 
     if not held.keys:
-        raise click.UsageError("--values needs the key for epsilon = inf: --key FILE")
+        raise click.UsageError("--values needs the key for epsilon = inf: give --key FILE")
     file = io.BytesIO()
     np.save(file, held.recovered())
     write(path if path.suffix == ".npy" else path.with_name(f"{path.name}.npy"), file.getvalue())
 
 
 def _show(found: RefinedFrequencies, top: int, as_json: bool, out: Path | None) -> None:
-    """Print an estimate, after writing all its rows into a file if requested."""
+    """Write all rows of an estimate into a file if requested, then print the estimate."""
     if out is not None:
         found.write_csv(out)
     if as_json:
