@@ -10,11 +10,16 @@ from scipy.special import ndtr
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose, unhidden
 from turnout.accounting.divergence import composition
-from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, PairBlock
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.drawn_blocks import drawn_blocks_of
+from turnout.accounting.participation.fixed_size import (
+    OpposedCohortBlock,
+    SubstitutedCohortBlock,
+    ZeroOutCohortBlock,
+)
 from turnout.accounting.participation.k_subset import SubsetBlock
 from turnout.accounting.participation.k_subset_begun import BegunSubsetBlock
 from turnout.accounting.participation.one_client import (
@@ -120,12 +125,13 @@ def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
 
 
 def test_a_fixed_size_sample_replaces_the_absent_client():
-    for relation in (ZERO, REPLACE):
-        parts = decompose(scheme(FixedSize(2, 8, 5), relation))
-        assert parts.record_against_null.upper == [
-            (FixedSizeBlock(GaussianPair(SIGMA / 2), 0.25), 5)
-        ]
-        assert parts.record_against_null.lower == [(PairBlock(GaussianPair(SIGMA), 0.25), 5)]
+    replaced = decompose(scheme(FixedSize(2, 8, 5), REPLACE)).record_against_null
+    assert replaced.upper == [(SubstitutedCohortBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
+    assert replaced.lower == [(PairBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
+    blanked = decompose(scheme(FixedSize(2, 8, 5), ZERO)).record_against_null
+    assert blanked.upper == [(ZeroOutCohortBlock(GaussianPair(SIGMA), 0.25), 5)]
+    assert blanked.lower == [(OpposedCohortBlock(GaussianPair(SIGMA), 0.25), 5)]
+    assert blanked.attacks == ([(PairBlock(GaussianPair(SIGMA), 0.25), 5)],)
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.1, 7), SelfSampling(0.1, 7)])

@@ -52,7 +52,7 @@ def test_wide_bracket_is_returned_and_marked(mutate, swapped):
     ("scheme", "delta"),
     [
         (Scheme(KaryResponse(1.0, 3), CheckIn(5), Relation.REPLACE_ONE), 0.1),
-        (Scheme(GaussianNoise(2.0), FixedSize(2, 50, 3), Relation.REPLACE_ONE), 1e-4),
+        (Scheme(GaussianNoise(2.0), FixedSize(20, 100, 50), Relation.REPLACE_ONE), 1e-4),
     ],
 )
 def test_loose_analyses_are_marked_as_not_tight(scheme, delta):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from turnout.accounting.divergence.blocks import (
     Decomposition,
-    FixedSizeBlock,
     NeighbourBound,
     PairBlock,
     joined_decompositions,
@@ -381,15 +380,26 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
             f"release = {scheme.release.value!r}: expected 'aggregated' with fixed-size "
             "participation, the only release with an analysis there"
         )
-    # Upper bound: Theorem 11 with the substitution pair (2C). Lower bound: absence against the
-    # client's record (C), sampled independently at the same rate.
-    rate = draw.size / draw.population
-    substituted = dominating(scheme.randomizer, 2.0)
-    upper = [(FixedSizeBlock(substituted.pair, rate, substituted.infinity_mass), steps)]
-    alone = dominating(scheme.randomizer, 1.0)
-    lower = [(PairBlock(alone.pair, rate, alone.infinity_mass), steps)]
-    method = "sampling without replacement (Balle et al. 2018, Theorem 11), composed as PLD"
-    return Decomposition(NeighbourBound(upper, lower, method))
+    from turnout.accounting.participation.fixed_size import cohort_bound
+
+    zero_out = scheme.relation is Relation.ZERO_OUT
+    try:
+        apart = dominating(scheme.randomizer, 2.0)
+    except UnsupportedError:
+        # Some randomizers have a pair against the null record only, which zero-out needs.
+        if not zero_out:
+            raise
+        apart = None
+    return Decomposition(
+        cohort_bound(
+            draw.size / draw.population,
+            steps,
+            dominating(scheme.randomizer, 1.0),
+            apart,
+            zero_out=zero_out,
+            opposable=isinstance(scheme.randomizer, _OPPOSABLE),
+        )
+    )
 
 
 def _averaged(

@@ -80,7 +80,7 @@ def test_an_add_remove_pair_is_refused_under_replace_one():
     for randomizer in (TABLE, PairRandomizer(GaussianPair(1.0))):
         for law, relation, release in (
             (EveryStep(1), Relation.REPLACE_ONE, ReleaseRule.AGGREGATED),
-            (FixedSize(1, 10, 5), Relation.ZERO_OUT, ReleaseRule.AGGREGATED),
+            (FixedSize(1, 10, 5), Relation.REPLACE_ONE, ReleaseRule.AGGREGATED),
             (CheckIn(5), Relation.ADD_REMOVE, ReleaseRule.ONE_CLIENT),
         ):
             with pytest.raises(UnsupportedError, match="against the absence of a client only"):

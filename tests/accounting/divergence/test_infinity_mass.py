@@ -10,11 +10,12 @@ import pair_truths as truths
 import pytest
 
 from turnout.accounting import epsilon_upper, price
-from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.composition import run_curve
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.dominating_pairs import dominating
 from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.fixed_size import SubstitutedCohortBlock
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import (
     ApproximateRandomizer,
@@ -159,7 +160,7 @@ def test_a_fixed_size_subset_has_infinity_mass_at_its_rate(direction):
     worst, rate = table(*TABLES["both"]), Fraction(1, 4)
     present, absent = TABLES["both"]
     laws = [((1 - rate) * q + rate * p, q) for p, q in zip(present, absent, strict=True)]
-    curve = FixedSizeBlock(worst.pair, float(rate), worst.infinity_mass)
+    curve = SubstitutedCohortBlock(worst.pair, float(rate), worst.infinity_mass)
     for side, better in ((Side.UPPER, np.greater_equal), (Side.LOWER, np.less_equal)):
         exact = [float(truths.hockey_stick(laws, Direction.REMOVE, float(k))) for k in RATIOS]
         found = values(curve, direction, side)

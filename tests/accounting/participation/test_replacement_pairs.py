@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from replacement_truths import mean_excess, random_triple
 
-from turnout.accounting.divergence.blocks import FixedSizeBlock, PairBlock
+from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.divergence.pairs import GaussianPair, LaplacePair, PurePair
 from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.fixed_size import SubstitutedCohortBlock
 from turnout.accounting.participation.replace_one import (
     Closeness,
     LocalReplacementBlock,
@@ -218,5 +219,5 @@ def test_under_replacement_converts_blocks():
     assert under_replacement(run, Closeness.ANY_TWO)[0][0].closeness is Closeness.ANY_TWO
     local = under_replacement([(AllocationBlock(PurePair(1.0), 30, 0.5), 3)], Closeness.ANY_TWO)
     assert local == [(LocalReplacementBlock(1.0, 30, 0.5), 3)]
-    with pytest.raises(UnsupportedError, match="FixedSizeBlock"):
-        under_replacement([(FixedSizeBlock(pair, 0.1), 1)])
+    with pytest.raises(UnsupportedError, match="SubstitutedCohortBlock"):
+        under_replacement([(SubstitutedCohortBlock(pair, 0.1), 1)])

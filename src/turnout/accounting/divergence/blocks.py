@@ -1,6 +1,6 @@
 """Blocks of a run: independent parts, their curves and their privacy loss distributions.
 
-`Block` is the interface; `PairBlock` and `FixedSizeBlock` are blocks of one step. A `CurvePair`
+`Block` is the interface; `PairBlock` is a block of one step. A `CurvePair`
 holds the curves of a block, and `loss_distribution` turns it into a `LossDistribution`, the privacy
 loss distribution on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds
 one pair of neighbours by a run from above and one from below. A `Decomposition` holds what must be
@@ -255,41 +255,6 @@ class PairBlock:
         # A client that may be absent makes no output impossible; one that surely takes part may.
         zero = float(self.pair.q_below(np.array(0.0))) if self.probability == 1.0 else 0.0
         return CurvePair(side, [remove], [add], (self.probability * self.infinity_mass, zero))
-
-
-@dataclass(frozen=True, slots=True)
-class FixedSizeBlock:
-    """One step with a uniform subset of clients of fixed size, under replace-one or zero-out.
-
-    Upper bound. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
-    q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: a client not
-    drawn is replaced by another).
-
-    Attributes:
-        rate: q = size / population.
-    """
-
-    pair: Pair
-    rate: float
-    infinity_mass: float = 0.0
-
-    @property
-    def loss_deviation(self) -> float:
-        """Approximate standard deviation of the loss: that of Poisson sampling at the same rate."""
-        return PairBlock(self.pair, self.rate).loss_deviation
-
-    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of either direction; both directions have the same curve."""
-        base = PairCurve(self.pair, Direction.REMOVE, side)
-        base = with_infinity_mass(base, Direction.REMOVE, side, self.infinity_mass)
-        return diluted(base, Direction.REMOVE, self.rate)
-
-    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, which are equal."""
-        curve = self.curve(Direction.REMOVE, side, delta, refinement)
-        return CurvePair(
-            side, [curve], [curve], (self.rate * self.infinity_mass, self.rate * self.infinity_mass)
-        )
 
 
 def curves_apart(

@@ -48,6 +48,7 @@ __all__ = [
     "reverse_hockey_stick",
     "reverse_hockey_stick_rounding",
     "rounded_gaussian_pair",
+    "tail_rounding",
     "tail_roundings_above",
     "tail_roundings_below",
     "tails_above",
@@ -135,17 +136,17 @@ def tail_roundings_above(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
     """Bounds on the rounding errors of P(X > k) and of Q(X > k), shape of ``k`` each."""
     charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     under_p, under_q = tails_above(pair, k * (1.0 - _near(k)))
-    return _tail_rounding(under_p), _tail_rounding(under_q)
+    return tail_rounding(under_p), tail_rounding(under_q)
 
 
 def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Bounds on the rounding errors of P(X ≤ k) and of Q(X ≤ k), shape of ``k`` each."""
     charge(_UNITS_A_CALL + 2 * _UNITS_A_POINT * np.size(k))
     under_p, under_q = tails_below(pair, k * (1.0 + _near(k)))
-    return _tail_rounding(under_p), _tail_rounding(under_q)
+    return tail_rounding(under_p), tail_rounding(under_q)
 
 
-def _tail_rounding(tail: FloatArray) -> FloatArray:
+def tail_rounding(tail: FloatArray) -> FloatArray:
     """Upper bound on the rounding error of a tail probability and of its share in a hockey stick.
 
     A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
