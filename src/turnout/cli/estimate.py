@@ -229,8 +229,8 @@ def heavy_hitters(
     type=float,
     required=True,
     metavar="S",
-    help="Upper bound on the standard deviation of the samples. If it is wrong, the estimate may be "
-    "biased, but ε₀ still holds.",
+    help="Upper bound on the standard deviation of the samples. If it is wrong, the estimate may "
+    "be biased, but ε₀ still holds.",
 )
 @click.option(
     "--samples",
