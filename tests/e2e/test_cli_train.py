@@ -224,7 +224,7 @@ def test_a_folder_with_files_is_not_overwritten(turnout, plan, tmp_path):
             ["--example", "x"],
             "example = 'x': expected one of digits, fashion, mnist, mnist-sampled, ",
         ),
-        (["--resume", "x", "--print-plan"], "--print-plan prints PLAN or --example NAME"),
+        (["--resume", "x", "--print-plan"], "--print-plan: give PLAN or --example NAME"),
     ],
 )
 def test_bad_arguments_get_one_line(turnout, plan, arguments, line):

@@ -217,7 +217,7 @@ def test_rows_of_ray_data_are_read_in_order(engine):
 def test_workers_without_a_cluster_are_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["train", "plan.toml", "--out", str(tmp_path / "run"), "--workers", "2"])
-    assert "--address and --workers are of --engine ray" in capsys.readouterr().err
+    assert "--address and --workers are allowed only with --engine ray" in capsys.readouterr().err
 
 
 def test_requests_beyond_the_cluster_are_refused(engine, task, parameters):

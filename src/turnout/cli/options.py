@@ -220,6 +220,7 @@ def _scheme_options() -> list[click.Option]:
     from turnout.schemes.scheme import SHUFFLES
     from turnout.schemes.settings import RELATION_SETTING, scheme_kinds, scheme_settings
 
+    # The help of --scheme lists participations and shuffles separately.
     words = list(scheme_kinds())
     *shuffles, last = SHUFFLES
     scheme = (
@@ -228,6 +229,7 @@ def _scheme_options() -> list[click.Option]:
         f"messages of the clients (local model), {', '.join(shuffles)} or {last}. A data loader "
         "that shuffles records is none of these: see --sampler of account and calibrate."
     )
+    # The relation is an option of the privacy target.
     own = {
         word: [each for each in scheme_settings(word) if each is not RELATION_SETTING]
         for word in words

@@ -1,8 +1,9 @@
 """Commands of the service, in the order in which a task needs them.
 
-``enrol`` makes invitations for devices, ``serve`` runs the coordinator, ``join`` one device from
-its invitation to its last step, ``fleet`` many devices for a trial; ``ledger`` exports and verifies
-the releases; ``witness`` keeps a coordinator's ledger heads on another machine.
+`enrol` prints invitations for devices, `serve` runs the coordinator, `join` runs one device from
+its invitation to its last step, and `fleet` runs many devices for a trial. `ledger` exports and
+verifies the releases of a task. `witness` keeps the ledger heads of coordinators on another
+machine. `turnout.service` implements all of them, and `turnout.verification` the verification.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import FILE, PATH, Command, Group
+from turnout.cli.options import FILE, PATH, Command, Group, all_of
 from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
 
@@ -28,22 +29,55 @@ if TYPE_CHECKING:
     from turnout.service.web.settings import Settings
 
 
+_timing_options = all_of(
+    click.option(
+        "--step-seconds",
+        type=float,
+        help="Length of a step of a new task, in seconds; default 60.",
+    ),
+    click.option(
+        "--check-in-seconds",
+        type=float,
+        help="Length of the check-in phase of each step, in seconds; default 3/4 of the step.",
+    ),
+    click.option(
+        "--answer-seconds",
+        type=float,
+        help="Length of the phase in which the chosen client sends its update (release rule "
+        "one-client), in seconds; default 1/6 of the step.",
+    ),
+    click.option(
+        "--compute-seconds",
+        type=float,
+        help="Longest time in which a device computes an update, in seconds; default a third of "
+        "the phase in which updates are sent.",
+    ),
+)
+"""Schedule of a new task, fixed in its charter; a stored task must have the given lengths."""
+
+
 @click.command(cls=Command)
 @click.argument("count", metavar="N", type=int)
-@click.option("--db", metavar="DB", required=True, help="The database: a file, or postgresql://…")
+@click.option(
+    "--db", metavar="DB", required=True, help="Database: an SQLite file or a postgresql:// URL."
+)
 @click.option(
     "--plan",
     type=PATH,
-    help="The plan of a new task, if DB is empty; else the plan that its task must have.",
+    help="Plan of a new task if DB is empty; otherwise, the task in DB must have this plan.",
 )
-@click.option("--step-seconds", type=float, help="How long a step of a new task is; 60.")
-@click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
-@click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
+@_timing_options
 @click.option(
-    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
+    "--graph",
+    is_flag=True,
+    help="Send the model of a new task to devices as an ONNX graph, which needs no PyTorch.",
 )
-@click.option("--graph", is_flag=True, help="A new task's devices get its model as a graph.")
-@click.option("--out", metavar="FILE", type=PATH, help="Where they go.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=PATH,
+    help="New file for the invitations, readable by its owner only; by default they are printed.",
+)
 def enrol(
     *,
     count: int,
@@ -53,10 +87,10 @@ def enrol(
     graph: bool,
     **schedule: float | None,
 ) -> int:
-    """Prints N invitations, one a line, each for one device and to be used once.
+    """Print N invitations, one per line, each for one device.
 
-    They can be had while the coordinator serves. Whoever has one can take part as that device:
-    hand them out over a channel that you trust.
+    An invitation can be used once. Any person who has it can participate as its device, so send
+    each invitation over a channel that you trust. The coordinator may run at the same time.
     """
     require("service", what="turnout enrol")
     from turnout.core import checks
@@ -65,16 +99,20 @@ def enrol(
     from turnout.service.web.server import stored_charter
     from turnout.service.web.settings import Settings
 
+    # Refuse invalid arguments before the database is opened or a task is created.
     checks.count(N=count)
     if out is not None and out.exists():
-        raise StorageError(f"{out} exists; invitations are never written over others")
+        raise StorageError(f"{out} exists: invitations are only written to a new file")
     settings = Settings.gathered(None, {}, {"db": db, "graph": graph, **schedule})
     if plan is not None:
         _create_if_empty(plan, settings)
+    # The task must exist by now, with the given schedule. Then store and print the invitations.
     with closing(open_storage(db, serving=False)) as storage:
         charter = stored_charter(storage)
         if charter is None:
-            raise StorageError("there is no task in this database: give --plan, or serve one")
+            raise StorageError(
+                "the database has no task: give --plan, or start turnout serve first"
+            )
         settings.require_timing(charter.timing)
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
@@ -83,7 +121,7 @@ def enrol(
 
 
 def _create_if_empty(plan: Path, settings: Settings) -> None:
-    """Create the task of a plan unless the database has a task, which must then be this plan's."""
+    """Create the task of a plan in an empty database; an existing task must have this plan."""
     from turnout.reporting.console import Console
     from turnout.service.web.server import open_task
 
@@ -93,7 +131,7 @@ def _create_if_empty(plan: Path, settings: Settings) -> None:
 
 
 def _has_task(db: str) -> bool:
-    """Whether the database has a task, without disturbing a running coordinator."""
+    """Whether the database has a task; a running coordinator is not disturbed."""
     from turnout.service.storage.opening import open_storage
     from turnout.service.web.server import stored_charter
 
@@ -106,7 +144,11 @@ def _has_task(db: str) -> bool:
 
 
 def _hand_out(tokens: list[str], out: Path | None) -> None:
-    """Write invitations to a new file for this user alone, or to stdout."""
+    """Write invitations to stdout, or to a new file that only its owner can read.
+
+    Raises:
+        StorageError: the file exists or cannot be written.
+    """
     text = "".join(f"{token}\n" for token in tokens)
     if out is None:
         click.echo(text, nl=False)
@@ -115,7 +157,7 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
         descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
         raise StorageError(
-            f"cannot write {out} ({error.strerror}); the invitations are lost, hand out others"
+            f"cannot write {out} ({error.strerror}): these invitations are lost, so print new ones"
         ) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text)
@@ -123,61 +165,88 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
 
 @click.command(cls=Command)
 @click.argument("plan", type=PATH)
-@click.option("--db", metavar="DB", help="The database: a file, or postgresql://…")
-@click.option("--host", help="The address to listen at; 127.0.0.1 by default.")
-@click.option("--port", type=int, help="The port, 8000 by default; 0 for any that is free.")
-@click.option("--step-seconds", type=float, help="How long a step of a new task lasts; 60.")
-@click.option("--check-in-seconds", type=float, help="How long a step takes check-ins; ¾ of it.")
-@click.option("--answer-seconds", type=float, help="How long one client may take to answer; ⅙.")
 @click.option(
-    "--compute-seconds", type=float, help="How long a device may compute; a third of the phase."
+    "--db", metavar="DB", help="Database: an SQLite file or a postgresql:// URL; required."
 )
-@click.option("--tls-cert", metavar="FILE", help="The certificate chain (PEM), for https.")
-@click.option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+@click.option("--host", help="Address on which the server listens; default 127.0.0.1.")
 @click.option(
-    "--forwarded-allow-ips", metavar="IPS", help="Proxies whose X-Forwarded-Proto counts."
+    "--port", type=int, help="Port on which the server listens; default 8000; 0: any free port."
 )
+@_timing_options
+@click.option("--tls-cert", metavar="FILE", help="TLS certificate chain (PEM) for https.")
+@click.option("--tls-key", metavar="FILE", help="Private key (PEM) of the TLS certificate.")
 @click.option(
-    "--operator-password-file", metavar="FILE", help="The operator's password; none, no operator."
+    "--forwarded-allow-ips",
+    metavar="IPS",
+    help="Addresses of proxies, separated by commas, whose X-Forwarded headers are trusted.",
 )
 @click.option(
-    "--head-file", metavar="FILE", help="Where the ledger's head goes; on another disk than DB."
+    "--operator-password-file",
+    metavar="FILE",
+    help="File whose first line is the operator's password, at least 12 characters; without it no "
+    "operator can log in.",
+)
+@click.option(
+    "--head-file",
+    metavar="FILE",
+    help="File for the newest ledger head, best on another disk than DB; default "
+    "$XDG_STATE_HOME/turnout/heads/TASK.head.",
 )
 @click.option(
     "--new-head-file",
     is_flag=True,
     default=None,
-    help="The head file is missing, and that is known: begin a new one.",
+    help="Create the head file of a task that has releases, because its head file is lost; without "
+    "this option a missing head file is an error.",
 )
-@click.option("--witness", metavar="URL", help="A `turnout witness` on another machine.")
-@click.option("--witness-key", metavar="HEX", help="Its public key.")
-@click.option("--witness-token-file", metavar="FILE", help="The token that it asks for.")
-@click.option("--witness-ca", metavar="FILE", help="Certificates (PEM) to trust for it.")
+@click.option("--witness", metavar="URL", help="Address of a `turnout witness` on another machine.")
+@click.option("--witness-key", metavar="HEX", help="Public key of the witness.")
+@click.option(
+    "--witness-token-file",
+    metavar="FILE",
+    help="File whose first line is the token that the witness requires.",
+)
+@click.option(
+    "--witness-ca",
+    metavar="FILE",
+    help="CA certificates (PEM) to trust for the witness; by default those of the system.",
+)
 @click.option(
     "--change-witness",
     is_flag=True,
     default=None,
-    help="Go on with another witness than before, or with none.",
+    help="Allow another witness than in the last run of this task, or none.",
 )
-@click.option("--config", metavar="FILE", help="All of these settings in a TOML file.")
+@click.option("--config", metavar="FILE", help="TOML file with any of these settings.")
 @click.option(
     "--wait-for",
     type=int,
-    help="Begin once so many devices are enrolled, which shows that they are; for trials.",
+    help="Keep the first step open until this many devices are enrolled; default 0. The start of "
+    "the run then reveals when they are enrolled, so use it for trials only.",
 )
-@click.option("--connections", type=int, help="Most open connections; 8192 by default.")
+@click.option(
+    "--connections",
+    type=int,
+    help="Largest number of open connections, at most half of them from one address; default 8192.",
+)
 @click.option(
     "--graph",
     is_flag=True,
     default=None,
-    help="Hand a new task's model out as a graph (ONNX), which devices run without PyTorch.",
+    help="Send the model of a new task to devices as an ONNX graph, which needs no PyTorch.",
 )
-@click.option("--exit-when-finished", is_flag=True, default=None, help="End when the run is over.")
+@click.option(
+    "--exit-when-finished",
+    is_flag=True,
+    default=None,
+    help="End the process after the run; by default, it continues to answer read requests.",
+)
 def serve(plan: Path, config: str | None, **given: Any) -> int:
-    """Serves the task of PLAN (a TOML file) to devices, with a dashboard.
+    """Serve the task of PLAN (a TOML file) to devices, with a dashboard.
 
-    An empty database gets a new task. Settings come from the command line, from TURNOUT_SERVE_…
-    in the environment, or from a file, in this order.
+    If the database is empty, the command creates the task. A setting on the command line overrides
+    an environment variable (TURNOUT_SERVE_STEP_SECONDS for --step-seconds), which overrides the
+    file of --config.
     """
     require("service", "train", what="turnout serve")
     from turnout.reporting.console import Console
@@ -191,7 +260,7 @@ def serve(plan: Path, config: str | None, **given: Any) -> int:
 
 
 def _announce(running: Running, address: str) -> None:
-    """Print one line on stdout once requests are accepted."""
+    """Print one line on stdout when the coordinator accepts requests."""
     steps = f"step {running.engine.step} of {running.charter.steps}"
     click.echo(f"Serving task {running.task[:16]} ({steps}) on {address}")
 
@@ -202,36 +271,47 @@ def _announce(running: Running, address: str) -> None:
     "--token",
     envvar="TURNOUT_TOKEN",
     required=True,
-    help="The invitation, as `turnout enrol` prints it; also from TURNOUT_TOKEN, which other "
-    "users of the machine cannot see.",
+    help="Invitation that `turnout enrol` printed. The environment variable TURNOUT_TOKEN may hold "
+    "it instead, which hides it from other users of the machine.",
 )
 @click.option(
     "--data",
     metavar="FILE",
     type=PATH,
     required=True,
-    help="Its records: an .npz file with the arrays inputs and labels, or a table with the columns "
-    "that the task's plan names.",
+    help="Records of this device: an .npz file with the arrays inputs and labels, or a table with "
+    "the columns that the plan of the task names.",
 )
 @click.option(
     "--state",
     metavar="FILE",
     type=PATH,
-    help="Where its key and its slots are kept; by default in $XDG_STATE_HOME/turnout.",
+    help="State file of this device, with its key and the steps in which it participates; by "
+    "default a file in $XDG_STATE_HOME/turnout.",
 )
-@click.option("--ca", metavar="FILE", type=PATH, help="Certificates (PEM) to trust.")
 @click.option(
-    "--cover", is_flag=True, help="Send as much in every step as in its own, so that none shows."
+    "--ca",
+    metavar="FILE",
+    type=PATH,
+    help="CA certificates (PEM) to trust; by default those of the system.",
+)
+@click.option(
+    "--cover",
+    is_flag=True,
+    help="Send dummy traffic in every other step, as much as in a participation, to hide from "
+    "observers of the network in which steps the device participates.",
 )
 @click.option(
     "--allow-http",
     is_flag=True,
-    help="Take http:// to another machine; whoever listens then reads its updates.",
+    help="Allow an http:// URL of another machine; observers of the network can then read the "
+    "updates.",
 )
 @click.option(
     "--log-turns",
     is_flag=True,
-    help="Say on stderr when a turn has ended; who reads that log knows its steps.",
+    help="Print a line on stderr at the end of each participation; readers of this log learn the "
+    "steps of the participations.",
 )
 def join(
     *,
@@ -244,11 +324,12 @@ def join(
     allow_http: bool,
     log_turns: bool,
 ) -> int:
-    """Takes part in the task of the coordinator at URL as one device.
+    """Participate in the task of the coordinator at URL, as one device.
 
-    Draws its slots before the first contact and stores them, sleeps until each, fetches the
-    model, sends one clipped update of it on its own records, and leaves after the last. On stderr
-    it says that it takes part, and what it waits for.
+    Before its first request, the device draws and stores the steps in which it participates. In
+    each of them it fetches the model and sends one clipped update, computed on its own records. The
+    command ends after the last of these steps. On stderr it prints that the device participates,
+    and what it waits for.
     """
     require("device", what="turnout join")
     import asyncio
@@ -259,6 +340,7 @@ def join(
     from turnout.service.device import Diary, Link, StateFile, TaskDevice, connection, default_place
     from turnout.service.device.trainer import trainer_on_file
 
+    # The device prints outcomes as they occur only if --log-turns allows it.
     invitation = Invitation.decoded(token)
     trainer_of = trainer_on_file(data, invitation.client)
 
@@ -266,6 +348,7 @@ def join(
         if log_turns:
             click.echo(described(tally), err=True)
 
+    # One device on one connection, until its last participation.
     async def take_part(diary: Diary) -> Counter[str]:
         async with connection(ca) as http:
             link = Link(http, url, allow_http=allow_http)
@@ -281,6 +364,7 @@ def join(
             )
             return await device.run()
 
+    # The state file is locked while the device runs.
     with StateFile(state or default_place(invitation)) as file:
         tally = asyncio.run(take_part(Diary(file, invitation)))
     click.echo(described(tally))
@@ -288,45 +372,56 @@ def join(
 
 
 def described(tally: Counter[str]) -> str:
-    """Numbers of steps by their outcome, in words."""
+    """Number of participations ("turns") of each outcome, as text."""
     ended = ", ".join(f"{count} {what}" for what, count in sorted(tally.items()))
     return f"turns: {ended or 'none drawn'}"
 
 
 @click.command(cls=Command)
 @click.argument("url")
-@click.option("--devices", type=int, help="How many; by default as many as there are tokens.")
+@click.option("--devices", type=int, help="Number of devices; by default one for each invitation.")
 @click.option(
     "--tokens",
     metavar="FILE",
     type=PATH,
     required=True,
-    help="Invitations, one a line, as `turnout enrol` prints them.",
+    help="File of the invitations, one per line, that `turnout enrol` printed.",
 )
 @click.option(
     "--data",
     metavar="NAME",
-    help="The data set whose records are dealt to the devices as in a simulation of the plan; "
-    "by default the plan's.",
+    help="Built-in data set, which is divided among the devices as in a simulation of the plan; by "
+    "default the data set of the plan.",
 )
-@click.option("--processes", type=click.IntRange(1), default=1, help="How many processes.")
+@click.option(
+    "--processes", type=click.IntRange(1), default=1, help="Number of processes; default 1."
+)
 @click.option(
     "--folder",
     metavar="DIR",
     type=PATH,
     default=Path("fleet"),
-    help="Where the devices' state files are; by default ./fleet.",
+    help="Folder of the devices' state files; default ./fleet.",
 )
-@click.option("--ca", metavar="FILE", type=PATH, help="Certificates (PEM) to trust.")
-@click.option("--cover", is_flag=True, help="Let every device send cover traffic.")
-@click.option("--allow-http", is_flag=True, help="Take http:// to another machine.")
+@click.option(
+    "--ca",
+    metavar="FILE",
+    type=PATH,
+    help="CA certificates (PEM) to trust; by default those of the system.",
+)
+@click.option(
+    "--cover",
+    is_flag=True,
+    help="Let every device send dummy traffic, as turnout join --cover does.",
+)
+@click.option("--allow-http", is_flag=True, help="Allow an http:// URL of another machine.")
 @click.option(
     "--patience",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    help="End once the coordinator gave nobody an answer for so long, 120 by default; where it "
-    "said before that all steps are over, at once.",
+    help="End all devices after this time without any answer of the coordinator; default 120. "
+    "After the coordinator has reported the end of the run, they end at the first missing answer.",
 )
 def fleet(
     *,
@@ -341,18 +436,21 @@ def fleet(
     allow_http: bool,
     patience: float,
 ) -> int:
-    """Runs many devices against the coordinator at URL, for a trial on a built-in data set.
+    """Run many devices against the coordinator at URL, for a trial on a built-in data set.
 
-    Client i holds what the simulation's client i holds, so that accuracy can be compared. A
-    warning says where far fewer turns were taken than the participation law lets expect.
+    Client i has the records of client i in a simulation of the plan, so that their accuracies can
+    be compared. A warning is printed if far fewer participations were counted than expected under
+    the plan.
     """
     require("device", "train", what="turnout fleet")
     from turnout.cli.main import EXIT_CODES
     from turnout.service.device.fleet import Trial, run_fleet, tokens_from
 
+    # Run all devices; the progress bar shows their outcomes.
     trial = Trial(url, tokens_from(tokens, devices), data, folder, ca, cover, allow_http, patience)
     with _progress(len(trial.tokens)) as tell:
         result = run_fleet(trial, processes, tell)
+    # The outcomes on stdout, then failures and warnings on stderr.
     click.echo(f"{len(trial.tokens)} devices, {described(result.standing.tally)}")
     for text, count in result.failures.most_common():
         click.echo(f"turnout: {count} devices ended early: {text}", err=True)
@@ -362,6 +460,7 @@ def fleet(
         click.echo(f"turnout: {said}: {left}", err=True)
     if warning := result.standing.warning():
         click.echo(f"turnout: warning: {warning}", err=True)
+    # The exit code is that of one failure, in the table of the command line.
     if result.error is None:
         return 0
     return next(code for kind, code in EXIT_CODES.items() if issubclass(result.error, kind))
@@ -369,10 +468,11 @@ def fleet(
 
 @contextmanager
 def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
-    """Progress bar of the steps that are over."""
+    """Context with a progress bar of the devices' participations; yields its update function."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    # The bar shows ended and all participations, and the outcomes; only on a terminal.
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -384,6 +484,7 @@ def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(f"{devices} devices", total=None, answers="")
 
+        # Participations are known only when devices have drawn them, so the total may grow.
         def tell(stands: Standing) -> None:
             tally = stands.tally
             ahead, total = tally["to come"], tally.total()
@@ -396,25 +497,27 @@ def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
 
 @click.group(cls=Group)
 def ledger() -> None:
-    """Exports and verifies what was released and what it cost."""
+    """Export and verify the releases of a task and their ε."""
 
 
 @ledger.command()
-@click.option("--db", required=True, metavar="DB", help="SQLite file or postgresql:// URL.")
+@click.option(
+    "--db", required=True, metavar="DB", help="Database: an SQLite file or a postgresql:// URL."
+)
 @click.option(
     "--out",
     type=FILE,
     metavar="FILE",
-    help="Where to write; standard output without it.",
+    help="File for the exported ledger; default standard output.",
 )
 @click.option(
     "--models",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Also write the model after every step, one file each.",
+    help="Also write the model after every step into this folder, one file per step.",
 )
 def export(db: str, out: Path | None, models: Path | None) -> None:
-    """Writes the ledger of a task as a file that can be verified without the database."""
+    """Write the ledger of a task into a file that can be verified without the database."""
     require("service", what="turnout ledger export")
     from turnout.service.coordinator.export import export_ledger, export_models, ledger_lines
     from turnout.service.storage.opening import open_storage
@@ -438,19 +541,19 @@ def export(db: str, out: Path | None, models: Path | None) -> None:
     "--models",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Compare the released models in this folder with the ledger.",
+    help="Also compare the released models in this folder with the ledger.",
 )
 @click.option(
     "--head",
     metavar="STEPS:DIGEST",
-    help="A head that you saw: the ledger must continue it.",
+    help="Ledger head that you saw earlier: the ledger must contain it, and may continue after it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> int:
-    """Recomputes from an exported ledger alone what was released and what it cost.
+    """Recompute the releases and their ε from an exported ledger FILE alone.
 
-    Ends with 0 where all is good, 1 where something is wrong, 2 where the command is, and 3
-    where the ledger is sound but nothing independent can recompute its cost.
+    Exit codes: 0 if the ledger is valid; 1 if it is not; 2 if the command line is invalid; 3 if the
+    ledger is valid, but no independent method can recompute its ε.
     """
     require("device", what="turnout ledger verify")
     from turnout.verification import KnownHead
@@ -473,28 +576,35 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     metavar="FILE",
     required=True,
     type=PATH,
-    help="Where the heads are kept; made, with a key, where there is none.",
+    help="SQLite file of the ledger heads; created, with a new key, if it does not exist.",
 )
-@click.option("--host", default="127.0.0.1", help="The address to listen at; 127.0.0.1.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    help="Address on which the witness listens; default 127.0.0.1.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8100,
-    help="The port, 8100 by default; 0 for any that is free.",
+    help="Port on which the witness listens; default 8100; 0: any free port.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     type=PATH,
-    help="What coordinators must send; required where another machine can connect.",
+    help="File whose first line is the token that coordinators must send; required if other "
+    "machines can connect.",
 )
 @click.option(
     "--tls-cert",
     metavar="FILE",
     type=PATH,
-    help="The certificate chain (PEM), for https.",
+    help="TLS certificate chain (PEM) for https.",
 )
-@click.option("--tls-key", metavar="FILE", type=PATH, help="Its private key (PEM).")
+@click.option(
+    "--tls-key", metavar="FILE", type=PATH, help="Private key (PEM) of the TLS certificate."
+)
 def witness(
     *,
     db: Path,
@@ -504,10 +614,10 @@ def witness(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> int:
-    """Keeps the heads of coordinators' ledgers, so that none can be set back unnoticed.
+    """Keep the ledger heads of coordinators, to detect a ledger that was set back.
 
-    Run it on another machine than the coordinator's. It prints its public key, which
-    `turnout serve --witness URL --witness-key KEY` takes.
+    Run the witness on another machine than the coordinator. The command prints the public key of
+    the witness, which is the KEY of `turnout serve --witness URL --witness-key KEY`.
     """
     require("service", what="turnout witness")
     from turnout.service.contract.wire import is_this_machine
@@ -515,6 +625,7 @@ def witness(
     from turnout.service.witness.app import token_of
     from turnout.service.witness.app import witness as run
 
+    # Without a token any machine that can connect could write heads.
     if token_file is None and not is_this_machine(host):
         raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")
     tls = tls_files(tls_cert, tls_key)
@@ -524,5 +635,5 @@ def witness(
 
 
 def _announce_witness(key: str, address: str) -> None:
-    """Print one line on stdout once heads are accepted."""
+    """Print one line on stdout when the witness accepts ledger heads."""
     click.echo(f"Witness {key} on {address}")

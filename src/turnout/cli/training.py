@@ -1,6 +1,8 @@
-"""Commands of runs: ``train``, ``tune``, ``bandit``, ``predict`` and ``audit``.
+"""Commands of plans and models: ``train``, ``tune``, ``bandit``, ``predict`` and ``audit``.
 
-Each runs a plan through `turnout.runs` or `turnout.api` and prints where its report is.
+`train` runs a plan, `tune` searches for settings of a plan, `bandit` simulates a bandit, `predict`
+applies a trained model, and `audit` measures a lower bound on the ε of a plan. Each command calls
+the function of `turnout.api` with its name, and prints the result or the path of the report.
 """
 
 from __future__ import annotations
@@ -28,42 +30,48 @@ if TYPE_CHECKING:
 @click.option(
     "--example",
     metavar="NAME",
-    help="An example in place of PLAN: digits, fashion, mnist, mnist-shuffled, mnist-sampled, "
-    "mnist-self-sampling, phones or trial; into runs/NAME by default.",
+    help="Example plan to use instead of PLAN: digits, fashion, mnist, mnist-shuffled, "
+    "mnist-sampled, mnist-self-sampling, phones or trial. Then --out is runs/NAME by default.",
 )
-@click.option("--print-plan", is_flag=True, help="Print the plan, and do nothing else.")
-@click.option("--out", metavar="DIR", type=PATH, help="Where the run goes.")
+@click.option("--print-plan", is_flag=True, help="Print the plan and exit.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=PATH,
+    help="New or empty folder for the checkpoints, the model and the report.",
+)
 @click.option(
     "--resume",
     metavar="DIR",
     type=PATH,
-    help="Go on with the run in DIR, which was stopped or killed.",
+    help="Continue the interrupted run in DIR.",
 )
 @click.option(
     "--engine",
     type=click.Choice(("local", "ray")),
     default="local",
     show_default=True,
-    help="What computes clients' updates: threads of this process, or workers of a Ray cluster, to "
-    "the same bits.",
+    help="Engine that computes the clients' updates: threads of this process (local) or workers of "
+    "a Ray cluster (ray). Both return the same bits.",
 )
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="Of --engine ray: the cluster, such as auto or ray://host:10001; by default one that is "
-    "started on this machine.",
+    help="With --engine ray: address of the cluster, such as auto or ray://host:10001; by default, "
+    "a cluster is started on this machine.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Of --engine ray: processors that compute; by default all.",
+    help="With --engine ray: number of processors that compute, at least 1; by default all "
+    "processors of the cluster.",
 )
 @click.option(
     "--baseline",
     is_flag=True,
-    help="Run the plan without noise and clipping too, to see what privacy costs; that result "
-    "protects nobody.",
+    help="Also run the plan without noise and clipping, to compare the accuracies; the baseline "
+    "has no privacy guarantee.",
 )
 def train(
     plan: Path | None,
@@ -77,17 +85,18 @@ def train(
     workers: int | None,
     baseline: bool,
 ) -> int:
-    """Trains the model of PLAN (a TOML file) and writes a report into DIR.
+    """Train the model of PLAN (a TOML file), and write a report into DIR.
 
-    The privacy budget is checked, and the noise calibrated to it, before anything runs.
+    The command checks the privacy budget and calibrates the noise to it before the first step.
     """
+    # Exactly one source of the run, and options that fit it.
     if out is None and example is not None:
         out = Path("runs", example)
     one = sum(given is not None for given in (plan, example, resume)) == 1
     if not one or not (out or resume or print_plan):
         raise click.UsageError("give PLAN and --out DIR, or --example NAME, or --resume DIR")
     if engine != "ray" and (address is not None or workers is not None):
-        raise click.UsageError("--address and --workers are of --engine ray")
+        raise click.UsageError("--address and --workers are allowed only with --engine ray")
     if print_plan:
         return _print(plan, example)
     require("train", what="turnout train")
@@ -95,6 +104,7 @@ def train(
     from turnout.reporting.console import Console
     from turnout.runs import InterruptedRunError
 
+    # Run on the chosen engine; Ctrl-C leaves a checkpoint.
     try:
         with _engine(engine, address, workers) as chosen:
             run = training.train(
@@ -117,7 +127,7 @@ def train(
 def _engine(
     name: str, address: str | None, workers: int | None
 ) -> AbstractContextManager[Executor | None]:
-    """Context with the running engine of a name."""
+    """Context in which the engine of a name runs; its value is None for the local engine."""
     if name == "local":
         return nullcontext()
     require("ray", what="turnout train")
@@ -127,44 +137,47 @@ def _engine(
 
 
 def _print(plan: Path | None, example: str | None) -> int:
-    """Print a plan as TOML."""
+    """Print a plan, or an example plan, as TOML."""
     from turnout.plans import example_plan, read_plan
 
     file = plan if example is None else example_plan(example)
     if file is None:
-        raise click.UsageError("--print-plan prints PLAN or --example NAME")
+        raise click.UsageError("--print-plan: give PLAN or --example NAME")
     click.echo(read_plan(file), nl=False)
     return 0
 
 
 def _require_start_or_resume(plan: Path | None, out: Path | None, resume: Path | None) -> None:
-    """Require either a plan with its folder, or the folder of a run to resume."""
+    """Require either a plan and a folder for its run, or the folder of a run to resume."""
     if (plan is None) == (resume is None) or (plan is None) != (out is None):
         raise click.UsageError("give PLAN and --out DIR, or --resume DIR")
 
 
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
-@click.option("--out", metavar="DIR", type=PATH, help="Where the search goes.")
+@click.option(
+    "--out", metavar="DIR", type=PATH, help="New or empty folder for the search and its results."
+)
 @click.option(
     "--resume",
     metavar="DIR",
     type=PATH,
-    help="Go on with the search in DIR, which was stopped or killed.",
+    help="Continue the interrupted search in DIR.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool) -> int:
-    """Searches for settings of PLAN (a TOML file with a table [tune]).
+    """Search for settings of PLAN, a TOML file with a table [tune].
 
-    Runs are compared on held-out training clients, never on the test set. With [tune.data], a
-    public data set, the search is free. On the plan's own clients it has a price, which is within
-    privacy.epsilon: DIR then holds the best run's model, and nothing of any other run.
+    Runs are compared on held-out training clients, never on the test set. If [tune.data] names a
+    public data set, the search adds nothing to ε. A search on the clients of the plan is part of
+    privacy.epsilon; DIR then contains the model of the best run, and nothing of any other run.
     """
     _require_start_or_resume(plan, out, resume)
     require("train", what="turnout tune")
     from turnout.api import tune as tuning
     from turnout.runs import InterruptedRunError
 
+    # Ctrl-C leaves the finished runs of the search.
     folder = out or resume
     try:
         found = tuning.tune(plan, out, resume=resume, progress=True)
@@ -175,23 +188,29 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     if not as_json:
         click.echo(f"  plan with these values: {folder}/plan.toml")
         if found.plan.data.path is not None:
-            click.echo("  its paths are relative to where PLAN is: copy it there to train with it")
+            click.echo(
+                "to train with it, copy it to the folder of PLAN: its paths are relative to that "
+                "folder"
+            )
     return 0
 
 
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
-@click.option("--out", metavar="DIR", type=PATH, help="Where the runs go.")
+@click.option(
+    "--out", metavar="DIR", type=PATH, help="New or empty folder for the runs and the report."
+)
 @click.option(
     "--resume",
     metavar="DIR",
     type=PATH,
-    help="Go on with the runs in DIR, which were stopped or killed.",
+    help="Continue the interrupted runs in DIR.",
 )
 def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
-    """Simulates the bandit of PLAN (a TOML file) and writes a report into DIR.
+    """Simulate the bandit of PLAN (a TOML file), and write a report into DIR.
 
-    The report has the regret over all runs, and ε of one client's reward from both sides.
+    The report contains the regret over all runs, and an upper and a lower bound on ε, whose privacy
+    unit is the reward of one client.
     """
     _require_start_or_resume(plan, out, resume)
     require("train", what="turnout bandit")
@@ -216,21 +235,28 @@ _BUILT_IN = ("digits", "mnist", "fashion-mnist")
 @click.command(cls=Command)
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("data")
-@click.option("--out", metavar="FILE", type=PATH, help="A .csv or .npy file in place of stdout.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=PATH,
+    help="File for the predictions, .csv or .npy; by default, a CSV table is printed.",
+)
 def predict(folder: Path, data: str, out: Path | None) -> int:
-    """Predicts with the model of the run in DIR.
+    """Predict with the trained model of the run in DIR.
 
-    DATA is a .npy file of inputs, a .npz file with an array "inputs", or digits, mnist or
-    fashion-mnist for their test sets; or a file that the plan in DIR can read, with the same
-    columns. A CSV has the class and the scores of each record; a .npy
-    file has the scores.
+    DATA is a .npy file of inputs; a .npz file with an array "inputs"; digits, mnist or
+    fashion-mnist for the test set of this name; or a file with the columns that the plan in DIR
+    names. The CSV table contains the class and the scores of each record, the .npy file only the
+    scores.
     """
+    # Refuse an unknown format before PyTorch is imported.
     if out is not None and out.suffix not in (".csv", ".npy"):
         raise ParameterError("out", str(out), "a .csv or .npy file")
     require("train", what="turnout predict")
     from turnout.api.train import load
     from turnout.core.files import write
 
+    # Compute the scores of all records, then write them.
     model = load(folder)
     scores = model.scores(_inputs(data, folder))
     if out is None:
@@ -242,7 +268,13 @@ def predict(folder: Path, data: str, out: Path | None) -> int:
 
 
 def _inputs(data: str, folder: Path) -> NDArray[Any]:
-    """Inputs from a file, or of a built-in test set; nothing is unpickled."""
+    """Inputs of a file or of a built-in test set, shape (records, …); nothing is unpickled.
+
+    Raises:
+        InputFileError: the file cannot be read, or has no array of inputs.
+        ParameterError: the plan of the run names no columns to read.
+    """
+    # Built-in test sets, by name.
     import numpy as np
 
     from turnout import data as datasets
@@ -252,17 +284,18 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
             return datasets.load_images(data).test.inputs
         except datasets.MissingFileError as error:
             raise InputFileError(str(error)) from None
+    # Other formats need the columns that the plan names.
     if Path(data).suffix not in (".npy", ".npz"):
         return _read_as_planned(data, folder)
     try:
         found = np.load(data, allow_pickle=False)
         return found if isinstance(found, np.ndarray) else found["inputs"]
     except (OSError, ValueError, KeyError, EOFError) as error:
-        raise InputFileError(f"{data}: no array of inputs: {error}") from None
+        raise InputFileError(f"{data}: expected an array of inputs ({error})") from None
 
 
 def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
-    """Inputs from a file with the columns of the run's plan."""
+    """Inputs of a file with the columns that the plan of a run names."""
     from turnout import data as datasets
     from turnout.core.files import PLAN
     from turnout.plans import Plan, read_plan
@@ -274,7 +307,7 @@ def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
 
 
 def _csv(scores: NDArray[Any], names: list[str]) -> str:
-    """CSV with one row for each record: its class and the score of each class."""
+    """CSV text with one row for each record: its class, and the scores of all classes."""
     import csv
 
     names = names or [str(k) for k in range(scores.shape[1])]
@@ -286,7 +319,7 @@ def _csv(scores: NDArray[Any], names: list[str]) -> str:
 
 
 def _npy(scores: NDArray[Any]) -> bytes:
-    """Scores as a .npy file."""
+    """Content of a .npy file with the scores."""
     import numpy as np
 
     file = io.BytesIO()
@@ -296,14 +329,16 @@ def _npy(scores: NDArray[Any]) -> bytes:
 
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
-@click.option("--example", metavar="NAME", help="An example in place of PLAN, such as digits.")
+@click.option(
+    "--example", metavar="NAME", help="Example plan to use instead of PLAN, such as digits."
+)
 @click.option(
     "--trials",
     type=WHOLE,
     metavar="N",
     default=None,
     show_default="100000; 10000 with --served",
-    help="Runs with the client, and as many without it.",
+    help="Number of runs with the client, and number of runs without it, at least 100.",
 )
 @click.option(
     "--confidence",
@@ -311,22 +346,24 @@ def _npy(scores: NDArray[Any]) -> bytes:
     metavar="P",
     default=0.999,
     show_default=True,
-    help="The chance that no lower bound exceeds the true ε, at least.",
+    help="Probability with which no lower bound of the audit exceeds the true ε, at least.",
 )
 @click.option(
     "--deployed",
     is_flag=True,
-    help="The whole-number updates and noise of turnout serve, in place of a simulation's floats.",
+    help="Audit the integer updates and noise of turnout serve, instead of the floating-point "
+    "numbers of a simulation.",
 )
 @click.option(
     "--served",
     is_flag=True,
-    help="A task as turnout serve runs it, with its database and restarts.",
+    help="Audit a task as turnout serve runs it, with its database and restarts, instead of the "
+    "mechanism alone.",
 )
 @click.option(
     "--one-run",
     is_flag=True,
-    help="One training run with many canaries, in place of many runs of the mechanism alone.",
+    help="Audit one training run with many canaries, instead of many runs of the mechanism alone.",
 )
 @click.option(
     "--canaries",
@@ -334,11 +371,24 @@ def _npy(scores: NDArray[Any]) -> bytes:
     metavar="M",
     default=None,
     show_default="10000",
-    help="Of --one-run: clients whose updates nobody else touches.",
+    help="With --one-run: number of canaries, which are clients whose update has a coordinate of "
+    "its own that no other client changes.",
 )
-@click.option("--seed", type=WHOLE, metavar="N", default=0, show_default=True, help="Of all draws.")
+@click.option(
+    "--seed",
+    type=WHOLE,
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Seed of all random streams of the audit.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--out", metavar="DIR", type=PATH, help="Where audit.json and a picture go.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=PATH,
+    help="Folder for audit.json and, without --one-run, the picture audit.svg.",
+)
 def audit(
     plan: Path | None,
     example: str | None,
@@ -353,17 +403,18 @@ def audit(
     as_json: bool,
     out: Path | None,
 ) -> int:
-    """Plays the distinguishing game against what PLAN (a TOML file) really runs.
+    """Measure a lower bound on the ε of PLAN (a TOML file) by a distinguishing game.
 
-    Sampler and mechanism are those of training; the client whose privacy is at stake sends the
-    worst update that there is. Ends with 0 where the lower bound found is within the proved upper
-    bound, and with 1 where it is above: then what runs is not what was priced.
+    The audit runs the sampler and the mechanism of training with and without one client, whose
+    update is the worst possible one. Exit codes: 0 if the lower bound is at most the ε upper bound;
+    1 if it exceeds the upper bound, so the running code does not have the stated guarantee.
     """
     if (plan is None) == (example is None):
         raise click.UsageError("give PLAN, or --example NAME")
     from turnout.api import audit as audits
     from turnout.reporting.progress import progress_bar
 
+    # Play the game, print the bounds, and write the files.
     with progress_bar("steps" if one_run else "trials") as tell:
         found = audits.audit(
             plan,
@@ -384,7 +435,7 @@ def audit(
 
 
 def _write(found: Audit, out: Path, one_run: bool) -> None:
-    """Write audit.json, and a picture if there is one."""
+    """Write audit.json, and audit.svg unless the audit used one run, which has no picture."""
     from turnout.core.files import write
     from turnout.reporting.training_report import as_json
 
