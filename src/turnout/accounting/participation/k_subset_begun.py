@@ -188,6 +188,8 @@ def _begun_curve(task: SubsetProblem, side: Side, refinement: int, *, composed: 
     for attempt in attempts:
         try:
             curves.append(attempt())
+            if composed and side is Side.UPPER:  # the first one, nearly exact for few steps
+                break
         except NumericalError as error:
             refusals.append(error)
     if not curves:
