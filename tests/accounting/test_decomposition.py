@@ -95,8 +95,8 @@ def test_one_client_displaces_another_by_twice_the_clip_norm():
         return [(OneClientBlock(alone, apart, 10, 0.5, to_null), 2)]
 
     zeroed = decompose(scheme(WINDOW, ZERO, ONE))
-    assert both(zeroed) == ((two_records(True), two_records(True)), None)
-    assert zeroed.record_against_null.attacks == (windows(SIGMA),)
+    assert both(zeroed) == ((two_records(True), windows(SIGMA)), None)
+    assert zeroed.record_against_null.attacks == (two_records(True),)
     replaced = decompose(scheme(WINDOW, REPLACE, ONE))
     assert both(replaced) == ((two_records(False), under_replacement(windows(SIGMA))), None)
 

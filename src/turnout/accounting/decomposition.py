@@ -266,9 +266,11 @@ def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
     if zero_out:
         # Attacks: the client alone, and one other client of the opposite update in each step.
         known = isinstance(scheme.randomizer, GaussianNoise)
-        lower, attacks = (upper, (bound.lower,)) if known else (bound.lower, ())
+        attacks = (upper,) if known else ()
         method = "record against null record, alone or displacing another client, composed as PLD"
-        return Decomposition(NeighbourBound(upper, lower, method, tight=False, attacks=attacks))
+        return Decomposition(
+            NeighbourBound(upper, bound.lower, method, tight=False, attacks=attacks)
+        )
     # Attacks: one other client whose update is the other record, and the client alone. Of composed
     # windows only the one whose ratios vary more is computed, since each takes seconds.
     opposed, attacks = bound.attacks[0], (under_replacement(bound.lower),)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnout.core.errors import NumericalError, UnsupportedError
-from turnout.schemes import AvailabilityCheckIn, Relation, Scheme
+from turnout.schemes import AvailabilityCheckIn, Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import Form, normal_form
 from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -88,7 +88,8 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
     """Curve of ε every ``interval`` steps; for clients with own windows at some window ends."""
     scheme = prepared.scheme
     participation, delta = scheme.participation, prepared.plan.privacy.delta
-    slow = scheme.relation is Relation.REPLACE_ONE
+    zeroed = scheme.relation is Relation.ZERO_OUT and scheme.release is ReleaseRule.ONE_CLIENT
+    slow = zeroed or scheme.relation is Relation.REPLACE_ONE
     if isinstance(participation, AvailabilityCheckIn):
         interval, slow = participation.window * -(-participation.windows // _TRACE_POINTS), True
     steps = np.unique(np.append(np.arange(0, participation.steps, interval), participation.steps))

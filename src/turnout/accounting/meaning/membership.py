@@ -49,7 +49,7 @@ from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError
-from turnout.schemes import Relation, Scheme
+from turnout.schemes import Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import KOf, normal_form
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # error bound of a sum of three numbers of at most 1
@@ -280,7 +280,8 @@ def scheme_certainty(
 def _is_costly(scheme: Scheme) -> bool:
     """Whether each point of a scheme's profile takes as long to compute as one bound on ε."""
     subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
-    return subsets or scheme.relation is Relation.REPLACE_ONE
+    zeroed = scheme.relation is Relation.ZERO_OUT and scheme.release is ReleaseRule.ONE_CLIENT
+    return subsets or zeroed or scheme.relation is Relation.REPLACE_ONE
 
 
 def largest_shift(curve: TradeOff, delta: float) -> Bounds:

@@ -400,7 +400,8 @@ class _OpposedStep:
         """Largest value of Y, or a larger number."""
         if self.direction is Direction.REMOVE:
             return math.inf
-        return 0.5 - 0.5 * self.k + math.exp(self.mu**2) / (8.0 * self.k) * (1.0 + 1e-12)
+        most = math.exp(self.mu**2) / (8.0 * self.k) * (1.0 + 1e-12)
+        return 0.5 - 0.5 * self.k + most + 1e-15 * self.k
 
     @property
     def infinite(self) -> float:
