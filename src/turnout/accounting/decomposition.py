@@ -10,6 +10,7 @@ docs/design/protocols.md derives the sensitivities used here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from turnout.accounting.divergence.dominating_pairs import (
     closed_form,
     dominating,
 )
+from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.unhidden import Unhidden, UnhiddenBlock
 from turnout.accounting.participation.drawn_blocks import DrawnBlocks, drawn_blocks_of
 from turnout.accounting.participation.neighbours import blocks_of, repeated
@@ -354,9 +356,8 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
     randomizer = scheme.randomizer
-    # No coupling of two k-subsets is known.
     if isinstance(draw, KOf):
-        return Decomposition(bound, bound)
+        return _replaced_subsets(scheme, draw, bound)
     # Record, other record and absence are exchangeable for randomizers known by ε₀ and δ₀ alone.
     if isinstance(randomizer, PureRandomizer | ApproximateRandomizer):
         run = under_replacement(bound.upper, Closeness.ANY_TWO)
@@ -368,6 +369,25 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
         method = "worst two records, exactly, composed as PLD"
         return Decomposition(NeighbourBound(run, run, method, symmetric=True))
     return Decomposition(bound, bound)
+
+
+def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decomposition:
+    """Blocks of k-subsets under replace-one: exact for Gaussian noise in half of the steps.
+
+    Otherwise two neighbour bounds pass through the null record.
+    Source: docs/design/subsets.md, "Half of the steps".
+    """
+    from turnout.accounting.participation.k_subset import SubsetBlock
+    from turnout.accounting.participation.replace_one import ReplacementBlock
+
+    randomizer, whole = scheme.randomizer, all(isinstance(b, SubsetBlock) for b, _ in bound.upper)
+    if not (isinstance(randomizer, GaussianNoise) and draw.steps == 2 * draw.picks and whole):
+        return Decomposition(bound, bound)
+    # The likelihood ratio of a window is that of two steps with √(t/2) times less noise.
+    noise = randomizer.noise_multiplier * math.sqrt(2.0 / draw.steps)
+    run = [(ReplacementBlock(GaussianPair(noise), 2), count) for _, count in bound.upper]
+    method = "worst two records, exactly, composed as PLD"
+    return Decomposition(NeighbourBound(run, run, method, symmetric=True))
 
 
 def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:

@@ -21,6 +21,7 @@ from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
 from turnout.accounting.divergence.curves import (
     Curve,
     Direction,
+    PairCurve,
     PricedSide,
     Side,
     epsilon_at,
@@ -29,7 +30,7 @@ from turnout.accounting.divergence.curves import (
     nodes_near,
     upper_polygon,
 )
-from turnout.accounting.divergence.pairs import Pair, PurePair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair, PurePair
 from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.replace_one_expectations import (
@@ -53,6 +54,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 _DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # most ε₀-private steps that are bounded together
 _RESPONSES = 3  # extreme distributions that can be the worst one in every step
+_ROUNDED = 4 * UNIT_ROUNDOFF  # relative rounding of a standard deviation
 _REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 
 
@@ -111,23 +113,30 @@ class ReplacementBlock:
         """Curve that is sharp near one δ; only lower curves of ``ANY_TWO`` depend on direction."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
-        if self._is_closed:
-            return OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
+        if (closed := self._closed(side)) is not None:
+            return closed
         return _near(_DeltaBounds(self, refinement), side, delta, self.loss_deviation)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are sharp from 1 down to δ above the floor; below δ they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
-        if self._is_closed:
-            curve: Curve = OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
-        else:
-            curve = _pair_curve(self, side, delta, refinement)
+        curve = self._closed(side) or _pair_curve(self, side, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
 
-    @property
-    def _is_closed(self) -> bool:
-        return self.window == 1 and self.closeness is Closeness.TO_ABSENCE
+    def _closed(self, side: Side) -> Curve | None:
+        """Curve in closed form: for one step, and for two steps with Gaussian noise."""
+        if self.closeness is not Closeness.TO_ABSENCE:
+            return None
+        if self.window == 1:
+            return OneStepCurve(self.pair, self.probability, self.infinity_mass, side)
+        surely = self.probability == 1.0 and self.infinity_mass == 0.0
+        if self.window == 2 and surely and isinstance(self.pair, GaussianPair):
+            # dP/dP' = X₁X₂e^{μ²} is lognormal: the ratio of a pair whose distance is √2·μ.
+            apart = self.pair.noise_multiplier / math.sqrt(2.0)
+            toward = -_ROUNDED if side is Side.UPPER else _ROUNDED
+            return PairCurve(GaussianPair(apart * (1.0 + toward)), Direction.REMOVE, side)
+        return None
 
     @property
     def _reference_is_other(self) -> AllocationBlock:
