@@ -167,8 +167,8 @@ def test_a_plan_reports_its_remaining_charges():
     ("words", "kind", "match"),
     [
         (["show", "none.json"], StorageError, "No such file"),
-        (["show", "damaged.json"], StorageError, "no account of turnout budget"),
-        (["show", "newer.json"], StorageError, "format 1"),
+        (["show", "damaged.json"], StorageError, "not an account of turnout budget"),
+        (["show", "newer.json"], StorageError, "version 1 of the format"),
         (["open", "open.json", "--decided", "plan", *GAUSSIAN, *PROMISE], StorageError, "exists"),
         (["charge", "open.json", "--scheme", "none"], ParameterError, "noise"),
         (

@@ -145,7 +145,7 @@ def test_single_point_is_a_sweep_over_delta():
     [
         ("--scheme parade", "--scheme = 'parade': expected one of 'check-in', 'shuffle'"),
         ("--scheme shuffle", "--epsilon0 = (missing): expected a value"),
-        ("--scheme subsampled-shuffle", "--scheme = 'subsampled-shuffle': expected shuffle, with"),
+        ("--scheme subsampled-shuffle", "--scheme = 'subsampled-shuffle': expected shuffle (use"),
         ("--scheme shuffle --epsilon0 1", "--clients = (missing): expected a value"),
         (POINT.replace("--delta 1e-6", ""), "--delta = (missing): expected a value"),
         (f"{POINT} --window 9", "--window = 9: expected only with --scheme check-in"),
@@ -158,7 +158,7 @@ def test_single_point_is_a_sweep_over_delta():
         (f"{POINT} --sampled 10001", "--sampled = 10001: expected at most 10000, the number of"),
         (
             f"{POINT} --relation add-remove",
-            "--relation = 'add-remove': expected replace-one, the default",
+            "--relation = 'add-remove': expected replace-one, the relation",
         ),
         (f"{SWEPT} --epsilon0 1", "--epsilon0 = 1.0: expected no value with --against epsilon0"),
         (f"{SWEPT} --to 0.1", "--to = 0.1: expected more than --from = 0.25"),

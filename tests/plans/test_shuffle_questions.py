@@ -173,7 +173,7 @@ def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
             {"categories": 1, "randomizer": "kary-response"},
             "--categories = 1: expected a whole number of at least 2",
         ),
-        ({"noise_multiplier": 1.0}, "--noise-multiplier = 1.0: expected no value with --epsil"),
+        ({"noise_multiplier": 1.0}, "--noise-multiplier = 1.0: expected no value, since --epsil"),
         ({"delta0": 1.0}, "--delta0 = 1.0: expected a number strictly between 0 and 1"),
         (
             {"scheme": "subsampled-shuffle"},

@@ -1,7 +1,7 @@
 """Private linear bandits: policies, mechanisms that protect rewards, environments, and runs.
 
-A mechanism is executed, simulated and priced by one object; a policy sees what it releases and
-nothing else. docs/bandits.md is the guide, docs/design/bandits.md has the proofs.
+One object executes, simulates and analyses a mechanism. A policy has access only to the sums that
+the mechanism releases. docs/bandits.md is the guide, docs/design/bandits.md has the proofs.
 """
 
 from typing import TYPE_CHECKING

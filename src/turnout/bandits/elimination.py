@@ -1,15 +1,15 @@
-"""Batched elimination on core sets, from private sums with proved widths; and baselines.
+"""Batched elimination on core sets with proved confidence widths, and baseline policies.
 
-`Elimination` is the policy. `core_set` returns few actions and their shares of the pulls, from
-which the means of all actions follow. `LinUCB` and `phased_elimination` are baselines; Thompson
-sampling without privacy is `BatchedThompson` on `BareSums`.
+`Elimination` is the policy. `core_set` returns a few actions and their shares of the pulls, such
+that estimates of all actions' means follow from theirs. `LinUCB` and `phased_elimination` are
+baselines; `BatchedThompson` on `BareSums` is Thompson sampling without privacy.
 
-Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md says what differs,
-and has the proof of the widths.
+Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md lists the
+differences, and has the proof of the widths.
 
-**Core sets.** Notation: r the dimension of the actions' span, x ∈ ℝʳ an action there; π a design, a
-distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) = max xᵀ M(π)⁻¹ x, the design's value, which
-is at least r.
+**Core sets.** Notation: r the dimension of the actions' span, x ∈ ℝʳ an action in coordinates of
+the span; π a design, which is a distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) the value of
+a design, the maximum of xᵀ M(π)⁻¹ x over all actions x, which is at least r.
 
 Source: Kiefer, Wolfowitz, The equivalence of two extremum problems, Can. J. Math. 1960 (the least g
 is r, at the largest det M); Todd, Yıldırım, On Khachiyan's algorithm, Discrete Appl. Math. 2007
@@ -42,7 +42,7 @@ from turnout.core.arrays import FloatArray, IntArray
 from turnout.core.errors import NumericalError
 
 TOLERANCE = 0.01
-"""How far a value may exceed r, relatively."""
+"""Accepted relative excess of a design's value over r."""
 _RANK = 1e-9  # singular values below this share of the largest count as 0
 _ENTERING = 64  # actions that join the working set at a time
 _ROUNDS, _STEPS = 200, 20_000
@@ -51,13 +51,13 @@ _REFRESH = 200  # steps after which the inverse is computed anew
 
 @dataclass(frozen=True, eq=False)
 class CoreSet:
-    """Optimal design that has few actions.
+    """Nearly optimal design on a few actions.
 
     Attributes:
-        actions: indices of the actions, ascending, shape (k,), k ≤ r(r + 1)/2.
-        shares: their shares of the pulls, summing to 1, shape (k,).
-        value: g of this design over all actions, an upper bound but for rounding; at most 1.01·r.
-        rank: r.
+        actions: indices of the actions in increasing order, shape (k,), k ≤ r(r + 1)/2.
+        shares: shares of the pulls of these actions, with sum 1, shape (k,).
+        value: value g of the design over all actions, up to rounding; at most 1.01·r.
+        rank: dimension r of the span of all actions.
     """
 
     actions: IntArray
@@ -67,26 +67,26 @@ class CoreSet:
 
 
 def core_set(actions: FloatArray) -> CoreSet:
-    """Design of value at most 1.01·r over the actions, on at most r(r + 1)/2 of them.
+    """Design on at most r(r + 1)/2 of the actions, with a value of at most 1.01·r.
 
-    The duality gap certifies the value: g(π) ≥ r for every design, so g ≤ 1.01·r is within 1 %.
+    Since g(π) ≥ r for every design π, the value is within 1 % of the optimum.
 
     Args:
-        actions: one a row, shape (K, d), not all zero.
+        actions: one action in each row, shape (K, d), not all zero.
 
     Raises:
-        NumericalError: the value is not reached, since the actions are close to a smaller span.
+        NumericalError: no such design was found, since the actions nearly lie in a smaller space.
 
     >>> square = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     >>> core_set(square).actions.tolist()
     [0, 1]
     """
-    # Start: few actions that span the space, all with the same share.
+    # Start with a few actions that span the space, in equal shares.
     points = span_coordinates(actions)
     rank = points.shape[1]
     working = _spread(points)
     shares = np.full(working.size, 1.0 / working.size)
-    # Improve the design on the working set, then let the actions of the largest values join it.
+    # Improve the design on the working set of actions, then add the actions of the largest values.
     for _ in range(_ROUNDS):
         shares = _improved(points[working], shares, 0.5 * TOLERANCE)
         kept = shares > 0
@@ -99,8 +99,11 @@ def core_set(actions: FloatArray) -> CoreSet:
         working = np.concatenate([working, new])
         shares = np.concatenate([shares, np.zeros(new.size)])
     else:
-        raise NumericalError("no design of value within 1 % of the dimension was found")
-    # Fewest actions; the value is computed again over all actions.
+        raise NumericalError(
+            "no core set was found, since the actions nearly lie in a space of lower dimension; "
+            "remove the directions in which they hardly differ"
+        )
+    # Reduce the number of actions, and compute the value over all actions again.
     working, shares = _thinned(points, working, shares)
     order = np.argsort(working)
     value = float(_values(points, points[working], shares).max())
@@ -108,10 +111,10 @@ def core_set(actions: FloatArray) -> CoreSet:
 
 
 def span_coordinates(actions: FloatArray) -> FloatArray:
-    """Coordinates of the actions in their span, with singular values of 1; shape (K, r).
+    """Coordinates of the actions in their span, scaled to equal singular values; shape (K, r).
 
-    A linear map of the actions does not change the best design, and the search converges faster on
-    well-conditioned points.
+    A linear map of the actions does not change the optimal design, and the search converges faster
+    on well-conditioned points.
     """
     _, sizes, basis = np.linalg.svd(actions, full_matrices=False)
     rank = int(np.count_nonzero(sizes > _RANK * sizes[0]))
@@ -128,7 +131,8 @@ def _values(points: FloatArray, chosen: FloatArray, shares: FloatArray) -> Float
 def _spread(points: FloatArray) -> IntArray:
     """Indices of at most 2r points that span the space.
 
-    In each direction that is not spanned yet: the two most extreme points.
+    The points are chosen one direction after another: the point that is farthest from the span of
+    the previous points, and the point that is extreme in the opposite direction.
     """
     rank = points.shape[1]
     chosen: list[int] = []
@@ -143,30 +147,31 @@ def _spread(points: FloatArray) -> IntArray:
 
 
 def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> FloatArray:
-    """Shares of a design on the given points with a value over them of at most (1 + tolerance)·r.
+    """Shares of a design on the given points, whose value over them is at most (1 + tolerance)·r.
 
-    Each step moves share to the point of the largest value, or away from the point of the smallest
-    value among those with a share, by the length that enlarges det M most.
+    Each step increases the share of the point of the largest value, or decreases the share of the
+    point of the smallest value, by the amount that maximises det M.
     """
     rank, shares = points.shape[1], shares.copy()
     inverse, values = _inverse(points, shares)
     for step in range(1, _STEPS):
-        # The inverse is updated by rank one; computing it anew removes rounding errors.
+        # Recompute the inverse now and then, since its updates accumulate rounding errors.
         if step % _REFRESH == 0:
             inverse, values = _inverse(points, shares)
-        # Candidates: the point of the largest value, and of the smallest value with a share.
+        # Candidates: the point of the largest value, and the point of the smallest value among
+        # those with a positive share.
         high = int(np.argmax(values))
         low = int(np.argmin(np.where(shares > 0, values, np.inf)))
         gain, loss = values[high] / rank - 1.0, 1.0 - values[low] / rank
         if gain <= tolerance:
             break
-        # The length that enlarges det M most, cut where a share would fall below 0.
+        # The step length that maximises det M, limited so that no share becomes negative.
         at = high if gain >= loss else low
         length = (values[at] / rank - 1.0) / (values[at] - 1.0) if values[at] > 1 else -np.inf
         emptied = at == low and length <= -shares[low] / (1.0 - shares[low])
         if emptied:
             length = -shares[low] / (1.0 - shares[low])
-        # Shares, inverse and values after the step (Sherman–Morrison).
+        # Update shares, inverse and values (Sherman–Morrison formula).
         shares *= 1.0 - length
         shares[at] = 0.0 if emptied else shares[at] + length
         moved = inverse @ points[at]
@@ -185,22 +190,24 @@ def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatA
 def _thinned(
     points: FloatArray, working: IntArray, shares: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Design of the same M, or a larger one, on at most r(r + 1)/2 points.
+    """Design on at most r(r + 1)/2 points whose matrix M is not smaller.
 
-    Carathéodory: with more points than the r(r + 1)/2 numbers of M, a linear combination of x xᵀ is
-    0. It is subtracted until a share is 0, with the sign that does not raise the sum of shares.
+    Source: Carathéodory's theorem. A symmetric matrix M has r(r + 1)/2 numbers, so with more points
+        a linear combination of the matrices x xᵀ is 0. A multiple of this combination is subtracted
+        from the shares such that one share becomes 0, with the sign for which the sum of the shares
+        does not increase.
     """
     rank = points.shape[1]
     most = rank * (rank + 1) // 2
     rows, columns = np.triu_indices(rank)
     while working.size > most:
-        # A combination of most + 1 products x xᵀ that is 0, with a sum of at least 0.
+        # Coefficients with a sum of at least 0 for which Σ c·x xᵀ is 0.
         some = np.arange(min(working.size, most + 1))
         chosen = points[working[some]]
         products = chosen[:, rows] * chosen[:, columns]
         null = np.linalg.svd(products.T, full_matrices=True)[2][-1]
         null = null if null.sum() >= 0 else -null
-        # The multiple of it at which the first share becomes 0.
+        # Subtract the multiple at which the first share becomes 0, and remove its point.
         positive = null > 1e-12
         ratios = np.full(null.size, np.inf)
         ratios[positive] = shares[some][positive] / null[positive]
@@ -212,7 +219,7 @@ def _thinned(
     return working, shares / shares.sum()
 
 
-_MEANS_SHARE = 0.1  # of the failure probability, for the bounds on means that bound variances
+_MEANS_SHARE = 0.1  # share of the failure probability for the bounds on means
 _CHAMPIONS = 4  # actions to which all others are compared
 
 
@@ -222,8 +229,8 @@ class EliminationState:
 
     Attributes:
         problem: actions and horizon.
-        active: indices of the actions that may be the best, ascending.
-        evidence: all batches so far.
+        active: indices of the actions that are not dropped, in increasing order.
+        evidence: evidence of all batches so far.
     """
 
     problem: Problem
@@ -243,21 +250,23 @@ class EliminationState:
 
 @dataclass(frozen=True)
 class Elimination:
-    """Batched elimination: pulls a core set of the actions that may be best, and drops the others.
+    """Batched elimination: pulls a core set of the active actions, and drops those proved worse.
 
     Guarantees:
-        the best action is dropped with probability at most ``failure``, for all actions, θ and
-        horizons; nothing is assumed about the choice of batches.
+        The best action is dropped with probability at most ``failure``, for all actions, θ and
+        horizons, and for any choice of batches.
 
     Attributes:
         failure: upper bound on the probability of dropping the best action; 1/(T + 1) if None.
         growth: ratio of the sizes of successive batches, above 1, at most 100.
-        first: pulls of the first batch, at least 1.
-        commit: share of the horizon, at its end, in which the action of best estimate is pulled.
-        contrasts: compare actions by ⟨a − b, θ⟩; else by separate widths, as the thesis does.
-        reuse: use the sums of earlier batches too; else each batch alone.
-        variances: bound the variance of rewards by bounds on their means; else by 1.
-        core_sets: pull a core set; else all active actions equally often.
+        first: number of pulls of the first batch, at least 1.
+        commit: share of the horizon, at its end, in which only the action of the largest estimate
+            is pulled.
+        contrasts: True: compare two actions by bounds on ⟨a − b, θ⟩. False: compare them by bounds
+            on each mean, as the thesis does.
+        reuse: whether a comparison uses the sums of all batches; False: only of the last batch.
+        variances: whether variances of rewards are bounded by bounds on their means; False: by 1.
+        core_sets: whether a core set is pulled; False: all active actions equally often.
     """
 
     failure: float | None = None
@@ -277,11 +286,12 @@ class Elimination:
         checks.probability(commit=self.commit)
 
     def init(self, problem: Problem) -> EliminationState:
-        """State in which all actions may be the best."""
+        """Initial state, in which all actions are active."""
         return EliminationState(problem, np.arange(len(problem.actions)))
 
     def plan(self, state: EliminationState, generator: np.random.Generator) -> Batch:
-        """Batch of a core set of the active actions; at the end, of the best estimate."""
+        """Batch of a core set of the active actions; at the end, of the largest estimate."""
+        # At the end, or if one action is left, pull only the action of the largest estimate.
         size = self.first * self.growth ** len(state.evidence)
         last = state.left <= max(self.commit * state.problem.horizon, 1.0)
         if state.evidence and (state.active.size == 1 or last):
@@ -291,28 +301,32 @@ class Elimination:
         return whole_batch(state.active[design.actions], design.shares, size, state.left)
 
     def update(self, state: EliminationState, release: BatchRelease) -> EliminationState:
-        """State after a release, without the actions that are proved worse than another."""
+        """State after a release, without the actions that are proved worse than another action."""
         known = replace(state, evidence=(*state.evidence, self._evidence(state, release)))
         if state.active.size == 1 or known.left == 0:
             return known
         return replace(known, active=self.survivors(known))
 
     def survivors(self, state: EliminationState) -> IntArray:
-        """Active actions that are not proved worse than one of the champions."""
-        # Champions: the actions of the largest estimates.
+        """Active actions that are not proved worse than a champion.
+
+        Champions are the few active actions of the largest estimates.
+        """
+        # Compare every active action with each champion.
         features = state.problem.actions[state.active]
         champions = np.argsort(-(features @ pooled(state)))[:_CHAMPIONS]
         kept = np.ones(state.active.size, dtype=np.bool_)
         compared = self._beaten_by_contrast if self.contrasts else self._beaten_by_widths
         for champion in champions:
             kept &= ~compared(state, features, int(champion))
+        # Keep at least the action of the largest estimate.
         kept[champions[0]] |= not kept.any()
         return state.active[kept]
 
     def _beaten_by_contrast(
         self, state: EliminationState, features: FloatArray, champion: int
     ) -> NDArray[np.bool_]:
-        """Actions a with a lower bound on ⟨champion − a, θ⟩ above 0.
+        """Whether each action a is proved worse: the lower bound on ⟨champion − a, θ⟩ is above 0.
 
         The best action is dropped only if one of the K − 1 bounds on ⟨a − best, θ⟩ fails.
         """
@@ -323,14 +337,14 @@ class Elimination:
     def _beaten_by_widths(
         self, state: EliminationState, features: FloatArray, champion: int
     ) -> NDArray[np.bool_]:
-        """Actions whose upper bound is below the lower bound of the champion."""
+        """Whether each action's upper bound is below the lower bound of the champion."""
         widths = self._widths(state, len(state.problem.actions) + 1)
         up = widths.lower(state.evidence, features[[champion]])
         down = widths.lower(state.evidence, -features)
         return up.values - up.radii > -down.values + down.radii
 
     def _widths(self, state: EliminationState, contrasts: int) -> Widths:
-        """Widths that hold for a number of contrasts together."""
+        """Widths that hold simultaneously for a number of contrasts."""
         share = 1.0 - _MEANS_SHARE if self.variances else 1.0
         horizon = state.problem.horizon
         return Widths(share * self._failure(horizon), max(contrasts, 1), horizon, self.reuse)
@@ -341,9 +355,11 @@ class Elimination:
 
     def _evidence(self, state: EliminationState, release: BatchRelease) -> BatchEvidence:
         """Evidence of a batch, with bounds on the means of its actions from earlier batches."""
+        # Without bounds the means are in [−1, 1].
         features = state.problem.actions[release.batch.actions]
         low, high = -np.ones(len(features)), np.ones(len(features))
         if self.variances and state.evidence:
+            # Bounds from earlier batches, with a share of the failure probability.
             horizon = state.problem.horizon
             share = _MEANS_SHARE * self._failure(horizon)
             widths = Widths(share, 2 * len(state.problem.actions), horizon, self.reuse)
@@ -355,7 +371,7 @@ class Elimination:
         return BatchEvidence(features, release, low, high)
 
     def _design(self, state: EliminationState) -> CoreSet:
-        """Design of the next batch on the active actions."""
+        """Design of the next batch, on the active actions."""
         features = state.problem.actions[state.active]
         if not features.any():
             return CoreSet(np.zeros(1, np.int64), np.ones(1), 0.0, 0)
@@ -374,7 +390,7 @@ def pooled(state: EliminationState) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _cached_design(features: bytes, shape: tuple[int, int]) -> CoreSet:
-    """Core set of the actions in these bytes."""
+    """Core set of actions that are given as bytes, which can be keys of a cache."""
     return core_set(np.frombuffer(features).reshape(shape))
 
 
@@ -384,8 +400,8 @@ class LinUCBState:
 
     Attributes:
         problem: actions and horizon.
-        pulled: pulls so far.
-        inverse: inverse of λI + Σ a aᵀ, shape (d, d).
+        pulled: number of pulls so far.
+        inverse: inverse of V = λI + Σ a aᵀ, shape (d, d).
         moment: sum of reward · a, shape (d,).
     """
 
@@ -400,15 +416,16 @@ class LinUCB:
     """LinUCB: pulls the action of the largest upper confidence bound on its mean reward.
 
     Source: Abbasi-Yadkori, Pál, Szepesvári, Improved algorithms for linear stochastic bandits,
-        NeurIPS 2011, Theorem 2; §5.1 (rare switches: an action is kept until det V has grown by
-        ``switch``).
+        NeurIPS 2011, Theorem 2; §5.1 for rare switches: an action is pulled until det V has grown
+        by the factor 1 + ``switch``.
 
-    The width assumes rewards of ±1 without noise, so the regret bound holds on `BareSums` alone.
+    The width is proved for rewards of ±1 without noise, so the regret bound holds only with
+    `BareSums`.
 
     Attributes:
         failure: probability that the confidence ellipsoid misses θ; 1/(T + 1) if None.
-        ridge: λ, above 0.
-        switch: growth of det V at which the action is chosen anew; 0: at every pull.
+        ridge: regularisation λ, above 0.
+        switch: relative growth of det V after which the action is chosen again; 0: after each pull.
     """
 
     failure: float | None = None
@@ -428,12 +445,13 @@ class LinUCB:
 
     def plan(self, state: LinUCBState, generator: np.random.Generator) -> Batch:
         """Batch of the action of the largest upper confidence bound."""
+        # Upper confidence bound of each action: its estimate plus the width.
         features = state.problem.actions
         spreads = np.einsum("ij,jk,ik->i", features, state.inverse, features)
         bounds = features @ (state.inverse @ state.moment)
         bounds += self._width(state) * np.sqrt(np.maximum(spreads, 0.0))
         best = int(np.argmax(bounds))
-        # n pulls of a multiply det V by 1 + n·aᵀV⁻¹a.
+        # n pulls of action a multiply det V by 1 + n·aᵀV⁻¹a: pull until it grows by `switch`.
         pulls = math.floor(self.switch / max(float(spreads[best]), 1e-300)) + 1
         pulls = min(pulls, state.problem.horizon - state.pulled)
         return Batch(np.array([best]), np.array([pulls]))
@@ -448,14 +466,14 @@ class LinUCB:
         return replace(state, pulled=state.pulled + pulls, inverse=inverse, moment=moment)
 
     def _width(self, state: LinUCBState) -> float:
-        """Radius β of the ellipsoid ‖θ̂ − θ‖_V ≤ β: √(ln(det V/(λᵈp²))) + √λ, with ‖θ‖ ≤ 1."""
+        """Radius β = √(ln(det V/(λᵈp²))) + √λ of the ellipsoid ‖θ̂ − θ‖_V ≤ β, for ‖θ‖ ≤ 1."""
         failure = self.failure or 1.0 / (state.problem.horizon + 1)
         log_det = -float(np.linalg.slogdet(state.inverse * self.ridge)[1])
         return math.sqrt(log_det + 2.0 * math.log(1.0 / failure)) + math.sqrt(self.ridge)
 
 
 def phased_elimination(failure: float | None = None, growth: float = 2.0) -> Elimination:
-    """Phased elimination: separate widths, from the sums of one batch, with variance 1.
+    """Phased elimination: widths of single actions, from the sums of the last batch only.
 
     Source: Lattimore, Szepesvári, Bandit algorithms, 2020, §22.1.
     """

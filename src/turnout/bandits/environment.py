@@ -1,22 +1,22 @@
 """Environments of linear bandits: public actions, hidden parameters, contexts, and logs.
 
-`LinearEnvironment` draws rewards of actions, `ContextualEnvironment` turns contexts into actions,
-`LoggedEnvironment` replays a log. `sphere_environment`, `two_best_environment` and
-`contextual_environment` build instances, `contextual_log` replays rewards of clients with contexts,
-`read_log` reads a file.
+`LinearEnvironment` draws the rewards of actions, `ContextualEnvironment` reduces a bandit with
+contexts to a linear bandit, and `LoggedEnvironment` replays a log. `sphere_environment`,
+`two_best_environment` and `contextual_environment` build environments. `contextual_log` builds a
+log from rewards of clients with contexts, and `read_log` reads a log from a file.
 
 Notation: a ∈ ℝᵈ an action, ‖a‖ ≤ 1; θ the hidden parameter, ‖θ‖ ≤ 1; a pull of a has a reward of
 mean ⟨a, θ⟩ in [−1, 1]; the regret of a pull is max ⟨b, θ⟩ − ⟨a, θ⟩. φ(a, c) the features of action
 a in context c, ‖φ‖ ≤ 1; a*(c, θ) the action of the largest ⟨φ(a, c), θ⟩; g(θ) = E φ(a*(c, θ), c)
 over the known distribution of contexts.
 
-**Contexts.** The learner sends θᵢ, the client takes a*(c, θᵢ) in its own context and reports its
-reward, whose mean is ⟨g(θᵢ), θ*⟩: a linear bandit with the actions g(θᵢ).
+**Contexts.** The learner sends a parameter θᵢ. The client takes the action a*(c, θᵢ) in its context
+c and reports the reward, whose mean is ⟨g(θᵢ), θ*⟩. This is a linear bandit with actions g(θᵢ).
 
 Source: thesis, §6.3.1; Hanna, Yang, Fragouli, Contexts can be cheap, 2023, Theorem 1.
 
-**Logs.** A log has the reward that each client would have had of each action, as labelled data do.
-Its clients are real, so a reward is never clipped or used twice without an error.
+**Logs.** A log has a reward of each client for each action, as labelled data have. Its clients are
+real, so a reward out of range and a second use of a client are errors.
 """
 
 from __future__ import annotations
@@ -46,18 +46,19 @@ if TYPE_CHECKING:
     from turnout.bandits.mechanisms import BatchMechanism
     from turnout.bandits.policy import Batch
 
-_BALL = 1.0 + 1e-9  # norms up to here are 1 but for rounding
+_BALL = 1.0 + 1e-9  # largest norm that counts as at most 1, with an allowance for rounding
 
 
 def checked_actions(actions: ArrayLike) -> FloatArray:
-    """Actions as floats, one a row, shape (K, d).
+    """Actions as floats, one in each row, shape (K, d).
 
     Raises:
-        ParameterError: no action, all zero, a NaN, or a norm above 1.
+        ParameterError: there is no action, all are zero, or one has a NaN or a norm above 1.
     """
     array = checks.real_array(actions=actions)
     if array.ndim != 2 or array.size == 0:
-        raise ParameterError("actions", array.shape, "at least one action, a row of d >= 1 numbers")
+        given = f"array of shape {array.shape}"
+        raise ParameterError("actions", given, "at least one row of at least one number")
     norms = np.linalg.norm(array, axis=1)
     bad = np.flatnonzero(~(norms <= _BALL))
     if bad.size:
@@ -73,11 +74,11 @@ def checked_actions(actions: ArrayLike) -> FloatArray:
 class LinearEnvironment:
     """Stochastic linear bandit with rewards of ±1 and mean ⟨a, θ⟩.
 
-    Source: thesis, §6.2, Assumption 6.2.1. A reward of [−1, 1] that is rounded to ±1 by chance has
-        the same mean, so sums of rewards with any noise have the same distribution.
+    Source: thesis, §6.2, Assumption 6.2.1. Rewards in [−1, 1] are rounded to ±1 at random without a
+        change of their means (`rounded_rewards`), so only the means matter.
 
     Attributes:
-        actions: public actions, one a row, ℓ2 norm at most 1, shape (K, d).
+        actions: public actions, one in each row, ℓ2 norm at most 1, shape (K, d).
         parameter: hidden parameter θ, ℓ2 norm at most 1, shape (d,).
 
     >>> LinearEnvironment(np.eye(2), np.array([0.6, 0.8])).gaps.round(6).tolist()
@@ -91,7 +92,7 @@ class LinearEnvironment:
         object.__setattr__(self, "actions", checked_actions(self.actions))
         parameter = checks.real_array(parameter=self.parameter)
         if parameter.shape != self.actions.shape[1:]:
-            expected = f"{self.actions.shape[1]} numbers, as an action has"
+            expected = f"{self.actions.shape[1]} numbers, as many as an action has"
             raise ParameterError("parameter", parameter.tolist(), expected)
         if not np.linalg.norm(parameter) <= _BALL:
             expected = "finite numbers of ℓ2 norm at most 1"
@@ -105,7 +106,7 @@ class LinearEnvironment:
 
     @property
     def gaps(self) -> FloatArray:
-        """Regret of one pull of each action, shape (K,); 0 for the best."""
+        """Regret of one pull of each action, shape (K,); 0 for the best action."""
         return self.means.max() - self.means
 
     @property
@@ -116,16 +117,16 @@ class LinearEnvironment:
     def sums(
         self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source
     ) -> NDArray[np.int64]:
-        """Released sums of a batch, drawn at once; ``first`` is not used."""
+        """Released sums of a batch, shape (k,); ``first`` is not used."""
         del first
         return mechanism.simulated(batch.pulls, self.means[batch.actions], source)
 
 
 def rounded_rewards(rewards: ArrayLike, source: Source) -> NDArray[np.int64]:
-    """Rewards of [−1, 1], each rounded to ±1 at random without a change of its mean.
+    """Rewards in [−1, 1], each rounded to ±1 at random without a change of its mean.
 
     Raises:
-        ParameterError: a reward outside [−1, 1], or NaN; rewards are never clipped.
+        ParameterError: a reward is outside [−1, 1] or NaN; rewards are not clipped.
     """
     values = np.atleast_1d(checks.real_array(rewards=rewards))
     bad = np.flatnonzero(~(np.abs(values) <= 1.0))
@@ -149,7 +150,7 @@ def sphere_environment(
 
 
 def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
-    """Environment of actions on the half circle around θ, with a gap between the two best.
+    """Environment of actions on a half circle that begins at θ, with a given smallest gap.
 
     Args:
         gap: difference of the two largest means, in (0, 0.5].
@@ -167,22 +168,22 @@ def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
     )
 
 
-_MOST_NUMBERS = 2**28  # of a net of parameters
+_MOST_NUMBERS = 2**28  # largest number of floats of a net of parameters
 
 
 @dataclass(frozen=True, eq=False)
 class ContextualEnvironment(LinearEnvironment):
-    """Linear environment whose pulls are parameters, with the regret of the contextual problem.
+    """Linear environment whose actions stand for parameters, with the contextual regret.
 
     Guarantees:
-        what a client sends is a function of its context and reward that moves by at most 2 in a
-        sum when both change, so the mechanism's ε is one of joint DP (thesis, Definition 6.2.3):
-        it covers context and reward against an adversary who sees all that later clients receive.
-        Only the client sees its action, which depends on its context.
+        A client sends only a reward, which depends on its context. A change of context and reward
+        changes a sum by at most 2. So the mechanism's ε holds for joint DP (thesis, Definition
+        6.2.3): it protects context and reward against an adversary that observes all messages to
+        later clients. The client's action, which depends on its context, is not revealed.
 
     Attributes:
-        candidates: parameter θᵢ of each pull, shape (K, d).
-        optimum: mean reward of the best action in each context, given θ*.
+        candidates: parameter θᵢ for which each action stands, shape (K, d).
+        optimum: mean reward if each client takes the best action in its context, given θ*.
     """
 
     candidates: FloatArray
@@ -190,20 +191,20 @@ class ContextualEnvironment(LinearEnvironment):
 
     @property
     def gaps(self) -> FloatArray:
-        """Contextual regret of one pull of each candidate, shape (K,)."""
+        """Regret of one pull of each candidate in the contextual bandit, shape (K,)."""
         return np.maximum(self.optimum - self.means, 0.0)
 
 
 def best_features(features: FloatArray, parameters: FloatArray) -> FloatArray:
-    """Features g(θ) of each parameter, over equally likely contexts.
+    """Mean features g(θ) of the actions that each parameter chooses, over all given contexts.
 
     Args:
-        features: φ(a, c) of N contexts from the known distribution, shape (N, A, d).
-        parameters: shape (K, d).
+        features: φ(a, c) of N equally likely contexts, shape (N, A, d).
+        parameters: parameters θ, shape (K, d).
 
     Returns:
-        g(θ), shape (K, d); where the contexts are a sample, the error is of the order of 1/√N in
-        each direction.
+        g(θ), shape (K, d). If the contexts are a sample from the distribution of contexts, the
+        error is of the order of 1/√N in each direction.
     """
     found = np.empty_like(parameters)
     everywhere = np.arange(len(features))
@@ -221,10 +222,10 @@ def contextual_environment(
     Args:
         features: φ(a, c), each of norm at most 1, shape (N, A, d).
         parameter: θ*, of norm at most 1, shape (d,).
-        candidates: parameters that may be pulled, shape (K, d), for example a `parameter_net`.
+        candidates: parameters that the learner may send, shape (K, d), such as a `parameter_net`.
 
     Raises:
-        ParameterError: features that are not finite, or of norm above 1.
+        ParameterError: features are not finite or have a norm above 1, or shapes do not match.
     """
     array = checked_contexts(features=features)
     held = _checked_candidates(candidates, array.shape[2])
@@ -233,40 +234,48 @@ def contextual_environment(
 
 
 def checked_contexts(**named: ArrayLike) -> FloatArray:
-    """Features φ(a, c) as floats of shape (N, A, d), given by the name of the argument.
+    """Features φ(a, c) as floats of shape (N, A, d), after a check.
+
+    Args:
+        named: the features, under the name that errors have.
 
     Raises:
-        ParameterError: another shape, a norm above 1, or numbers that are not finite.
+        ParameterError: a wrong shape, a norm above 1, or numbers that are not finite.
     """
     ((name, given),) = named.items()
     array = checks.real_array(**{name: given})
     if array.ndim != 3 or array.size == 0:
-        raise ParameterError(name, array.shape, "an array of shape (N, A, d)")
+        given_shape = f"array of shape {array.shape}"
+        raise ParameterError(name, given_shape, "shape (contexts, actions, coordinates)")
     if not np.all(np.linalg.norm(array, axis=2) <= _BALL):
-        raise ParameterError(name, "a norm above 1, or NaN", "norms of at most 1")
+        raise ParameterError(name, "a vector with a norm above 1 or a NaN", "norms of at most 1")
     return array
 
 
 def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
-    """Candidates as floats, shape (K, d)."""
+    """Candidate parameters as floats of shape (K, d), after a check."""
     array = checks.real_array(candidates=candidates)
     if array.ndim != 2 or array.size == 0 or array.shape[1] != dimension:
-        expected = f"shape (K, {dimension}): a row of {dimension} numbers each, as features have"
-        raise ParameterError("candidates", array.shape, expected)
+        expected = f"rows of {dimension} numbers, as many as a feature vector has"
+        raise ParameterError("candidates", f"array of shape {array.shape}", expected)
     if not np.isfinite(array).all():
-        raise ParameterError("candidates", "infinite, or NaN", "finite numbers")
+        raise ParameterError("candidates", "infinite numbers or NaN", "finite numbers")
     return array
 
 
 def parameter_net(dimension: int, fineness: float) -> FloatArray:
-    """Net of parameters on the unit sphere: at most (3/ζ)^d, with fineness ζ.
+    """Parameters on the unit sphere such that every point of it is near one of them.
 
-    Each point of the sphere has a parameter of the net within ``fineness``. Only directions matter
-    to g. In the plane the net has equally spaced angles; in more dimensions, it is a grid on the
-    cube projected onto the sphere.
+    The distance is at most ``fineness``. Only the direction of a parameter affects g. In two
+    dimensions the parameters have equally spaced angles; in more dimensions they are a grid on the
+    surface of a cube, projected onto the sphere.
+
+    Args:
+        dimension: number of coordinates d, at least 1.
+        fineness: largest distance of a point of the sphere from the net, above 0.
 
     Raises:
-        UnsupportedError: the net has too many parameters to hold in memory.
+        UnsupportedError: the net has too many parameters for the memory.
     """
     checks.count(dimension=dimension)
     checks.positive(fineness=fineness)
@@ -276,13 +285,15 @@ def parameter_net(dimension: int, fineness: float) -> FloatArray:
         count = max(math.ceil(math.pi / math.asin(min(fineness / 2.0, 1.0)) / 2.0), 4)
         angles = 2.0 * np.pi * np.arange(count) / count
         return np.column_stack([np.cos(angles), np.sin(angles)])
-    # Points ζ apart on the cube's faces are at most that far apart once projected inwards.
+    # Projection of the cube's surface onto the sphere does not increase distances.
     side = math.ceil(math.sqrt(dimension - 1) / fineness) + 1
     if 2.0 * dimension * float(side) ** (dimension - 1) * dimension > _MOST_NUMBERS:
         raise UnsupportedError(
             f"a net of fineness {fineness:g} in {dimension} dimensions has about "
-            f"{2.0 * dimension * float(side) ** (dimension - 1):.2g} parameters, too many to hold"
+            f"{2.0 * dimension * float(side) ** (dimension - 1):.2g} parameters, too many for the "
+            "memory; increase the fineness"
         )
+    # A grid on each face of the cube, projected onto the sphere.
     line = np.linspace(-1.0, 1.0, side)
     face = np.stack(np.meshgrid(*[line] * (dimension - 1), indexing="ij"), -1)
     flat = face.reshape(-1, dimension - 1)
@@ -299,11 +310,13 @@ _CLIENT, _REWARD = "client", "reward_"
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class LoggedEnvironment:
-    """Rewards of n clients for each action; the client in row i answers pull i.
+    """Environment that replays a log with the rewards of n clients for each action.
+
+    Each batch uses the next clients of the log, in random order.
 
     Attributes:
-        actions: public, shape (K, d).
-        outcomes: rewards in [−1, 1], shape (n, K).
+        actions: public actions, one in each row, shape (K, d).
+        outcomes: reward of each client for each action, in [−1, 1], shape (n, K).
     """
 
     actions: FloatArray
@@ -313,10 +326,8 @@ class LoggedEnvironment:
         object.__setattr__(self, "actions", checked_actions(self.actions))
         outcomes = checks.real_array(rewards=self.outcomes)
         if outcomes.ndim != 2 or outcomes.shape[1:] != self.actions.shape[:1] or not len(outcomes):
-            expected = (
-                f"a row for each client with a reward for each of {len(self.actions)} actions"
-            )
-            raise ParameterError("rewards", outcomes.shape, expected)
+            expected = f"a row for each client, with {len(self.actions)} rewards, one per action"
+            raise ParameterError("rewards", f"array of shape {outcomes.shape}", expected)
         bad = np.argwhere(~(np.abs(outcomes) <= 1.0))
         if bad.size:
             row, column = bad[0].tolist()
@@ -340,15 +351,16 @@ class LoggedEnvironment:
         return int(np.argmax(self.means))
 
     def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
-        """Released sums of a batch from the rows from ``first`` on, in random order.
+        """Released sums of a batch, shape (k,), whose clients are the rows from ``first`` on.
 
         Raises:
             ParameterError: the log has too few clients.
         """
         if first + batch.size > len(self.outcomes):
             raise ParameterError(
-                "horizon", first + batch.size, f"at most {len(self.outcomes)} rows"
+                "horizon", first + batch.size, f"at most {len(self.outcomes)}, the rows of the log"
             )
+        # Deal the clients out to the actions at random, and sum the messages of each action.
         rows = first + np.argsort(source.below(2**62, batch.size), kind="stable")
         totals, begin = [], 0
         for action, pulls in zip(batch.actions.tolist(), batch.pulls.tolist(), strict=True):
@@ -361,28 +373,33 @@ class LoggedEnvironment:
 def contextual_log(
     features: ArrayLike, candidates: ArrayLike, clients: ArrayLike, rewards: ArrayLike
 ) -> LoggedEnvironment:
-    """Log in which client i reports the reward of the action that each candidate chooses for it.
+    """Log of a contextual bandit, with each client's reward for each candidate parameter.
+
+    The reward of a client for a candidate is its reward for the action that the candidate chooses
+    in the client's context.
 
     Args:
-        features: φ(a, c) of N public contexts, each of norm at most 1, shape (N, A, d); the
-            published g of a candidate is their mean and reads nothing of the clients.
-        candidates: parameters that may be pulled, shape (K, d).
-        clients: φ(a, c) in each client's own context, shape (n, A, d).
-        rewards: of each action to each client, in [−1, 1], shape (n, A).
+        features: φ(a, c) of N public contexts, each of norm at most 1, shape (N, A, d). The actions
+            g of the log are computed from them only, not from the clients' contexts.
+        candidates: parameters that the learner may send, shape (K, d).
+        clients: φ(a, c) in each client's context, shape (n, A, d).
+        rewards: reward of each client for each action, in [−1, 1], shape (n, A).
 
     Raises:
-        ParameterError: an array of another shape, numbers that are not finite, a norm above 1, or a
-            reward outside [−1, 1].
+        ParameterError: a wrong shape, numbers that are not finite, a norm above 1, or a reward
+            outside [−1, 1].
     """
+    # Check the arrays.
     public = checked_contexts(features=features)
     parameters = _checked_candidates(candidates, public.shape[2])
     held, given = checked_contexts(client_contexts=clients), checks.real_array(rewards=rewards)
     if held.shape[1:] != public.shape[1:]:
-        expected = f"shape (n, {public.shape[1]}, {public.shape[2]}), as the public contexts have"
-        raise ParameterError("client_contexts", held.shape, expected)
+        expected = f"shape (clients, {public.shape[1]}, {public.shape[2]}), as in features"
+        raise ParameterError("client_contexts", f"array of shape {held.shape}", expected)
     if given.shape != held.shape[:2]:
-        expected = f"shape {held.shape[:2]}: a reward of each action to each client"
-        raise ParameterError("rewards", given.shape, expected)
+        expected = f"shape {held.shape[:2]}: a reward of each client for each action"
+        raise ParameterError("rewards", f"array of shape {given.shape}", expected)
+    # The action that each candidate chooses for each client, and its reward.
     everyone = np.arange(len(held))
     chosen = [given[everyone, np.argmax(held @ theta, axis=1)] for theta in parameters]
     return LoggedEnvironment(best_features(public, parameters), np.column_stack(chosen))
@@ -393,10 +410,9 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
 
     Raises:
         InputFileError: the file cannot be read, or has other columns.
-        ParameterError: a client in two rows, which would be in two batches, or a reward that is no
-            number from −1 to 1.
+        ParameterError: a client has two rows, or a reward is not a number from −1 to 1.
     """
-    # Header: one column for the client, one for each action.
+    # The header must have one column for the client and one for each action.
     features = checked_actions(actions)
     names = [_CLIENT, *(f"{_REWARD}{i}" for i in range(len(features)))]
     try:
@@ -405,7 +421,7 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
         raise InputFileError(f"{path} cannot be read: {error}") from None
     if header != names:
         raise InputFileError(f"{path}: expected the columns {', '.join(names)}")
-    # Each client once, since ε is that of one reward; then the rewards of all rows.
+    # Check that each client has one row, since ε covers a single reward; then read all rewards.
     _require_once(path, [canonical(row[0]) for row in rows])
     outcomes = [
         [_reward(path, number, *cell) for cell in zip(names[1:], row[1:], strict=True)]
@@ -415,7 +431,7 @@ def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
 
 
 def _require_once(path: Path, clients: Sequence[str]) -> None:
-    """Refuse a client in two rows: ε is that of one reward."""
+    """Raise an error if a client has two rows, since ε covers a single reward."""
     seen: dict[str, int] = {}
     for line, client in enumerate(clients, start=2):
         if not client:
@@ -424,17 +440,17 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
             )
         if client in seen:
             said = f"client {client!r} in lines {seen[client]} and {line} of {path}"
-            raise ParameterError("log", said, "each client once: epsilon is that of one reward")
+            raise ParameterError("log", said, "one row per client: epsilon is that of one reward")
         seen[client] = line
 
 
 def _reward(path: Path, line: int, name: str, text: str) -> float:
-    """Reward in a cell of the file, from −1 to 1."""
+    """Reward in a cell of the file; an error unless it is a number from −1 to 1."""
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not abs(value) <= 1.0:
         said = f"{name} = {text} in line {line} of {path}"
-        raise ParameterError("log", said, "rewards from -1 to 1, which are never clipped")
+        raise ParameterError("log", said, "rewards from -1 to 1 (rewards are not clipped)")
     return value

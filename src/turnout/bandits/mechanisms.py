@@ -1,18 +1,19 @@
-"""Mechanisms that protect rewards: the learner sees one noisy sum for each action of a batch.
+"""Mechanisms that protect rewards: the learner receives one noisy sum for each action of a batch.
 
-`CentralSums` adds discrete Laplace noise, `LocalBits` and `ShuffledBits` randomize each reward to
-one bit, `BareSums` protects nothing. `Channels` holds the distributions of the
-messages and of the noise on each sum, for the widths of `turnout.bandits.policy`.
+`CentralSums` adds discrete Laplace noise to the sums; `LocalBits` and `ShuffledBits` randomize each
+reward to one bit; `BareSums` has no privacy. `Channels` describes the distributions of the messages
+and of the noise, from which `turnout.bandits.policy` computes confidence widths.
 
-One object executes, simulates and analyses a mechanism. A client has one reward, in one batch, of
-one action. Releases before do not depend on it and later ones are functions of what is released
-and of other clients' rewards, so the ε of a run is that of its costliest batch
+One object executes, simulates and analyses a mechanism. A client has one reward, for one action in
+one batch. Earlier releases do not depend on this reward, and later releases depend on it only
+through the release of its batch. So the ε of a run is the largest ε of its batches
 (docs/design/bandits.md, "One batch a client").
 
-Notation: n the pulls of an action in a batch, S their rewards' sum (each ±1), so replacing one
-reward moves S by 2; κ the factor by which a randomized bit's mean shrinks,
-(e^{ε₀} − 1)/(e^{ε₀} + 1). A sum of n messages z of ±1 has mean m = κμ each, plus discrete Laplace
-noise Z with P(Z = x) ∝ q^{|x|}, q = e^{−1/scale}; ψ(x) = ln E e^{x(z − m)}, φ(x) = ln E e^{xZ}.
+Notation: n the number of pulls of an action in a batch; S the sum of their rewards, each ±1, so
+that replacing one reward changes S by 2; μ the mean reward; κ = (e^{ε₀} − 1)/(e^{ε₀} + 1) the
+factor by which randomizing a bit multiplies its mean. A released sum consists of n messages z = ±1
+of mean m = κμ and of discrete Laplace noise Z with P(Z = x) ∝ q^{|x|}, q = e^{−1/scale}. The log
+moments are ψ(x) = ln E e^{x(z − m)} and φ(x) = ln E e^{xZ}.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from turnout.schemes import KaryResponse, PureRandomizer, TrustModel
 from turnout.schemes.scheme import shuffled
 
 _SERIES = 1e-3
-_CUBIC = 0.12831  # above 2/(9√3), a sixth of the largest third cumulant of a bit of ±1
-_MANY = 64  # sums from which on a bound that is quicker to compute is used
+_CUBIC = 0.12831  # upper bound on 2/(9√3), a sixth of the largest third cumulant of a bit ±1
+_MANY = 64  # for more sums than this, a bound that is faster to compute is used
 
 
 @dataclass(frozen=True, eq=False)
 class Channels:
-    """Public distributions of the sums of a batch, action by action.
+    """Public parameters of the distribution of each action's released sum in a batch.
 
     Attributes:
         pulls: number n of pulls of each action, shape (k,).
-        attenuation: factor κ by which the mean of a message shrinks, shape (k,).
-        rate: 1/scale of the discrete Laplace noise on each sum; infinite for none.
+        attenuation: factor κ between the mean reward and the mean of a message, shape (k,).
+        rate: 1/scale of the discrete Laplace noise on each sum; infinite without noise.
     """
 
     pulls: IntArray
@@ -66,23 +67,25 @@ class Channels:
     def variances(self, bits: FloatArray) -> FloatArray:
         """Variance of the estimated mean of each action, shape (k,).
 
-        ``bits`` are the variances of the messages, shape (k,).
+        Args:
+            bits: variance of a message of each action, shape (k,).
         """
         return (self.pulls * bits + self.noise_variance) / (self.pulls * self.attenuation) ** 2
 
     def log_moments(
         self, weights: FloatArray, scales: FloatArray, low: FloatArray, high: FloatArray
     ) -> FloatArray:
-        """Upper bounds on ln E e^{λΣ w·(sum − its mean)}, where low ≤ μ ≤ high.
+        """Upper bounds on the log moments ln E e^{λΣ w·(sum − mean of the sum)}.
 
         Args:
-            weights: w of each sum, one combination a row, shape (m, k).
-            scales: λ > 0 of each combination, shape (m, levels).
+            weights: weights w of the sums, one combination in each row, shape (m, k).
+            scales: values λ > 0 for each combination, shape (m, levels).
             low: lower bound on the mean reward of each action, shape (k,).
             high: upper bound on the mean reward of each action, shape (k,).
 
         Returns:
-            upper bounds, shape (m, levels): exact suprema for few sums, a cubic bound for many.
+            Upper bounds, shape (m, levels). For few sums they are the exact suprema over all means
+            in [low, high], for many sums a cubic bound.
         """
         low, high = self.attenuation * low, self.attenuation * high
         if self.pulls.size > _MANY:
@@ -94,11 +97,12 @@ class Channels:
     def _cubic(
         self, weights: FloatArray, scales: FloatArray, low: FloatArray, high: FloatArray
     ) -> FloatArray:
-        """Upper bounds from ψ(x) ≤ vx²/2 + κ₃|x|³/6, without a pass over all sums for each λ.
+        """Upper bounds on the log moments from ψ(x) ≤ vx²/2 + κ₃|x|³/6.
 
-        φ(x)/x² rises with |x|, so its value at the largest |x| is an upper bound.
+        The sums over all actions are computed once for all λ. φ(x)/x² increases with |x|, so its
+        value at the largest |x| is an upper bound for all sums.
         """
-        # Weighted squares and cubes, once for all λ.
+        # Sums of weighted squares and cubes, which do not depend on λ.
         variances = 1.0 - np.clip(0.0, low, high) ** 2
         sizes = np.abs(weights)
         squares = sizes * sizes
@@ -106,7 +110,7 @@ class Channels:
         square, plain = (squares @ np.column_stack([self.pulls * variances, ones])).T
         squares *= sizes  # a power would take longer
         cube = squares @ self.pulls.astype(np.float64)
-        # Upper bound of the messages, then of the noise.
+        # Upper bound for the messages, then for the noise.
         bits = 0.5 * square[:, None] * scales**2 + _CUBIC * cube[:, None] * scales**3
         if np.isinf(self.rate):
             return bits
@@ -116,19 +120,21 @@ class Channels:
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Largest ψ(x) over all means m with low ≤ m ≤ high, to a relative error of 1e-9.
+    """Largest ψ(x) over all means m with low ≤ m ≤ high, rounded up by at most 1e-9 of itself.
 
-    ln(cosh x + m·sinh x) − m·x is concave in m, with its largest value at m = 1/x − coth x.
+    ψ(x) = ln(cosh x + m·sinh x) − m·x is concave in m, and largest at m = 1/x − coth x.
     """
+    # The mean in [low, high] with the largest value.
     small = np.abs(x) < _SERIES
     y = np.where(small, 1.0, x)
     worst = np.where(small, 0.0, 1.0 / y - 1.0 / np.tanh(y))
     mean = np.clip(worst, low, high)
-    with np.errstate(divide="ignore"):  # ln 0 where a mean of ±1 leaves nothing to chance
-        # cosh y + m·sinh y = e^{|y|}·(1 + s·m)/2 + e^{−|y|}·(1 − s·m)/2, s the sign of y
+    with np.errstate(divide="ignore"):  # ln 0 occurs for a mean of ±1
+        # cosh y + m·sinh y = e^{|y|}·(1 + s·m)/2 + e^{−|y|}·(1 − s·m)/2, where s is the sign of y.
         signed = mean * np.sign(y)
         size = np.abs(y)
         exact = size + np.log1p(-0.5 * (1.0 - signed) * -np.expm1(-2.0 * size)) - signed * size
+    # For small x the formula loses digits; use the upper bound of the series instead.
     series = 0.5 * (1.0 - mean**2) * x**2 + _CUBIC * np.abs(x) ** 3
     return np.where(small, series, np.maximum(exact, 0.0) + 1e-15 * size)
 
@@ -142,23 +148,23 @@ def laplace_log_moments(x: FloatArray, rate: float) -> FloatArray:
         return np.zeros_like(x)
     inside = np.abs(x) < rate
     y = np.where(inside, x, 0.0)
-    # 1/φ's argument is 1 − (sinh(x/2)/sinh(rate/2))².
+    # φ(x) = −ln(1 − (sinh(x/2)/sinh(rate/2))²).
     ratio = np.sinh(0.5 * y) / np.sinh(0.5 * rate)
     return np.where(inside, -np.log1p(-np.minimum(ratio**2, 1.0 - 1e-15)), np.inf)
 
 
 _SENSITIVITY = 2
-_FEWEST_HIDDEN = 8  # pulls below which shuffling bits is worth nothing at any δ of interest
-_GRID = 1.2  # ratio of the numbers of pulls at which ε₀ is found; others take the smaller one's
-_MOST_LOCAL = 9.0  # ε₀ from which on a bit is true but for one in 8,000, unless ε is larger
+_FEWEST_HIDDEN = 8  # with fewer pulls, shuffling does not lower ε at any practical δ
+_GRID = 1.2  # ratio of successive numbers of pulls for which ε₀ is computed
+_MOST_LOCAL = 9.0  # largest ε₀ of the search: such a bit is wrong once in 8,000 times
 _SEARCH_WIDTH, _SLACK, _TRIES = 1e-3, 0.01, 30
 
 
 class BatchMechanism(ABC):
-    """Mechanism that releases the sums of a batch: a reward randomizer and an aggregator.
+    """Mechanism that releases the sums of a batch: a randomizer of rewards, and noise on sums.
 
-    Rewards are ±1 (`rounded_rewards`). `messages` and `release` are what clients and learner run;
-    `simulated` draws the same sums in their exact distribution without drawing a reward.
+    Rewards are ±1 (`rounded_rewards`). Clients run `messages`, and the learner runs `release`.
+    `simulated` draws released sums from the same distribution without drawing single rewards.
     """
 
     word: ClassVar[str]
@@ -166,15 +172,21 @@ class BatchMechanism(ABC):
 
     @abstractmethod
     def channels(self, pulls: IntArray) -> Channels:
-        """Public distributions of the sums of a batch, for n ≥ 1 pulls of each action."""
+        """Distributions of the sums of a batch with the given numbers of pulls, shape (k,)."""
 
     @abstractmethod
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Messages of ±1 from the clients of an action that has ``pulls`` in the batch."""
+        """Messages of ±1 from the clients that pull one action, shape of ``rewards``.
+
+        Args:
+            rewards: rewards of the clients, each ±1.
+            pulls: number of pulls of the action in the batch.
+            source: source of the clients' randomness.
+        """
 
     @abstractmethod
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Released sums from the totals of the messages, one for each action."""
+        """Released sums, computed from the total of the messages of each action; shape (k,)."""
 
     @abstractmethod
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
@@ -186,7 +198,7 @@ class BatchMechanism(ABC):
 
     @property
     def delta(self) -> float:
-        """δ; 0 for pure ε."""
+        """δ of the guarantee; 0 for pure ε."""
         return 0.0
 
     def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
@@ -213,28 +225,29 @@ class BareSums(BatchMechanism):
     trust = None
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Channels without attenuation and noise."""
+        """Distributions of the sums, without attenuation and without noise."""
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Rewards as they are, without randomization."""
+        """The rewards, without randomization."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Sums without noise: the totals as they are."""
+        """The totals, without noise."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds of infinity."""
+        """Infinite lower and upper bound, as the mechanism has no privacy."""
         return Bounds(np.inf, np.inf)
 
 
 @dataclass(frozen=True)
 class CentralSums(BatchMechanism):
-    """Central mechanism: discrete Laplace noise of ℓ1 sensitivity 2 on the sum of each action.
+    """Central mechanism: discrete Laplace noise on the sum of each action, of sensitivity 2.
 
-    Source: thesis, Algorithm 6.3.1, whose Lap(1/ε) takes the sensitivity for 1 and is 2ε-DP
-        (docs/errata.md); here the noise is for 2, in whole numbers, as sums are.
+    Source: thesis, Algorithm 6.3.1, with a correction. Its noise Lap(1/ε) assumes a sensitivity of
+        1 and is 2ε-DP (docs/errata.md). This class uses the sensitivity 2, and noise in whole
+        numbers.
 
     Attributes:
         epsilon_asked: ε, above 0.
@@ -249,33 +262,33 @@ class CentralSums(BatchMechanism):
 
     def __post_init__(self) -> None:
         checks.positive(epsilon=self.epsilon_asked)
-        self.noise  # noqa: B018  refuses an ε too small for noise of 64 bits
+        self.noise  # noqa: B018  raises an error for an ε whose noise would exceed 64 bits
 
     @cached_property
     def noise(self) -> SumNoise:
-        """Noise of one sum."""
+        """Noise that is added to each sum."""
         return laplace_noise(self.epsilon_asked, _SENSITIVITY)
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """Randomizer that accounting analyses in place of the release of a batch."""
+        """Randomizer with which the accountant bounds the privacy loss of a batch."""
         return PureRandomizer(self.noise.epsilon)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Channels without attenuation, with the noise on each sum."""
+        """Distributions of the sums, without attenuation and with noise."""
         t, s = self.noise.scale
         return Channels(pulls, np.ones(pulls.size), s / t)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Rewards as they are, since the learner is trusted."""
+        """The rewards without randomization, since the learner is trusted."""
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals with noise."""
+        """Totals plus noise, shape (k,)."""
         return totals + self.noise.draw(totals.size, source)
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of the noise, attained: sums two apart have the likelihood ratio e^ε."""
+        """Bounds on ε of a run; it is attained, since sums that differ by 2 have the ratio e^ε."""
         del batches
         t, s = self.noise.scale
         return Bounds(
@@ -285,13 +298,13 @@ class CentralSums(BatchMechanism):
 
 @dataclass(frozen=True)
 class LocalBits(BatchMechanism):
-    """Local mechanism: each client sends one randomized bit.
+    """Local mechanism: each client sends its reward as one randomized bit.
 
-    Source: thesis, Algorithm 6.3.2, with Warner's response in place of Laplace noise: rewards are
-        bits, and this response has the least variance of all ε₀-DP bits.
+    Source: thesis, Algorithm 6.3.2, with Warner's randomized response instead of Laplace noise. For
+        rewards of ±1 this response has the least variance of all ε₀-DP messages of one bit.
 
     Attributes:
-        epsilon_asked: ε = ε₀, from 1e-12 to 30.
+        epsilon_asked: ε of the run, which is ε₀ of a message, from 1e-12 to 30.
     """
 
     epsilon_asked: float
@@ -303,15 +316,15 @@ class LocalBits(BatchMechanism):
 
     @property
     def priced_as(self) -> KaryResponse:
-        """Randomizer that accounting analyses in place of a message."""
+        """Randomizer with which the accountant bounds the privacy loss of a message."""
         return bit_randomizer(self.epsilon_asked).private_priced_as
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Channels with attenuated bits."""
+        """Distributions of the sums, with attenuation by the randomized bits."""
         return Channels(pulls, np.full(pulls.size, attenuation(self.epsilon_asked)), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Randomized bits."""
+        """Randomized bits of the clients."""
         return randomized_bits(rewards, self.epsilon_asked, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
@@ -319,21 +332,21 @@ class LocalBits(BatchMechanism):
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds of ε₀, attained by either bit."""
+        """Bounds on ε of a run, which is ε₀ and is attained by the two rewards."""
         del batches
         return Bounds(self.priced_as.epsilon0 * (1 - 1e-15), self.priced_as.epsilon0)
 
 
 @dataclass(frozen=True)
 class ShuffledBits(BatchMechanism):
-    """Shuffled mechanism: a randomized bit, at the largest ε₀ that the pulls of its action allow.
+    """Shuffled mechanism: one randomized bit, with the largest ε₀ that the number of pulls permits.
 
-    Messages show the action, so only the n pulls of that action in that batch hide a client; ε₀ is
-    the largest at which n shuffled binary responses are (ε, δ)-DP by their exact distribution, and
-    ε where there are too few pulls.
+    A message reveals its action, so a client is hidden only among the n clients that pull the same
+    action in the same batch. ε₀ is the largest level at which n shuffled binary responses are
+    (ε, δ)-DP by their exact distribution; if n is too small, ε₀ is ε.
 
-    Source: thesis, Algorithm 6.4.1, which takes the whole batch's pulls and the clones bound beyond
-        its range (docs/errata.md).
+    Source: thesis, Algorithm 6.4.1, with corrections. The algorithm counts the pulls of all actions
+        of a batch, and uses the clones bound outside its range of validity (docs/errata.md).
 
     Attributes:
         epsilon_asked: ε, from 1e-12 to 30.
@@ -351,21 +364,21 @@ class ShuffledBits(BatchMechanism):
 
     @property
     def delta(self) -> float:
-        """δ of a batch, hence of the run."""
+        """δ of a batch, which is also the δ of the run."""
         return self.delta_asked
 
     def local_epsilons(self, pulls: IntArray) -> FloatArray:
-        """ε₀ of the bits of each action, shape of ``pulls``."""
+        """Local level ε₀ of the bits of each action; the shape of ``pulls``."""
         found = [local_epsilon(self.epsilon_asked, self.delta_asked, int(n)) for n in pulls]
         return np.array(found)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Channels with attenuated bits; the attenuation is weaker for actions of more pulls."""
+        """Distributions of the sums; actions with more pulls have less attenuation."""
         kappas = [attenuation(level) for level in self.local_epsilons(pulls)]
         return Channels(pulls, np.array(kappas), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Randomized bits; the shuffler hides their senders, and a sum has no order."""
+        """Randomized bits of the clients; the shuffler and the sum hide their senders."""
         level = local_epsilon(self.epsilon_asked, self.delta_asked, pulls)
         return randomized_bits(rewards, level, source)
 
@@ -374,10 +387,11 @@ class ShuffledBits(BatchMechanism):
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of the costliest action of all batches, by the exact distribution.
+        """Bounds on ε of a run: the largest ε of an action in a batch, by exact distributions.
 
-        The lower bound holds where all other clients of that action have the same bit.
+        The lower bound is attained if all other clients of that action have the same reward.
         """
+        # The least number of pulls for each level ε₀: it has the largest ε.
         levels: dict[float, int] = {}
         for pulls in batches:
             for n in pulls.tolist():
@@ -397,12 +411,12 @@ def bit_randomizer(level: float) -> KaryRandomizedResponse:
 
 
 def attenuation(level: float) -> float:
-    """Factor κ by which the mean of a bit shrinks: the probability of a true answer."""
+    """Factor κ between the mean of a bit and the mean of the randomized bit."""
     return float(1 - bit_randomizer(level).blanket)
 
 
 def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
-    """Bits of ±1, each replaced by a fair coin with the probability of the blanket."""
+    """Bits of ±1, each replaced by a uniform bit with the blanket probability of the level."""
     ignored = source.bernoulli(bit_randomizer(level).blanket, bits.size)
     return np.where(ignored, 2 * source.below(2, bits.size) - 1, bits)
 
@@ -410,46 +424,49 @@ def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
 def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
     """Level ε₀, at least ε, at which the shuffled bits of n pulls are (ε, δ)-DP.
 
-    The level is a lower bound on the largest one. A level that holds for a number of pulls holds
-    for every larger number, so it is searched on a grid of numbers with ratio 1.2.
+    The level is a lower bound on the largest such level. A level that is valid for a number of
+    pulls is valid for every larger number. So the level is computed only for a grid of numbers with
+    ratio 1.2, and the next smaller number of the grid is used.
     """
     if pulls < _FEWEST_HIDDEN:
         return epsilon
     step = math.ceil(math.log(pulls / _FEWEST_HIDDEN) / math.log(_GRID)) + 1
     while step > 0 and _grid_pulls(step) > pulls:
         step -= 1
-    for before in range(0, step, 100):  # so that recursion is never deep
+    for before in range(0, step, 100):  # fill the cache, so that the recursion is not deep
         _grid_epsilon(epsilon, delta, before)
     return _grid_epsilon(epsilon, delta, step)
 
 
 @lru_cache(maxsize=2**16)
 def _grid_epsilon(epsilon: float, delta: float, step: int) -> float:
-    """ε₀ at one number of the grid, sought upwards from the number before it."""
+    """Level ε₀ at one number of the grid, searched upwards from that of the previous number."""
     if step == 0:
         return epsilon
     pulls, most = _grid_pulls(step), max(epsilon, _MOST_LOCAL)
     low, high = _grid_epsilon(epsilon, delta, step - 1), most
-    # Of many messages ε falls as e^{ε₀/2}/√n, so ε₀ grows by the logarithm of the ratio.
+    # For many messages ε is about proportional to e^{ε₀/2}/√n, so ε₀ grows by about ln 1.2.
     guess = low + math.log(_GRID)
     for _ in range(_TRIES):
         if high - low < _SEARCH_WIDTH:
             break
+        # Test the guess: if its ε is small enough, it is a new lower end.
         guess = guess if low < guess < high else 0.5 * (low + high)
         cost = shuffled_price([(KaryResponse(guess, 2), 1)], pulls, delta)
         low, high = (guess, high) if cost <= epsilon else (low, guess)
         if (1.0 - _SLACK) * epsilon <= cost <= epsilon:
             break
+        # Next guess: a step of Newton's method for the same approximation.
         guess += 1.9 * math.log((1.0 - 0.5 * _SLACK) * epsilon / cost)
     return low
 
 
 def _grid_pulls(step: int) -> int:
-    """Pulls at one point of the grid."""
+    """Number of pulls at one point of the grid."""
     return round(_FEWEST_HIDDEN * _GRID**step)
 
 
 @lru_cache(maxsize=4096)
 def _bits_price(level: float, pulls: int, delta: float) -> Bounds:
-    """Both sides of ε of shuffled bits."""
+    """Lower and upper bound on ε of the shuffled bits of n ``pulls``."""
     return price(shuffled(KaryResponse(level, 2), pulls), delta).epsilon

@@ -1,24 +1,25 @@
-"""Policies of bandits, which plan batches from released sums alone, and widths of estimates.
+"""Policies of bandits, which plan batches from released sums, and confidence widths of estimates.
 
-`Policy` is the interface; its `init`, `plan` and `update` are pure: a state is never changed, and
-equal states, releases and generators give equal results. A policy reads public actions and released
-sums alone, so its choices are postprocessing of the releases of the mechanism. `Widths`
-bounds how far estimates (`Estimates`, from `BatchEvidence`) are off, over all batches, however they
-were chosen. `register_policy` gives a policy its name in plans; `registered_policies` lists them.
+`Policy` is the interface. Its methods `init`, `plan` and `update` are pure: they never change a
+state, and equal states, releases and generators give equal results. A policy reads only public
+actions and released sums, so its choices are postprocessing of the mechanism's releases. `Widths`
+computes confidence widths of estimates (`Estimates`, from `BatchEvidence`) that hold after all
+batches together, for any choice of the batches. `register_policy` registers a policy under its name
+in plans; `registered_policies` returns all of them.
 
-Notation: batch j pulled actions a with nⱼₐ pulls and gave estimates ȳⱼₐ of their means; c ∈ ℝᵈ a
-contrast (a difference of two actions, or one action); Xⱼ the least squares estimate of ⟨c, θ⟩ from
-batch j alone and σⱼ² its variance proxy; wⱼ = 1/σⱼ², W = Σ wⱼ, S = Σ wⱼXⱼ; ψⱼ(x) an upper bound on
-ln E[exp(x(Xⱼ − ⟨c, θ⟩)) | batches before].
+Notation: batch j pulls action a nⱼₐ times and gives the estimate ȳⱼₐ of its mean; c ∈ ℝᵈ is a
+contrast, which is a difference of two actions, or one action; Xⱼ is the least squares estimate of
+⟨c, θ⟩ from batch j only, and σⱼ² its variance proxy; wⱼ = 1/σⱼ², W = Σ wⱼ, S = Σ wⱼXⱼ; ψⱼ(x) is an
+upper bound on ln E[exp(x(Xⱼ − ⟨c, θ⟩)) | earlier batches].
 
-Nothing about batch j but its sums is drawn once the batches before are known: which actions it
-pulls, wⱼ and ψⱼ are fixed by then. So exp(λ(S − W⟨c, θ⟩) − Σψⱼ(λwⱼ)) is a supermartingale for each
-λ > 0, and by Ville's inequality, over a grid of m numbers λ, with probability at least 1 − p
+Given the earlier batches, the actions of batch j, wⱼ and ψⱼ are fixed, and only its sums are
+random. So exp(λ(S − W⟨c, θ⟩) − Σψⱼ(λwⱼ)) is a supermartingale for each λ > 0. By Ville's inequality
+and a union bound over m values of λ, with probability at least 1 − p, after all batches together,
 
-    ⟨c, θ⟩ ≥ S/W − min over λ of (ln(m/p) + Σψⱼ(λwⱼ)) / (λW)    after every batch at once.
+    ⟨c, θ⟩ ≥ S/W − min over λ of (ln(m/p) + Σψⱼ(λwⱼ)) / (λW).
 
-So sums of batches that were chosen by earlier ones may be used again, without a union bound over
-batches. docs/design/bandits.md has the proofs.
+So the sums of all batches may be combined although earlier sums determine later batches, and no
+union bound over batches is needed. docs/design/bandits.md has the proofs.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ State = TypeVar("State")
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Public facts before the first pull.
+    """Public information that a policy has before the first pull.
 
     Attributes:
-        actions: actions, one a row, shape (K, d); see `environment.checked_actions`.
-        horizon: number of pulls of the whole run, T.
+        actions: actions, one in each row, shape (K, d); see `environment.checked_actions`.
+        horizon: number of pulls T of the whole run.
     """
 
     actions: FloatArray
@@ -59,10 +60,10 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Batch: pulls that are planned together.
+    """Batch of pulls that are planned together.
 
     Attributes:
-        actions: indices of the actions, ascending, shape (k,).
+        actions: indices of the actions in increasing order, shape (k,).
         pulls: number of pulls of each action, at least 1, shape (k,).
     """
 
@@ -77,11 +78,11 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class BatchRelease:
-    """Release of a batch: all that a policy sees of its rewards.
+    """Released sums of a batch, from which a policy learns about the rewards.
 
     Attributes:
-        batch: batch as it was planned.
-        sums: sum of the messages of each action, noise included, shape (k,).
+        batch: batch as the policy planned it.
+        sums: sum of the messages of each action, including noise, shape (k,).
         channels: public distributions of the messages and of the noise.
     """
 
@@ -96,14 +97,14 @@ class BatchRelease:
 
 
 class Policy(Protocol[State]):
-    """Policy: the rule that chooses the actions to pull."""
+    """Rule that chooses the actions to pull."""
 
     def init(self, problem: Problem) -> State:
         """State before the first pull."""
         ...
 
     def plan(self, state: State, generator: np.random.Generator) -> Batch:
-        """Next batch, of at most the number of pulls left."""
+        """Next batch, with at most as many pulls as are left."""
         ...
 
     def update(self, state: State, release: BatchRelease) -> State:
@@ -112,7 +113,7 @@ class Policy(Protocol[State]):
 
 
 class PolicySettings(Protocol):
-    """Settings of a policy, as the [policy] section of a plan has them."""
+    """Settings of a policy: the keys of the table [policy] of a plan."""
 
     growth: float
     commit: float
@@ -126,7 +127,7 @@ class PolicySettings(Protocol):
 
 
 class RewardPrivacy(Protocol):
-    """Privacy of one client's reward, as the [privacy] section of a plan has it."""
+    """Privacy of one client's reward: the keys of the table [privacy] of a plan."""
 
     trust: Any
     epsilon: float | None
@@ -134,20 +135,21 @@ class RewardPrivacy(Protocol):
 
 
 PolicyBuilder = TypeVar("PolicyBuilder", bound=Callable[..., Policy[Any]])
-"""Kind of a function that builds a policy from `PolicySettings` and `RewardPrivacy`."""
+"""Type of a function that builds a policy from `PolicySettings` and `RewardPrivacy`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredPolicy:
-    """A policy that plans can name, as `register_policy` registers it.
+    """A policy that a plan can select, registered by `register_policy`.
 
     Attributes:
-        name: word for it in plans.
-        summary: description of it in reports.
-        build: builds the policy from a plan's settings.
-        first: pulls of the first batch if the plan gives no number.
-        guarded: whether the policy has a guard, an elimination on the same sums.
-        adds_noise: whether the policy adds the noise itself, by its method ``mechanism``.
+        name: value of the key ``policy.name`` that selects the policy.
+        summary: description of the policy in reports.
+        build: function that builds the policy from a plan's settings.
+        first: number of pulls of the first batch if the plan gives none.
+        guarded: whether the policy can have a guard, which is an elimination on the same sums.
+        adds_noise: whether the policy adds the noise itself; its method ``mechanism`` then returns
+            the mechanism with its guarantee.
     """
 
     name: str
@@ -170,18 +172,18 @@ def register_policy(
     guarded: bool = False,
     adds_noise: bool = False,
 ) -> Callable[[PolicyBuilder], PolicyBuilder]:
-    """Decorator that registers the function that builds a policy from a plan's settings.
+    """Decorator that registers a function that builds a policy from a plan's settings.
 
-    Plans, runs and reports read the registration alone. The module of the function must be in the
-    list of modules of this file.
+    Plans, runs and reports use only the registration. The module of the function must be in the
+    list of modules in this file.
 
     Args:
-        name: word for the policy in plans.
+        name: value of the key ``policy.name`` that selects the policy in a plan.
         summary: description of the policy in reports.
-        first: pulls of the first batch if the plan gives no number, at least 1.
-        guarded: whether the policy takes the setting ``guard``.
-        adds_noise: whether the policy adds the noise itself; then its method ``mechanism`` returns
-            the mechanism that states its guarantee.
+        first: number of pulls of the first batch if the plan gives none, at least 1.
+        guarded: whether the setting ``guard`` is permitted.
+        adds_noise: whether the policy adds the noise itself; its method ``mechanism`` then returns
+            the mechanism with its guarantee.
 
     Raises:
         ParameterError: another policy has the name.
@@ -198,17 +200,17 @@ def register_policy(
 
 @cache
 def registered_policies() -> dict[str, RegisteredPolicy]:
-    """Policies that plans can name, by name."""
+    """All policies that a plan can select, by name."""
     for module in _MODULES:
         import_module(f"turnout.bandits.{module}")
     return dict(_REGISTERED)
 
 
 def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -> Batch:
-    """Batch of at least ``shares · size`` pulls of each action, cut to the pulls left.
+    """Batch of at least ``shares · size`` pulls of each action, and at most ``left`` pulls in all.
 
-    The cut takes pulls from the actions that have the most, so an action loses its last pull only
-    where fewer pulls than actions are left.
+    If there are too many pulls, the actions with the most pulls lose some. So an action is omitted
+    only if fewer pulls than actions are left.
     """
     pulls = np.maximum(np.ceil(shares * min(size, left) - 1e-9), 1.0).astype(np.int64)
     while (excess := int(pulls.sum()) - left) > 0:
@@ -220,26 +222,29 @@ def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -
 
 
 def check_growth(growth: float) -> None:
-    """Refuse a ratio of batch sizes outside of (1, 100]."""
+    """Raise an error for a ratio of batch sizes outside (1, 100]."""
     checks.positive(growth=growth)
     if not 1.0 < growth <= 100.0:
         raise ParameterError("growth", growth, "a number above 1, at most 100")
 
 
-_OUTSIDE = 1e-6  # relative distance from the span beyond which a batch says nothing of a contrast
+_OUTSIDE = (
+    1e-6  # relative distance from a batch's span above which it does not inform on a contrast
+)
 _SINGULAR = 1e-12
-_LEAST_VARIANCE = 1e-3  # of a bit, so that no weight is infinite
-_BLOCK = 2**16  # contrasts times sums at once: half a MiB, so that temporaries stay in the cache
+_LEAST_VARIANCE = 1e-3  # lower limit of a bit's variance, so that no weight is infinite
+_BLOCK = 2**16  # contrasts times sums in one block: half a MiB, which the processor's cache holds
 
 
 @dataclass(frozen=True, eq=False)
 class BatchEvidence:
-    """Release of one batch, with bounds on mean rewards from the batches before it.
+    """Release of one batch, with bounds on mean rewards from earlier batches.
 
     Attributes:
-        features: actions of the batch, one a row, shape (k, d).
+        features: actions of the batch, one in each row, shape (k, d).
         release: release of the batch.
-        low, high: lower and upper bounds on the mean rewards, shape (k,).
+        low: lower bounds on the mean rewards, shape (k,).
+        high: upper bounds on the mean rewards, shape (k,).
     """
 
     features: FloatArray
@@ -266,11 +271,11 @@ class BatchEvidence:
 
     @cached_property
     def covariance(self) -> NDArray[np.floating]:
-        """Covariance proxy of the estimate from this batch alone, shape (d, d)."""
+        """Covariance proxy of the estimate of θ from this batch only, shape (d, d)."""
         return np.linalg.pinv(self.information, rcond=_SINGULAR, hermitian=True)
 
     def variances(self, contrasts: FloatArray) -> FloatArray:
-        """Variance proxy σⱼ² of each contrast; infinite outside of the span of the batch."""
+        """Variance proxy σⱼ² of each contrast; infinite for contrasts outside the batch's span."""
         along = contrasts @ self.covariance
         missed = np.linalg.norm(along @ self.information - contrasts, axis=1)
         known = missed <= _OUTSIDE * np.linalg.norm(contrasts, axis=1)
@@ -278,7 +283,7 @@ class BatchEvidence:
         return np.where(known & (own > 0), np.maximum(own, 1e-300), np.inf)
 
     def log_moments(self, contrasts: FloatArray, x: FloatArray) -> FloatArray:
-        """Upper bounds ψⱼ(x) of each contrast, for x > 0 of shape (contrasts, m)."""
+        """Upper bounds ψⱼ(x) for each contrast, where x > 0 has the shape (contrasts, m)."""
         channels = self.release.channels
         each = self.precision / (channels.pulls * channels.attenuation)
         per_sum = contrasts @ (self.covariance @ (self.features.T * each))
@@ -287,11 +292,11 @@ class BatchEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Estimated contrasts with their radii: value − radius is a lower bound on the truth.
+    """Estimated contrasts with radii: value − radius is a lower confidence bound.
 
     Attributes:
         values: estimates, shape (contrasts,).
-        radii: radii, shape (contrasts,); infinite where no batch informs about the contrast.
+        radii: radii, shape (contrasts,); infinite if no batch gives an estimate of the contrast.
     """
 
     values: FloatArray
@@ -300,13 +305,14 @@ class Estimates:
 
 @dataclass(frozen=True)
 class Widths:
-    """Widths that hold for all contrasts of a family together, over all batches.
+    """Confidence widths that hold simultaneously for several contrasts and after all batches.
 
     Attributes:
         failure: upper bound on the probability that any width fails.
-        contrasts: number of contrasts of the family.
-        horizon: number of pulls of the whole run; with the first batch, it sets the number of λ.
-        pooled: whether the sums of earlier batches are reused; else each batch is used alone.
+        contrasts: number of contrasts for which the widths hold together.
+        horizon: number of pulls of the whole run. Together with the size of the first batch it
+            determines the number of values λ.
+        pooled: whether estimates use the sums of all batches; False: only those of the last batch.
     """
 
     failure: float
@@ -318,9 +324,10 @@ class Widths:
         """Estimates of ⟨c, θ⟩, with radii such that value − radius is a lower bound on ⟨c, θ⟩.
 
         Args:
-            evidence: all batches so far; the actions of the first batch span all contrasts.
-            contrasts: contrasts c, one a row, shape (·, d).
+            evidence: evidence of all batches so far. The first batch must span all contrasts.
+            contrasts: contrasts c, one in each row, shape (·, d).
         """
+        # Compute the contrasts in blocks that fit the processor's cache.
         rows = max(_BLOCK // max((len(one.features) for one in evidence), default=1), 1)
         parts = [
             self._block(evidence, contrasts[start : start + rows])
@@ -332,15 +339,16 @@ class Widths:
         return Estimates(values, np.concatenate([part.radii for part in parts]))
 
     def _block(self, evidence: Sequence[BatchEvidence], contrasts: FloatArray) -> Estimates:
-        """Estimates and radii of a block of contrasts, by the bound of the module's docstring."""
-        # ln(m/p), with a union bound over contrasts, and the grid of λ, scaled by the first batch.
+        """Estimates and radii of a block of contrasts, by the bound in the module's docstring."""
+        # The term ln(m/p), with a union bound over contrasts, and the grid of λ, which is scaled
+        # for each contrast by its variance in the first batch.
         levels = self._levels(evidence[0].release.batch.size)
         log_odds = math.log(self.contrasts * levels / self._share(len(evidence)))
         with np.errstate(divide="ignore"):
             first = 1.0 / evidence[0].variances(contrasts)
         grid = math.sqrt(2.0 * log_odds) * np.exp2(-np.arange(levels, dtype=np.float64))
         used = evidence if self.pooled else evidence[-1:]
-        # Sums over batches: Σψⱼ(λwⱼ), Σ wⱼXⱼ and W.
+        # The sums over batches Σψⱼ(λwⱼ), Σ wⱼXⱼ and W.
         total, weight = np.zeros(len(contrasts)), np.zeros(len(contrasts))
         spent = np.zeros((len(contrasts), levels))
         for one in used:
@@ -352,7 +360,7 @@ class Widths:
             weight += weights
         if not self.pooled:
             first = weight
-        # The smallest radius over the grid: an upper bound on the error.
+        # The smallest radius over the grid of λ, which is an upper bound on the error.
         with np.errstate(divide="ignore", invalid="ignore"):
             lambdas = grid / np.sqrt(first)[:, None]
             radii = ((log_odds + spent) / (lambdas * weight[:, None])).min(axis=1)
@@ -361,11 +369,11 @@ class Widths:
         return Estimates(np.where(known, values, 0.0), np.where(known, radii, np.inf))
 
     def _levels(self, first_batch: int) -> int:
-        """Number of λ, a factor of 2 apart, from the first batch to the horizon."""
+        """Number of values λ, with ratio 2, for precisions from the first batch to the horizon."""
         if not self.pooled:
             return 3
         return 3 + math.ceil(math.log(max(self.horizon / first_batch, 1.0), 4))
 
     def _share(self, batches: int) -> float:
-        """Probability of failure allowed now; without pooling, each batch has a share of it."""
+        """Failure probability of the current widths; without pooling, each batch has a share."""
         return self.failure if self.pooled else self.failure / (batches * (batches + 1))

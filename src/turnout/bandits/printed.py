@@ -1,11 +1,12 @@
-"""The three bandit algorithms of the thesis as printed, for figures and audits alone.
+"""The three bandit algorithms of the thesis as printed, only for figures and audits.
 
 Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run:
-the last batch is cut at T, and the pseudo-inverse is taken. Their noise takes the sensitivity of a
-sum for 1 where it is 2, so they have 2ε in place of ε; their ε₀ in the shuffled model counts the
-pulls of other actions among the hiding ones and leaves the range of the clones bound; and their
-widths γᵢ do not hold (docs/errata.md). With ``sensitivity`` 2 the central and the local algorithm
-have the ε of the thesis.
+    the last batch is shortened so that the run has T pulls, and the pseudo-inverse replaces the
+    inverse. The printed algorithms have three faults (docs/errata.md). Their noise assumes a
+    sensitivity of 1, although it is 2, so their ε is twice the stated ε. In the shuffled model they
+    count the pulls of all actions, although only those of the same action hide a client, and use
+    the clones bound outside its range. And the widths γᵢ are not valid. With ``sensitivity`` 2 the
+    central and the local algorithm have the stated ε.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ Model = Literal["none", "central", "local", "shuffled"]
 
 @dataclass(frozen=True)
 class PrintedSums(BatchMechanism):
-    """Sums with continuous Laplace noise as printed.
+    """Mechanism of the printed algorithms: sums with continuous Laplace noise.
 
     Attributes:
-        model: the trust model.
-        epsilon_asked: ε as in the thesis, above 0.
-        delta_asked: δ, of the shuffled model.
-        sensitivity: 1 as printed; 2 is what a sum of rewards in [−1, 1] needs.
+        model: trust model.
+        epsilon_asked: ε of the thesis, above 0.
+        delta_asked: δ of the shuffled model.
+        sensitivity: 1 as printed; 2 is the true sensitivity of a sum of rewards in [−1, 1].
     """
 
     model: Model
@@ -54,17 +55,17 @@ class PrintedSums(BatchMechanism):
         checks.count(sensitivity=self.sensitivity)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Channels without attenuation and noise: the printed estimates ignore the noise."""
+        """Distributions of the sums without noise, since the printed estimates ignore the noise."""
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Raises UnsupportedError: the figures need sums alone."""
+        """Raises UnsupportedError, since only sums are simulated."""
         raise UnsupportedError(
             "the algorithms as printed have no messages; use `simulated`, for figures only"
         )
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Raises UnsupportedError: the figures simulate sums."""
+        """Raises UnsupportedError, since only sums are simulated."""
         raise UnsupportedError(
             "the algorithms as printed have no messages; use `simulated`, for figures only"
         )
@@ -73,7 +74,7 @@ class PrintedSums(BatchMechanism):
         """Bounds on ε of a run: 2/sensitivity times the ε of the thesis.
 
         Raises:
-            UnsupportedError: the shuffled model, for which nothing is proved.
+            UnsupportedError: the shuffled model, for which no ε is proved.
         """
         if self.model == "shuffled":
             raise UnsupportedError(
@@ -97,7 +98,7 @@ class PrintedSums(BatchMechanism):
         return totals + scale * noise  # pyright: ignore[reportReturnType]
 
     def level(self, batch: int) -> float:
-        """ε of a sum, or ε₀ of a message in a batch of a number of clients."""
+        """ε of a sum; in the shuffled model ε₀ of a message in a batch of this many clients."""
         if self.model != "shuffled":
             return self.epsilon_asked
         return printed_local_epsilon(self.epsilon_asked, self.delta_asked, batch)
@@ -105,7 +106,10 @@ class PrintedSums(BatchMechanism):
 
 @lru_cache(maxsize=4096)
 def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
-    """Level ε₀ = f⁻¹(ε) of (6.10), by bisection; without its condition on ε₀, as printed."""
+    """Level ε₀ at which the printed bound (6.10) is ε, by bisection.
+
+    As printed, the condition on ε₀ under which (6.10) holds is not checked.
+    """
 
     def amplified(level: float) -> float:
         root = 8.0 * math.sqrt(math.exp(level) * math.log(4.0 / delta) / clients)
@@ -120,7 +124,7 @@ def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PrintedState:
-    """State of an elimination as printed."""
+    """State of the printed elimination: active actions, estimate of θ, and numbers so far."""
 
     problem: Problem
     active: IntArray
@@ -134,26 +138,29 @@ class PrintedElimination:
     """Elimination with the printed batches qⁱ and widths γᵢ.
 
     Attributes:
-        sums: the mechanism, whose model and ε the widths contain.
-        core_sets: pull a core set; else all active actions equally often (Figure 6.2b).
+        sums: mechanism; the widths depend on its trust model and its ε.
+        core_sets: whether a core set is pulled; False: all active actions equally often
+            (Figure 6.2b).
     """
 
     sums: PrintedSums
     core_sets: bool = True
 
     def init(self, problem: Problem) -> PrintedState:
-        """State in which all actions may be the best."""
+        """Initial state, in which all actions are active."""
         count, dimension = problem.actions.shape
         return PrintedState(problem, np.arange(count), np.zeros(dimension))
 
     def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
-        """Batch i of about qⁱ pulls; after log T − 1 batches, of the action of best estimate."""
+        """Batch i of about qⁱ pulls; after log T − 1 batches only of the best estimate's action."""
+        # The last batch pulls the action of the largest estimate.
         horizon = state.problem.horizon
         left = horizon - state.pulled
         features = state.problem.actions[state.active]
         if state.batches >= math.floor(math.log(horizon)) - 1:
             best = state.active[np.argmax(features @ state.estimate)]
             return Batch(np.array([best]), np.array([left]))
+        # Other batches pull a core set of the active actions, or all of them.
         size = self._size(horizon, state.batches + 1)
         if not self.core_sets:
             shares = np.full(state.active.size, 1.0 / state.active.size)
@@ -162,13 +169,13 @@ class PrintedElimination:
         return whole_batch(state.active[design.actions], design.shares, size, left)
 
     def update(self, state: PrintedState, release: BatchRelease) -> PrintedState:
-        """State without the actions whose estimate is below the best one by more than 2γᵢ."""
-        # Least squares from this batch alone.
+        """State without the actions whose estimate is more than 2γᵢ below the largest estimate."""
+        # Least squares estimate of θ from this batch only.
         batch, features = release.batch, state.problem.actions
         pulled = features[batch.actions]
         information = pulled.T @ (batch.pulls[:, None] * pulled)
         estimate = np.linalg.pinv(information, hermitian=True) @ (pulled.T @ release.sums)
-        # Actions within 2γᵢ of the best estimate.
+        # Keep the actions whose estimate is within 2γᵢ of the largest estimate.
         number = state.batches + 1
         looks = features[state.active] @ estimate
         width = self._width(state, number, batch)
@@ -182,11 +189,11 @@ class PrintedElimination:
         )
 
     def _size(self, horizon: int, number: int) -> float:
-        """Pulls qⁱ of batch i."""
+        """Number of pulls qⁱ of batch i."""
         return (2.0 * horizon) ** (number / math.log(horizon))
 
     def _width(self, state: PrintedState, number: int, batch: Batch) -> float:
-        """Width γᵢ of the trust model, with B = 1."""
+        """Width γᵢ of batch i in the trust model, with the constant B = 1."""
         horizon, dimension = state.problem.horizon, state.problem.actions.shape[1]
         size = self._size(horizon, number)
         logs = math.log(4.0 * state.active.size * horizon**2)

@@ -1,17 +1,18 @@
-"""LinUCB on noisy Gram matrices and moments: the usual private contextual bandits.
-
-Notation: a client's part is s = (aaᵀ, r·a), of which the learner sees noisy sums; D = d(d + 3)/2
-numbers, those off the diagonal times √2. With c = ⟨a, b⟩, ‖a‖ ≤ 1 and |r| ≤ 1 two clients' parts
-have ‖s − s'‖² ≤ 4 + 2|c| − 2c² ≤ 4.5.
+"""LinUCB on noisy Gram matrices and moments: the standard private contextual bandit.
 
 `PrivateLinUCB` protects actions and contexts as well as rewards, with noise in every direction. The
-policy adds the noise to its statistics, so it runs on `PrivateLinUCB.mechanism`, which passes exact
-rewards, in simulations alone, and has the ε of the releases of the policy.
+policy itself adds the noise to its statistics. So it runs only in simulations, with the mechanism
+`PrivateLinUCB.mechanism`, which releases exact rewards and returns the ε of the policy's releases.
+
+Notation: a client with action a and reward r contributes the statistics s = (aaᵀ, r·a), of which
+the learner receives noisy sums. They are D = d(d + 3)/2 numbers; those off the diagonal are
+multiplied by √2. For two clients with actions a and b, c = ⟨a, b⟩, norms of at most 1 and |r| ≤ 1,
+‖s − s'‖² ≤ 4 + 2|c| − 2c² ≤ 4.5.
 
 Source: Shariff, Sheffet, Differentially private contextual linear bandits, NeurIPS 2018 (tree-based
-Gaussian noise, joint DP); Zheng et al., Locally differentially private (contextual) bandits
-learning, NeurIPS 2020; Chowdhury, Zhou, Shuffle private linear contextual bandits, ICML 2022
-(batches). Noise is calibrated here by certified accounting in place of their constants.
+    Gaussian noise, joint DP); Zheng et al., Locally differentially private (contextual) bandits
+    learning, NeurIPS 2020; Chowdhury, Zhou, Shuffle private linear contextual bandits, ICML 2022
+    (batches). This module calibrates the noise by certified accounting instead of their constants.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ from turnout.schemes.scheme import shuffled
 
 _SENSITIVITY = math.sqrt(4.5) * (1.0 + 1e-12)
 _STEPS = 30
-_CLOSE = 0.99  # of ε, at which no larger ε₀ is sought
-_ROUNDING = 1e-4  # relative width of the certified price of Gaussian noise, and more
+_CLOSE = 0.99  # share of ε at which the search for a larger ε₀ ends
+_ROUNDING = 1e-4  # upper limit of the relative width of the bounds on ε of Gaussian noise
 
 
 @shows_shapes()
@@ -59,8 +60,9 @@ class PrivateState:
         problem: actions and horizon.
         batches: number of updates so far.
         pulled: number of pulls so far.
-        total: sum of s without noise, shape (D,).
-        noise: noise of each level of the tree, or of all batches together, shape (levels, D).
+        total: sum of the clients' statistics s without noise, shape (D,).
+        noise: noise of the current node of each level of the tree, shape (levels, D); without a
+            tree, the noise of all batches together, shape (1, D).
     """
 
     problem: Problem
@@ -74,16 +76,16 @@ class PrivateState:
 class PrivateLinUCB:
     """LinUCB on noisy Gram matrices and moments, updated every ``batch`` pulls.
 
-    A shorter last batch is not released: no batch follows it, and fewer shuffled bits would hide
-    each other.
+    If the last batch is shorter, its statistics are not released: no batch follows it, and with
+    fewer clients the shuffled bits would have a larger ε.
 
     Attributes:
-        model: "central" (tree of Gaussian noise), "local" (Gaussian noise of each client) or
+        model: "central" (a tree with Gaussian noise), "local" (Gaussian noise of each client) or
             "shuffled" (a randomized bit for each of the D numbers).
-        epsilon_asked: ε under replace-one of a client's action, context and reward.
+        epsilon_asked: ε under replacement of a client's action, context and reward.
         delta: δ in (0, 1).
-        batch: pulls between updates.
-        failure: probability with which the ellipsoid may fail; 1/T if None.
+        batch: number of pulls between two updates.
+        failure: probability with which the confidence ellipsoid may miss θ; 1/(T + 1) if None.
     """
 
     model: Literal["central", "local", "shuffled"]
@@ -106,11 +108,11 @@ class PrivateLinUCB:
         return PrivateState(problem, 0, 0, np.zeros(numbers), np.zeros((levels, numbers)))
 
     def levels(self, horizon: int) -> int:
-        """Number of nodes of the tree over batches that hold one client."""
+        """Number of levels of the tree over batches: the number of nodes that contain a client."""
         return math.ceil(horizon / self.batch).bit_length()
 
     def deviation(self, horizon: int, dimension: int) -> float:
-        """Standard deviation of the noise of one batch, or node, on each number."""
+        """Standard deviation of the noise on each of the D numbers, of one batch or tree node."""
         if self.model == "shuffled":
             return math.sqrt(self.batch) / attenuation(self.bit_level(dimension))
         nodes = self.levels(horizon) if self.model == "central" else 1
@@ -119,26 +121,30 @@ class PrivateLinUCB:
         return one if self.model == "central" else one * math.sqrt(self.batch)
 
     def bit_level(self, dimension: int) -> float:
-        """Level ε₀ of each of the D shuffled bits of a client, by their exact composition."""
+        """Level ε₀ of each of the D shuffled bits of a client, whose composition has ε."""
         numbers = _numbers(dimension)
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 
     def epsilon(self, horizon: int, dimension: int) -> Bounds:
-        """Bounds on ε of a whole run, under replace-one of a client's action, context and reward.
+        """Bounds on ε of a whole run, under replacement of a client's action, context and reward.
 
-        The upper bound is that of all nodes that hold a client together, or of its message. The
-        lower bound of Gaussian noise is attained by two clients √4.5 apart, in the first of at
-        least two batches; that of shuffled bits counts one of the D numbers.
+        The upper bound covers all tree nodes that contain the client, or its message. The lower
+        bound for Gaussian noise is attained by two clients whose statistics have the distance √4.5,
+        in the first of at least two batches. The lower bound for shuffled bits is that of one of
+        the D numbers.
 
         Args:
-            horizon: number T of clients.
-            dimension: number d of coordinates of an action.
+            horizon: number of clients T.
+            dimension: number of coordinates d of an action.
         """
+        # Shuffled bits: the composition of all D numbers from above, one number from below.
         if self.model == "shuffled":
             randomizer, numbers = KaryResponse(self.bit_level(dimension), 2), _numbers(dimension)
             upper = shuffled_price([(randomizer, numbers)], self.batch, self.delta)
             lower = price(shuffled(randomizer, self.batch), self.delta).epsilon.lower
             return Bounds(min(lower, upper), upper)
+        # Gaussian noise: the upper bound is for all levels of the tree, the lower bound for the
+        # nodes that are released and contain a client of the first batch.
         nodes = self.levels(horizon) if self.model == "central" else 1
         noise = _noise_of(self.epsilon_asked, self.delta, _SENSITIVITY * math.sqrt(nodes))
         seen = (math.ceil(horizon / self.batch) - 1).bit_length() if nodes > 1 else nodes
@@ -147,32 +153,38 @@ class PrivateLinUCB:
         return Bounds(min(lower, noise.epsilon), noise.epsilon)
 
     def mechanism(self, dimension: int) -> StatisticsOfPolicy:
-        """Mechanism of the policy, with the ε of its releases; for simulations only."""
+        """Mechanism that returns the ε of the policy's releases; for simulations only."""
         return StatisticsOfPolicy(self, dimension)
 
     def plan(self, state: PrivateState, generator: np.random.Generator) -> Batch:
         """Batch of the action of the largest upper confidence bound."""
+        # Noisy Gram matrix and moment.
         features, dimension = state.problem.actions, state.problem.actions.shape[1]
         information, moment = _split(state.total + self._noise(state), dimension)
+        # Shift the matrix by more than the norm of its noise, so that it is positive definite.
         spread = self._spread(state)
         shift = 2.0 * spread * (2.0 * math.sqrt(dimension) + 2.0)
         values, vectors = np.linalg.eigh(information + (shift + 1.0) * np.eye(dimension))
         inverse = (vectors / np.maximum(values, max(shift, 1.0) / 2.0)) @ vectors.T
+        # Width of the confidence ellipsoid, including the noise of matrix and moment.
         logs = float(np.log(np.maximum(values, 1.0)).sum()) + 2.0 * math.log(self._odds(state))
         offset = spread * (math.sqrt(dimension) + 3.0) / math.sqrt(max(shift, 1.0) / 2.0)
         width = math.sqrt(max(logs, 0.0)) + math.sqrt(2.0 * shift + 1.0) + offset
+        # The action of the largest upper confidence bound.
         spreads = np.einsum("ij,jk,ik->i", features, inverse, features)
         best = int(np.argmax(features @ inverse @ moment + width * np.sqrt(spreads)))
         left = state.problem.horizon - state.pulled
         return Batch(np.array([best]), np.array([min(self.batch, left)]))
 
     def update(self, state: PrivateState, release: BatchRelease) -> PrivateState:
-        """State after a batch, with the noise of the node that it closes.
+        """State after a batch, with the noise of the tree node that the batch completes.
 
-        The noise is a pure function of the sums so far, so simulations repeat exactly.
+        The noise is a function of the sums so far, so that a simulation can be repeated exactly.
         """
+        # Add the statistics of the batch.
         action = state.problem.actions[int(release.batch.actions[0])]
         total = state.total + pull_sums(action, release.batch.size, float(release.sums[0]))
+        # Draw the noise of the completed node: it replaces the noise of the nodes below it.
         seed = [state.batches, *np.frombuffer(total.tobytes(), np.uint32).tolist()]
         generator = np.random.default_rng(seed)
         deviation = self.deviation(state.problem.horizon, action.size)
@@ -224,7 +236,9 @@ class StatisticsOfPolicy(BareSums):
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
         """Raises UnsupportedError: messages of real clients would have no noise."""
-        raise UnsupportedError("private-linucb is simulated by sums; it replays no log")
+        raise UnsupportedError(
+            "private-linucb is simulated from sums, without messages; it cannot replay a log"
+        )
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
         """Bounds on ε of the policy, over the horizon of all batches."""
@@ -239,7 +253,7 @@ class StatisticsOfPolicy(BareSums):
     adds_noise=True,
 )
 def private_linucb_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> PrivateLinUCB:
-    """LinUCB that adds its own noise, in the trust model of a plan."""
+    """Private LinUCB with the settings and the trust model of a plan."""
     assert privacy.trust != "none"
     epsilon, delta = privacy.epsilon or 0.0, privacy.delta or 0.0
     return PrivateLinUCB(privacy.trust, epsilon, delta, settings.first_batch, settings.failure)
@@ -250,7 +264,7 @@ _noise_of = lru_cache(maxsize=256)(gaussian_noise)
 
 @lru_cache(maxsize=256)
 def _bit_level(epsilon: float, delta: float, clients: int, numbers: int) -> float:
-    """Level ε₀, by bisection, at which the composed shuffled bits cost at most ε."""
+    """Level ε₀ at which the composition of the shuffled bits has at most ε, by bisection."""
     low, high = epsilon / numbers, max(epsilon, math.log(clients))
     for _ in range(_STEPS):
         if high - low < 1e-3:
@@ -264,12 +278,12 @@ def _bit_level(epsilon: float, delta: float, clients: int, numbers: int) -> floa
 
 
 def _numbers(dimension: int) -> int:
-    """Number D of statistics of a client."""
+    """Number D of the statistics of a client."""
     return dimension * (dimension + 3) // 2
 
 
 def pull_sums(action: FloatArray, pulls: int, rewards: float) -> FloatArray:
-    """Sum of s over pulls of one action, shape (D,)."""
+    """Sum of the statistics s over pulls of one action, shape (D,)."""
     rows, columns = np.triu_indices(action.size)
     scale = np.where(rows == columns, 1.0, math.sqrt(2.0))
     return np.concatenate([pulls * scale * action[rows] * action[columns], rewards * action])

@@ -18,11 +18,11 @@ from turnout.randomness import SimulationRandomness, SimulationStreams, Source
 
 
 class Environment(Protocol):
-    """Environment: actions, and the rewards of their pulls."""
+    """Actions of a bandit, and the rewards of their pulls."""
 
     @property
     def actions(self) -> FloatArray:
-        """Public actions, one a row, shape (K, d)."""
+        """Public actions, one in each row, shape (K, d)."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Environment(Protocol):
         ...
 
     def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
-        """Released sums of a batch, shape (k,); ``first`` pulls were made before it."""
+        """Released sums of a batch, shape (k,); ``first`` is the number of earlier pulls."""
         ...
 
 
@@ -69,26 +69,27 @@ def simulate_bandit(
         streams: randomness, for simulation only.
 
     Raises:
-        LocalProtocolError: the policy plans a batch without a pull, or with more than are left.
+        LocalProtocolError: the policy plans a batch without pulls, or with more pulls than are
+            left.
     """
     state = policy.init(Problem(environment.actions, horizon))
     left, regret = horizon, 0.0
     batches: list[Batch] = []
     regrets: list[float] = []
     while left:
-        # The policy plans a batch from released sums alone.
+        # The policy plans a batch; its state depends only on released sums.
         number = len(batches)
         batch = policy.plan(state, streams.generator("bandit", "plan", number))
         if not 1 <= batch.size <= left or batch.pulls.min() < 1:
             raise LocalProtocolError(
-                f"batch {number} has {batch.size} pulls: expected 1 to {left}, the pulls left, and "
-                "at least 1 of each action"
+                f"batch {number} has {batch.size} pulls: expected from 1 to {left} pulls, the "
+                "number that is left, and at least 1 for each action"
             )
-        # The mechanism releases the sums, which the policy then has.
+        # The mechanism releases the sums, and the policy updates its state.
         source = SimulationRandomness(streams.generator("bandit", "batch", number))
         sums = environment.sums(mechanism, batch, horizon - left, source)
         state = policy.update(state, BatchRelease(batch, sums, mechanism.channels(batch.pulls)))
-        # Expected regret, which the simulation computes from the true means.
+        # Add the expected regret, computed from the true means.
         left -= batch.size
         regret += float(batch.pulls @ environment.gaps[batch.actions])
         batches.append(batch)

@@ -1,8 +1,8 @@
 """Batched Thompson sampling on private sums.
 
 `BatchedThompson` pulls each action in proportion to the posterior probability that it is the best.
-The policy only postprocesses released sums, so it has no privacy cost of its own. Its regret is
-measured, not proved: the posterior is Gaussian with estimated variances.
+The policy only postprocesses released sums, so that ε does not depend on it. Its regret is measured
+and not proved, since the posterior is Gaussian with estimated variances.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from turnout.bandits.policy import (
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 
-_ROUNDS = 3  # of estimating variances from means and means with variances
-_CHUNK = 2**22  # numbers of a block of sampled rewards
+_ROUNDS = 3  # rounds in which variances are estimated from means, and means from variances
+_CHUNK = 2**22  # largest number of sampled rewards in memory
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Normal distribution of θ.
+    """Normal posterior distribution of θ.
 
     Attributes:
-        mean: shape (d,).
-        root: square root of the covariance, shape (d, d).
+        mean: mean of θ, shape (d,).
+        root: matrix R with covariance R Rᵀ, shape (d, d).
     """
 
     mean: FloatArray
@@ -72,19 +72,19 @@ class ThompsonState:
 
 @dataclass(frozen=True)
 class BatchedThompson:
-    """Thompson sampling in batches: shares of pulls are posterior probabilities of being the best.
+    """Batched Thompson sampling: each action is pulled with the probability that it is the best.
 
     Source: Thompson, Biometrika 1933; batches after Kalkanli, Özgür, Batched Thompson sampling,
-        NeurIPS 2021. The posterior includes the noise of the mechanism, which is public.
+        NeurIPS 2021. The posterior takes the public distribution of the noise into account.
 
     Attributes:
         growth: ratio of the sizes of successive batches, above 1, at most 100.
-        first: pulls of the first batch, on a core set, at least 1.
-        least: share below which an action is not pulled, since each action adds noise.
-        samples: number of draws of θ that estimate the shares.
+        first: number of pulls of the first batch, which pulls a core set, at least 1.
+        least: actions with a smaller probability are not pulled, since each action adds noise.
+        samples: number of draws of θ from which the probabilities are estimated.
         commit: share of the horizon, at its end, in which only the action of the largest posterior
             mean is pulled.
-        guard: elimination on the same sums; the actions that it drops are not pulled. None: none.
+        guard: elimination on the same sums; actions that it drops are not pulled. None: no guard.
     """
 
     growth: float = 1.5
@@ -100,14 +100,14 @@ class BatchedThompson:
         checks.probability(least=self.least, commit=self.commit)
 
     def init(self, problem: Problem) -> ThompsonState:
-        """State with the prior, a standard normal distribution of θ, which has norm at most 1."""
+        """Initial state, whose prior of θ is a standard normal distribution."""
         dimension = problem.actions.shape[1]
         prior = Posterior(np.zeros(dimension), np.eye(dimension))
         guard = None if self.guard is None else self.guard.init(problem)
         return ThompsonState(problem, (), prior, guard)
 
     def plan(self, state: ThompsonState, generator: np.random.Generator) -> Batch:
-        """Next batch: first a core set, then posterior shares, last the best posterior mean."""
+        """Next batch: a core set at first, then posterior shares, at the end one action."""
         # The first batch pulls a core set.
         size = self.first * self.growth ** len(state.releases)
         features = state.problem.actions
@@ -119,13 +119,13 @@ class BatchedThompson:
         if state.left <= max(self.commit * state.problem.horizon, 1.0):
             best = active[np.argmax(features[active] @ state.posterior.mean)]
             return Batch(np.array([best]), np.array([state.left]))
-        # Batches between: posterior shares, without actions whose share is too small.
+        # All other batches: posterior shares, without the actions whose share is too small.
         shares = self._shares(features[active], state.posterior, generator)
         kept = shares >= min(self.least, float(shares.max()))
         return whole_batch(active[kept], shares[kept] / shares[kept].sum(), size, state.left)
 
     def update(self, state: ThompsonState, release: BatchRelease) -> ThompsonState:
-        """State with the posterior of all sums and the new state of the guard."""
+        """State after a release, with the posterior given all sums and the guard's new state."""
         releases = (*state.releases, release)
         posterior = posterior_of(state.problem.actions, releases)
         guard = None
@@ -164,14 +164,15 @@ def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Batc
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
     """Posterior of θ after releases, from a standard normal prior.
 
-    Variances of rewards are taken at the posterior means, in a fixed number of rounds.
+    The variances of rewards are those at the posterior means, which are computed in a fixed number
+    of rounds.
     """
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))
     for _ in range(_ROUNDS):
         information, moment = np.eye(dimension), np.zeros(dimension)
         for release in releases:
-            # Evidence of the batch, with means within a standard deviation of the posterior.
+            # Evidence of the batch; means are taken within one posterior standard deviation.
             features = actions[release.batch.actions]
             means = features @ posterior.mean
             spread = np.linalg.norm(features @ posterior.root, axis=1)

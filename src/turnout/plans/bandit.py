@@ -1,6 +1,6 @@
-"""Plans of bandits: environment, privacy, policy and runs, as one TOML file.
+"""Plans of bandits: a TOML file with the tables environment, privacy, policy and run.
 
-`BanditPlan` joins the four tables; `turnout.runs.bandit` runs it.
+`BanditPlan` is the whole plan; `turnout.runs.bandit` runs it.
 """
 
 from __future__ import annotations
@@ -51,19 +51,22 @@ class EnvironmentSection(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        """Refuse keys that do not fit the kind of actions, which is drawn or given."""
+        """Raise an error for keys that do not belong to the kind of actions, drawn or given."""
         if self.features is None:
             if self.actions is None:
                 raise ParameterError("actions", None, "a number of actions, or features")
             for name in ("parameter", "log"):
                 if getattr(self, name) is not None:
-                    raise ParameterError(name, getattr(self, name), "no value without features")
+                    expected = "no value, since features is not given"
+                    raise ParameterError(name, getattr(self, name), expected)
             return self
         for name in ("actions", "gap"):
             if getattr(self, name) is not None:
-                raise ParameterError(name, getattr(self, name), "no value with features")
+                expected = "no value, since features is given"
+                raise ParameterError(name, getattr(self, name), expected)
         if (self.parameter is None) == (self.log is None):
-            raise ParameterError("parameter", self.parameter, "exactly one of parameter and log")
+            expected = "a value of parameter or of log, but not of both"
+            raise ParameterError("parameter", self.parameter, expected)
         self._check_features(self.features)
         return self
 
@@ -75,7 +78,7 @@ class EnvironmentSection(Section):
         return 2 if self.gap is not None else self.dimension
 
     def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
-        """Refuse rows of different lengths, of norm above 1, or all zero."""
+        """Raise an error for rows of different lengths or of norm above 1, or if all are zero."""
         named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
         if self.parameter is not None:
             named.append(("parameter", self.parameter))
@@ -100,9 +103,9 @@ class RewardPrivacySection(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Refuse an ε without privacy, or privacy without an ε."""
+        """Raise an error for an ε without privacy, or for privacy without an ε."""
         if (self.epsilon is None) != (self.trust == "none"):
-            expected = "no value without privacy" if self.epsilon else "a number above 0"
+            expected = "no value with trust = 'none'" if self.epsilon else "a number above 0"
             raise ParameterError("epsilon", self.epsilon, expected)
         return self
 
@@ -132,11 +135,12 @@ class PolicySection(Section):
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
-        """Refuse a growth out of range, or a guard of another policy."""
+        """Raise an error for a growth out of range, or a guard with a policy that has none."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and not self.registered.guarded:
-            raise ParameterError("guard", self.guard, f"false without name = '{_GUARDED}'")
+            expected = f"false, except with name = '{_GUARDED}'"
+            raise ParameterError("guard", self.guard, expected)
         return self
 
     @property
@@ -146,7 +150,7 @@ class PolicySection(Section):
 
     @property
     def registered(self) -> RegisteredPolicy:
-        """Registration of the policy of that name."""
+        """Registration of the policy that `name` selects."""
         return _POLICIES[self.name]
 
 
@@ -181,8 +185,8 @@ class BanditPlan(TomlPlan):
 
     @model_validator(mode="after")
     def _fitting_delta(self) -> Self:
-        """Refuse a δ, a trust model or a log that does not fit the policy."""
-        # A policy that adds its own noise needs a trust model and rewards on demand.
+        """Raise an error for a δ, a trust model or a log that the policy does not permit."""
+        # A policy that adds its own noise needs a trust model, and cannot replay a log.
         privacy, own = self.privacy, self.policy.registered.adds_noise
         if own and privacy.trust == "none":
             raise ParameterError(
@@ -199,15 +203,17 @@ class BanditPlan(TomlPlan):
         # Only shuffled messages and policies that add their own noise have a δ.
         if (privacy.delta is None) == (own or privacy.trust == "shuffled"):
             expected = (
-                "no value: ε is pure here" if privacy.delta else "a number strictly between 0 and 1"
+                "no value, since this mechanism has δ = 0"
+                if privacy.delta
+                else "a number strictly between 0 and 1"
             )
             raise ParameterError("privacy.delta", privacy.delta, expected)
         return self
 
     @model_validator(mode="after")
     def _whole_batch(self) -> Self:
-        """Refuse a horizon below the first batch."""
+        """Raise an error for a horizon that is smaller than the first batch."""
         if self.environment.horizon < self.policy.first_batch:
-            expected = f"at least the first batch, policy.first = {self.policy.first_batch}"
+            expected = f"at least {self.policy.first_batch}, the first batch (policy.first)"
             raise ParameterError("environment.horizon", self.environment.horizon, expected)
         return self

@@ -1,7 +1,7 @@
 """Table ``[data]`` of a plan: a data set by name, or a file and the meaning of its columns.
 
-`DataSection` is the table. Its validators bring texts into the form in which records are compared
-(`turnout.core.values`), and its checks refuse keys that exclude or need each other.
+`DataSection` is the table. Its validators convert texts to the form in which records are compared
+(`turnout.core.values`), and its checks raise errors for keys that exclude or require each other.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ _OWN = (
     "missing",
 )
 _OWN_KEYS = (*_OWN, "vocabulary", "length")
-_BOUGHT = "a statistic of private data costs ε (turnout estimate computes one)"
+_BOUGHT = "if it is computed from private data, it costs ε (see turnout estimate)"
 
 
 def _names(value: Any) -> Any:
-    """Names of columns as a tuple, of one name or a list of names."""
+    """Names of columns as a tuple, from one name or a list of names."""
     if value is None:
         return None
     names = _texts((value,) if isinstance(value, str) else value)
     if not names:
-        raise ParameterError("value", value, "the name of a column, or several that differ")
+        raise ParameterError("value", value, "the name of a column, or a list of different names")
     return names
 
 
 def _name(value: Any) -> Any:
-    """Name of a column, in the form in which names are compared."""
+    """Name of a column in the form in which names are compared; other values are unchanged."""
     return canonical(value) if isinstance(value, str) else value
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """List of different texts that are not empty, as records' texts are compared; () for others."""
+    """Texts of a list in the form in which texts are compared.
+
+    The result is empty if the value is not a list of different texts that are not empty.
+    """
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         return ()
     texts = tuple(map(canonical, value))
@@ -56,7 +59,7 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _classes(value: Any) -> Any:
-    """Number of classes, or their names."""
+    """Number of classes, or a tuple of their names; None if not given."""
     names = _texts(value)
     if value is None or len(names) >= 2:
         return names or None
@@ -67,7 +70,7 @@ def _classes(value: Any) -> Any:
 
 
 def _vocabulary(value: Any) -> Any:
-    """Number of tokens, or a text of all characters."""
+    """Number of tokens, or a text of all characters; None if not given."""
     if isinstance(value, str) and len(set(value)) == len(value) >= 2:
         return value
     if value is None:
@@ -77,7 +80,7 @@ def _vocabulary(value: Any) -> Any:
 
 
 def _count_or(value: Any, least: int, expected: str) -> int:
-    """Whole number of at least ``least``; other values are an error with this expectation."""
+    """Whole number that is at least ``least``; for other values an error with ``expected``."""
     try:
         checks.count(least, value=value)
     except ParameterError:
@@ -86,7 +89,7 @@ def _count_or(value: Any, least: int, expected: str) -> int:
 
 
 def _categories(value: Any) -> Any:
-    """List of texts for each column."""
+    """Tuple of texts for each column; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_texts, value.values())):
@@ -97,7 +100,7 @@ def _categories(value: Any) -> Any:
 
 
 def _scaling(value: Any) -> Any:
-    """Lowest and highest value of each column."""
+    """Lowest and highest value of each column; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_range, value.values())):
@@ -108,7 +111,7 @@ def _scaling(value: Any) -> Any:
 
 
 def _constants(value: Any) -> Any:
-    """Text or number for each column."""
+    """Text or number for each column; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_constant, value.values())):
@@ -140,9 +143,9 @@ def _is_range(value: object) -> bool:
 
 
 def _test(value: Any) -> Any:
-    """Share of the clients, or the name of a column or file."""
+    """Share of the clients, or the name of a column or file; None if not given."""
     if value is None or (isinstance(value, str) and value):
-        return value  # it may be the path of a file, which must not change
+        return value  # unchanged, as it may be the path of a file
     try:
         checks.open_unit(value=value)
     except ParameterError:
@@ -223,7 +226,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse keys of a file with a data set by name, and keys of a file that do not fit."""
+        """Raise an error for keys of a file if a data set is named, and for keys that conflict."""
         given = [key for key in _OWN_KEYS if getattr(self, key) is not None]
         if self.name is not None:
             for key in (*(("path",) if self.path is not None else ()), *given):
@@ -235,20 +238,20 @@ class DataSection(Section):
 
     @property
     def title(self) -> str:
-        """Short name of the data set, for titles."""
+        """Short name of the data set for titles."""
         if self.name is not None:
             return self.name
         return "own data" if self.path is None else PurePath(self.path).name
 
     @property
     def stated_target(self) -> str | None:
-        """Kind of label, as the table or its ``classes`` give it; None where it is not given."""
+        """Kind of label that ``target``, or else ``classes``, gives; None if neither gives it."""
         if self.target is None and self.classes is not None:
             return "class"
         return "tokens" if self.target is None and self.label is None else self.target
 
     def provenance(self) -> dict[str, str]:
-        """Origin of the test set and of public constants; empty for a data set by name."""
+        """Description of the test set and the public constants; empty for a named data set."""
         if self.name is not None or self.inputs is None:
             return {}
         rows = {"test set": f"{_test_text(self.test)}; no ε covers it"}
@@ -269,8 +272,8 @@ def _test_text(test: float | str | None) -> str:
 
 
 def _check_own(data: DataSection) -> None:
-    """Refuse keys of the user's own data that are missing or exclude each other."""
-    # Keys without which the data cannot be read; next tokens need no label.
+    """Raise an error for keys of the user's data that are missing or exclude each other."""
+    # Required keys. Data of tokens need no label, since the next token is predicted.
     needed = {
         "inputs": "the columns that a model sees",
         "test": "a share of the clients such as 0.2, a column of true and false, or a file",
@@ -282,11 +285,11 @@ def _check_own(data: DataSection) -> None:
         optional = optional or (key == "test" and data.path is None)
         if getattr(data, key) is None and not optional:
             raise ParameterError(key, None, what)
-    # Records that have a client are not dealt to clients.
+    # If a column names the client of each record, records cannot be dealt to clients.
     if data.client is not None and (data.clients is not None or data.dealing != "shuffled"):
         key = "dealing" if data.clients is None else "clients"
         raise ParameterError(key, getattr(data, key), f"no value with client = {data.client!r}")
-    # Columns have one role each, and what is given for a column fits it.
+    # Each column has one role, and keys for single columns must name known columns.
     _check_roles(data)
     _check_target(data)
     _check_columns("categories", data.categories, data.inputs or ())
@@ -297,7 +300,7 @@ def _check_own(data: DataSection) -> None:
 
 
 def _check_missing(data: DataSection) -> None:
-    """Refuse a text for missing values that is none of the public texts of its column."""
+    """Raise an error for a text for missing values that is not a public text of its column."""
     known = dict(data.categories or {})
     if isinstance(data.classes, tuple):
         known |= dict.fromkeys(data.label or (), data.classes)
@@ -309,7 +312,7 @@ def _check_missing(data: DataSection) -> None:
 
 
 def _check_roles(data: DataSection) -> None:
-    """Refuse a column with two roles: input, label, client or test set."""
+    """Raise an error for a column with two roles: input, label, client or test set."""
     roles = {"label": data.label or (), "client": (data.client,), "test": (_name(data.test),)}
     for role, columns in roles.items():
         for key, names in (("inputs", data.inputs or ()), ("label", data.label or ())):
@@ -322,7 +325,7 @@ def _check_roles(data: DataSection) -> None:
 
 
 def _check_target(data: DataSection) -> None:
-    """Refuse classes or several labels that do not fit the kind of label."""
+    """Raise an error for classes or several labels that the kind of label does not permit."""
     target = data.stated_target
     if target != "class" and data.classes is not None:
         raise ParameterError("classes", data.classes, f"no value with target = {target!r}")
@@ -334,22 +337,23 @@ def _check_target(data: DataSection) -> None:
 
 
 def _check_columns(key: str, given: Mapping[str, object] | None, known: Sequence[str]) -> None:
-    """Refuse a value for a column that is not among the known ones."""
+    """Raise an error if a value is given for an unknown column."""
     for column in given or ():
         if column not in known:
             raise ParameterError(f"{key}.{column}", column, f"one of {', '.join(known)}")
 
 
 def _check_tokens(data: DataSection) -> None:
-    """Refuse keys that do not fit inputs of tokens."""
-    # Tokens need a vocabulary, and a vocabulary one column of inputs.
+    """Raise an error for keys that conflict with inputs of tokens."""
+    # Tokens require a vocabulary, and a vocabulary requires a single column of inputs.
     if data.stated_target == "tokens" and data.vocabulary is None:
         raise ParameterError(
             "vocabulary", None, f"the number of tokens, or a text of all characters: {_BOUGHT}"
         )
     if data.vocabulary is not None and len(data.inputs or ()) != 1:
         raise ParameterError("inputs", list(data.inputs or ()), "one column with a vocabulary")
-    # A vocabulary of characters needs a length, and the next character is the label.
+    # A vocabulary of characters requires a length, and excludes a label: the model predicts the
+    # next character.
     texts = isinstance(data.vocabulary, str)
     if texts != (data.length is not None):
         expected = (

@@ -1,8 +1,8 @@
 """A plan: all settings of a training run, as one TOML file.
 
-`Plan` joins the tables of `turnout.plans.sections`. `RandomizerSection` is the table of runs
-without a trusted coordinator, `TuneSection` that of a search: its keys, their ranges and its data.
-`read_plan` reads a file, `example_plan` returns the path of one of the package's examples.
+`Plan` consists of the tables of `turnout.plans.sections`. `RandomizerSection` is the table of runs
+without a trusted coordinator, and `TuneSection` is the table of a search for settings. `read_plan`
+reads a file, and `example_plan` returns the path of one of the package's examples.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 LEAST_EPSILON0 = 1e-6
 """Least ε₀ of a message that a plan may set."""
-_ANY_DIMENSION = 1 << 20  # the privacy of a message does not depend on it
+_ANY_DIMENSION = 1 << 20  # the privacy of a message does not depend on the dimension
 
 
 class RandomizerSection(Section):
@@ -89,7 +89,7 @@ class RandomizerSection(Section):
 
     @model_validator(mode="after")
     def _fits_the_norm(self) -> Self:
-        """Refuse keys of another norm, and an ε₀ out of range."""
+        """Raise an error for keys of another norm, and for an ε₀ out of range."""
         owners = {"directions": "l2", "preferred": "l2", "as_printed": "linf"}
         for key, norm in owners.items():
             default = type(self).model_fields[key].default
@@ -102,7 +102,11 @@ class RandomizerSection(Section):
         return self
 
     def priced_as(self, epsilon0: float) -> NonAdaptiveRandomizer:
-        """Randomizer of a step's messages, of level ``epsilon0`` each, in any dimension."""
+        """Randomizer with which the accountant bounds the privacy loss of a step.
+
+        Args:
+            epsilon0: ε₀ of each message. The guarantee does not depend on the model's dimension.
+        """
         one = self._made(_ANY_DIMENSION, epsilon0, 1.0).priced_as
         assert isinstance(one, NonAdaptiveRandomizer)
         return one if self.messages == 1 else RepeatedMessages.of(one, self.messages)
@@ -116,7 +120,7 @@ class RandomizerSection(Section):
             radius: bound on the norm of an update.
 
         Raises:
-            ParameterError: its messages are longer than ``bits``, or a code has more directions
+            ParameterError: a message has more than ``bits`` bits, or a code has more directions
                 than the model has parameters.
         """
         try:
@@ -124,12 +128,12 @@ class RandomizerSection(Section):
         except ParameterError as error:
             raise ParameterError(f"randomizer.{error.name}", error.value, error.expected) from None
         if made.message_bits > self.bits:
-            expected = f"at least {made.message_bits}, the bits of a message of this plan"
+            expected = f"at least {made.message_bits}, the number of bits of a message"
             raise ParameterError("randomizer.bits", self.bits, expected)
         return made
 
     def _made(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
-        """Randomizer for the plan's norm."""
+        """Randomizer of vectors for the plan's norm."""
         from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
         match self.norm:
@@ -154,14 +158,14 @@ _RANGE = "{ low = …, high = … }, with log = true for a logarithmic scale, or
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Range of a search: numbers between two ends, or a list of choices; draws are uniform.
+    """Range of a setting in a search: numbers between two ends, or a list of choices.
 
     Attributes:
         low: lowest number.
         high: highest number.
-        log: whether numbers are uniform on a logarithmic scale.
+        log: whether numbers are drawn uniformly on a logarithmic scale.
         whole: whether only whole numbers are drawn.
-        choices: values to choose from, in place of numbers.
+        choices: values to choose from; empty for a range of numbers.
     """
 
     low: float = 0.0
@@ -172,11 +176,11 @@ class Range:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Lowest and highest number."""
+        """Lowest and highest number of the range."""
         return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
 
     def draw(self, generator: np.random.Generator) -> Any:
-        """Random value; the values that are drawn are public."""
+        """Uniform random value of the range; drawn values are public."""
         if self.choices:
             return self.choices[int(generator.integers(len(self.choices)))]
         if self.log:
@@ -191,16 +195,16 @@ class Range:
 
 
 def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
-    """Ranges of a search by dotted keys of a plan.
+    """Ranges of a search, by dotted keys of a plan such as "optimizer.learning_rate".
 
     Raises:
-        ParameterError: a key that a search may not change, or a value that is no range.
+        ParameterError: a key that a search may not change, or a value that is not a range.
     """
     return {key: _range(key, value) for key, value in _flat(ranges).items()}
 
 
 def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted keys; TOML reads dotted keys without quotes as tables."""
+    """Values by dotted keys; nested tables result from dotted keys without quotes in TOML."""
     flat: dict[str, Any] = {}
     for key, value in ranges.items():
         if "." not in key and isinstance(value, Mapping):
@@ -211,7 +215,7 @@ def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _range(key: str, value: Any) -> Range:
-    """Range that a plan gives for a key."""
+    """Range of a key, after a check of the plan's value."""
     whole = _is_whole(key)
     # A list of choices may hold any values.
     if isinstance(value, list | tuple):
@@ -220,7 +224,8 @@ def _range(key: str, value: Any) -> Range:
         return Range(choices=tuple(value))
     if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= _RANGE_KEYS:
         raise ParameterError(key, value, _RANGE)
-    # The ends are finite numbers in order, and fit the scale and the key.
+    # The ends must be finite numbers in order, positive on a logarithmic scale, and whole if the
+    # key takes whole numbers.
     low, high, log = value["low"], value["high"], value.get("log", False)
     numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
     if not numbers or not -math.inf < low < high < math.inf or (log and low <= 0):
@@ -239,7 +244,7 @@ def _is_whole(key: str) -> bool:
     """Whether a key takes whole numbers.
 
     Raises:
-        ParameterError: a key that would change the ε of a run, or the metric of the comparison.
+        ParameterError: a key that a search may not change, since it affects ε or the metric.
     """
     table, _, name = key.partition(".")
     fields = _TABLES[table].model_fields if table in _TABLES else {}
@@ -251,7 +256,7 @@ def _is_whole(key: str) -> bool:
 
 
 def _checked(value: Any) -> Any:
-    """Table of ranges as it was given, once each is checked."""
+    """Table of ranges as it was given, after a check of each range."""
     if not isinstance(value, Mapping) or not value:
         raise ParameterError("value", value, f"a table of keys, each with {_RANGE}")
     parse_ranges(value)
@@ -282,14 +287,15 @@ class TuneSection(Section):
 
 
 class TomlPlan(Section):
-    """Base of plans: tables of a TOML file."""
+    """Base class of plans, which consist of the tables of a TOML file."""
 
     @classmethod
     def from_mapping(cls, tables: dict[str, Any]) -> Self:
-        """Plan of nested dictionaries.
+        """Plan built from nested dictionaries.
 
         Raises:
-            ParameterError: a key, named with its value and the values that are allowed.
+            ParameterError: a wrong key or value; the error has the key, its value and the values
+                that are allowed.
         """
         try:
             return cls.model_validate(tables)
@@ -298,19 +304,23 @@ class TomlPlan(Section):
 
     @classmethod
     def from_toml(cls, text: str, name: str = "plan") -> Self:
-        """Plan of a TOML text.
+        """Plan built from a TOML text.
+
+        Args:
+            text: content of the file.
+            name: name of the plan in errors.
 
         Raises:
-            ParameterError: no TOML; or a key, named with its value and the values that are allowed.
+            ParameterError: the text is not TOML, or a key or value is wrong.
         """
         return cls.from_mapping(cls.tables_from_toml(text, name))
 
     @staticmethod
     def tables_from_toml(text: str, name: str = "plan") -> dict[str, Any]:
-        """Tables of a TOML text, unchecked.
+        """Tables of a TOML text as dictionaries; keys and values are not checked.
 
         Raises:
-            ParameterError: no TOML.
+            ParameterError: the text is not TOML.
         """
         try:
             return tomllib.loads(text)
@@ -318,12 +328,12 @@ class TomlPlan(Section):
             raise ParameterError("plan", name, f"a TOML file, but {_lowered(error)}") from None
 
     def to_toml(self) -> str:
-        """Plan as a TOML text with all defaults, the inverse of `from_toml`."""
+        """Plan as a TOML text with all defaults; `from_toml` reads it back."""
         return self.tables_to_toml(self.model_dump(mode="json", exclude_none=True))
 
     @staticmethod
     def tables_to_toml(tables: dict[str, Any]) -> str:
-        """Tables of plain values, the innermost inline, as a TOML text."""
+        """Tables as a TOML text, in which nested tables are inline."""
         return "\n".join(
             f"[{name}]\n" + "".join(f"{key} = {_toml(value)}\n" for key, value in table.items())
             for name, table in tables.items()
@@ -361,12 +371,12 @@ class Plan(TomlPlan):
     client: ClientSection = Field(default_factory=lambda: ClientSection.model_validate({}))
     optimizer: OptimizerSection
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
-    tune: TuneSection | None = Field(None, exclude=True)  # the plan of a run has the values chosen
+    tune: TuneSection | None = Field(None, exclude=True)  # a run's plan has the chosen values
 
     @model_validator(mode="after")
     def _messages_fit(self) -> Self:
-        """Refuse keys that do not fit the trust model."""
-        # A trusted coordinator adds the noise, so clients have no randomizer.
+        """Raise an error for keys that the trust model does not permit."""
+        # With central trust the coordinator adds the noise, so clients have no randomizer.
         privacy, section = self.privacy, self.randomizer
         if privacy.trust is TrustModel.CENTRAL:
             if section is not None:
@@ -375,7 +385,8 @@ class Plan(TomlPlan):
                 )
                 raise ParameterError("randomizer", "[randomizer]", expected)
             return self
-        # Without one, clients randomize their updates, and the number of messages is public.
+        # With other trust models clients randomize their updates, and the number of messages is
+        # public.
         trust = f"with privacy.trust = {privacy.trust.value!r}"
         if privacy.noise_multiplier is not None:
             expected = f"no value {trust}: clients randomize their updates, see [randomizer]"
@@ -388,25 +399,26 @@ class Plan(TomlPlan):
             raise ParameterError("protocol.release", self.protocol.release.value, expected)
         if self.tune is not None:
             raise ParameterError(
-                "tune", "[tune]", f"no table {trust}: no analysis of a search is known"
+                "tune", "[tune]", f"no table {trust}: no privacy analysis of a search is known"
             )
         if privacy.epsilon is None and (section is None or section.epsilon0 is None):
-            expected = "a target (or randomizer.epsilon0), a number above 0"
+            expected = "a number above 0, or a value of randomizer.epsilon0 instead"
             raise ParameterError("privacy.epsilon", MISSING, expected)
         return self
 
     @property
     def messages(self) -> RandomizerSection | None:
-        """Table of clients' messages, by default all defaults; None with a trusted coordinator."""
+        """Table of the clients' messages, with defaults if absent; None with central trust."""
         if self.privacy.trust is TrustModel.CENTRAL:
             return None
         return self.randomizer or RandomizerSection.model_validate({})
 
     def participation_for(self, population: int) -> Participation:
-        """Participation of a number of clients.
+        """Participation of the plan for a number of clients.
 
         Raises:
-            ParameterError: it does not fit the number of clients, or it needs a trace file.
+            ParameterError: the settings are not permitted with this number of clients, or the
+                participation needs a trace file.
         """
         try:
             return self.participation.build(population)
@@ -447,7 +459,7 @@ def example_plan(name: str) -> Path:
 
 
 def _toml(value: Any) -> str:
-    """Value as TOML writes it; a mapping becomes an inline table."""
+    """Value in TOML notation; a mapping becomes an inline table."""
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     pairs = (f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
@@ -455,6 +467,6 @@ def _toml(value: Any) -> str:
 
 
 def _lowered(error: Exception) -> str:
-    """Text of an error as the end of a sentence."""
+    """Text of an error with a small initial letter, for the end of a sentence."""
     text = " ".join(str(error).split())
     return text[:1].lower() + text[1:]

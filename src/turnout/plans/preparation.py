@@ -1,7 +1,6 @@
-"""Preparation of a plan: its noise is calibrated or checked before anything runs.
+"""Preparation of a plan: its noise is calibrated or checked before a run starts.
 
-`prepare` returns a `PreparedPlan`, whose scheme has a proved guarantee within the plan's target, or
-raises an error.
+`prepare` returns a `PreparedPlan` whose proved ε is at most the plan's target, or raises an error.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 MOST_STEPS = 10_000_000
-"""Largest number of steps of a run: each is carried out and has a row in the history."""
+"""Largest number of steps of a run; the history of a run has a row for each step."""
 _FIRST_CLIENTS = 3  # number of clients for which noise is calibrated first
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedPlan:
-    """A plan with a proved guarantee, which may run.
+    """A plan with a proved privacy guarantee, ready to run.
 
     Attributes:
         plan: plan of the run.
         population: number of clients.
-        scheme: scheme of the run, its noise or ε₀ included.
+        scheme: scheme of the run, including its noise or ε₀.
         guarantee: proved bounds on the ε of the whole run.
     """
 
@@ -53,10 +52,10 @@ class PreparedPlan:
 
     @property
     def noise(self) -> GaussianNoise:
-        """Noise of the trusted coordinator.
+        """Noise that the trusted coordinator adds.
 
         Raises:
-            UnsupportedError: clients randomize their own updates.
+            UnsupportedError: clients randomize their updates, and no coordinator adds noise.
         """
         noise = self.scheme.randomizer
         if not isinstance(noise, GaussianNoise):
@@ -67,20 +66,20 @@ class PreparedPlan:
 
     @property
     def epsilon0(self) -> float | None:
-        """ε₀ of one message of a client; None where a coordinator adds noise."""
+        """ε₀ of one message of a client; None if a coordinator adds noise."""
         randomizer = self.scheme.randomizer
         if isinstance(randomizer, RepeatedMessages):
             return randomizer.each.epsilon0
         return randomizer.epsilon0 if isinstance(randomizer, NonAdaptiveRandomizer) else None
 
     def messages(self, dimension: int) -> VectorRandomizer | None:
-        """Randomizer of the clients' updates; None where a coordinator adds noise.
+        """Randomizer of the clients' updates; None if a coordinator adds noise.
 
         Args:
             dimension: number of parameters of the model.
 
         Raises:
-            ParameterError: its messages are longer than the plan allows.
+            ParameterError: messages have more bits than the plan permits.
         """
         section, epsilon0 = self.plan.messages, self.epsilon0
         if section is None or epsilon0 is None:
@@ -91,29 +90,29 @@ class PreparedPlan:
 def prepare(
     plan: Plan, population: int, participation: Participation | None = None
 ) -> PreparedPlan:
-    """Plan with its noise, calibrated or checked, and its guarantee.
+    """Plan with its noise, which is calibrated or checked, and with its privacy guarantee.
 
     Args:
         plan: plan of the run.
         population: number of clients, at least 1.
-        participation: participation of the clients where the plan's needs a trace file
-            (``law = "availability"``), which the caller has read; by default the plan's own.
+        participation: participation of the clients, if it depends on a trace file
+            (``law = "availability"``), which the caller reads; None: that of the plan.
 
     Returns:
         The prepared plan; the upper bound on its ε never exceeds the plan's target.
 
     Raises:
-        ParameterError: the noise of the plan has an ε above the plan's ε, or the run has too many
+        ParameterError: the plan's noise leads to an ε above the plan's ε, or the run has too many
             steps.
         UnsupportedError: no sound analysis is known for this combination.
-        NumericalError: nothing can be certified.
+        NumericalError: no bound can be certified.
     """
     privacy = plan.privacy
     chosen = plan.participation_for(population) if participation is None else participation
     if chosen.steps > MOST_STEPS:
-        raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} in all")
+        raise ParameterError("participation.steps", chosen.steps, f"at most {MOST_STEPS:,} steps")
 
-    # Clients randomize their updates, or a trusted coordinator adds noise.
+    # Without central trust, clients randomize their updates.
     if plan.messages is not None:
         return _prepared_messages(plan, plan.messages, population, chosen)
 
@@ -121,7 +120,7 @@ def prepare(
         noise = GaussianNoise(noise_multiplier)
         return Scheme(noise, chosen, privacy.relation, plan.protocol.release, privacy.unit)
 
-    # The noise follows from the target ε, or is given and checked against it.
+    # With central trust, calibrate the noise to the target ε, or check the given noise against it.
     if privacy.noise_multiplier is None:
         scheme, guarantee = _calibrated(scheme_for, privacy)
     else:
@@ -134,7 +133,7 @@ def prepare(
 def _prepared_messages(
     plan: Plan, section: RandomizerSection, population: int, chosen: Participation
 ) -> PreparedPlan:
-    """Plan without a trusted coordinator, with the ε₀ of its clients' messages."""
+    """Prepared plan without a trusted coordinator, with the ε₀ of its clients' messages."""
     from turnout.accounting import price
 
     privacy = plan.privacy
@@ -150,7 +149,7 @@ def _prepared_messages(
             population=population,
         )
 
-    # Without an analysis of the shuffle, the error gives the ε of local trust instead.
+    # If no analysis of the shuffle is known, the error gives the ε with local trust.
     try:
         epsilon0 = section.epsilon0 or _largest_epsilon0(scheme_for, privacy)
         scheme = scheme_for(epsilon0)
@@ -159,30 +158,31 @@ def _prepared_messages(
         if privacy.trust is not TrustModel.SHUFFLED:
             raise
         raise UnsupportedError(f"{error}; {_local_text(plan, population, chosen)}") from None
-    # A given ε₀ must keep to a given ε.
+    # If both ε₀ and ε are given, the proved ε must be at most the given ε.
     proved = guarantee.epsilon.upper
     if privacy.epsilon is not None and proved > privacy.epsilon:
-        expected = f"at least {_above(proved)}, the ε of randomizer.epsilon0 = {epsilon0!r}"
+        given = f"randomizer.epsilon0 = {epsilon0!r}"
+        expected = f"at least {_above(proved)}, the proved ε with {given}"
         raise ParameterError("privacy.epsilon", privacy.epsilon, expected)
     return PreparedPlan(plan, population, scheme, guarantee)
 
 
 def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySection) -> float:
-    """Largest ε₀ of a message whose ε, proved from above, is at most the target."""
+    """Largest ε₀ of a message for which the upper bound on ε is at most the target."""
     from turnout.accounting.calibration import UNKNOWNS, calibrate
 
     unknown = replace(UNKNOWNS["epsilon0"], least=LEAST_EPSILON0, most=LARGEST_EPSILON)
-    assert privacy.epsilon is not None  # the plan holds one of the two
+    assert privacy.epsilon is not None  # a plan has epsilon or epsilon0
     return calibrate(scheme_for, unknown, privacy.epsilon, privacy.delta).value
 
 
 def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
-    """Text about the ε that the plan has with local trust."""
+    """Text of an error about the ε that the plan would have with local trust."""
     local = plan.privacy.model_copy(update={"trust": TrustModel.LOCAL})
     try:
         found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
     except TurnoutError:
-        return "none is known with privacy.trust = 'local' either"
+        return "no analysis is known with privacy.trust = 'local' either"
     return (
         f"with privacy.trust = 'local' the plan has ε = {_above(found.guarantee.epsilon.upper)}, "
         f"ε₀ = {found.epsilon0:.4g} a message ({plan.privacy.relation.value}, "
@@ -193,13 +193,13 @@ def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
 def _calibrated(
     scheme_for: Callable[[float], Scheme], privacy: PrivacySection
 ) -> tuple[Scheme, Guarantee]:
-    """Scheme with the least noise that meets the target ε, and its guarantee."""
+    """Scheme with the least noise for which ε is at most the target, and its guarantee."""
     from turnout.accounting import calibrate_noise
 
     target, proved = privacy.epsilon, math.inf
-    assert target is not None  # the section holds one of the two
-    # Calibrated for a few clients first: the bound for all clients, which must follow, mostly shows
-    # that these few have the largest ε.
+    assert target is not None  # the section has epsilon or noise_multiplier
+    # First calibrate for the few clients that probably have the largest ε, and check the bound for
+    # all clients. If the check fails, calibrate for all clients.
     for most in (_FIRST_CLIENTS, None):
         noise_multiplier = calibrate_noise(
             lambda sigma, most=most: costliest_clients(scheme_for(sigma), most),
@@ -211,11 +211,14 @@ def _calibrated(
         proved = guarantee.epsilon.upper
         if proved <= target:
             return scheme, guarantee
-    raise NumericalError(f"calibrated noise gives ε = {proved!r}, above privacy.epsilon")
+    raise NumericalError(
+        f"calibrated noise leads to the upper bound ε = {proved!r}, above privacy.epsilon = "
+        f"{target!r}"
+    )
 
 
 def _priced(scheme: Scheme, delta: float) -> Guarantee:
-    """Guarantee of a scheme; clients with own windows have their own bounds, computed on demand."""
+    """Guarantee of a scheme; if clients have own windows, with the bounds of each client."""
     from turnout.accounting import client_guarantees, price
 
     guarantee = price(costliest_clients(scheme), delta)
@@ -226,7 +229,7 @@ def _priced(scheme: Scheme, delta: float) -> Guarantee:
 
 
 def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:
-    """Refuse given noise whose proved ε is above the target."""
+    """Raise an error if the proved ε of the given noise is above the target."""
     target, proved = privacy.epsilon, guarantee.epsilon.upper
     if target is None or proved <= target:
         return
@@ -234,7 +237,7 @@ def _check_budget(privacy: PrivacySection, guarantee: Guarantee) -> None:
         "privacy.epsilon",
         target,
         f"at least {_above(proved)}, the ε of noise_multiplier = {privacy.noise_multiplier!r} "
-        "(more noise has a smaller ε; without noise_multiplier it is calibrated)",
+        "(a larger noise_multiplier lowers ε; if it is omitted, the noise is calibrated)",
     )
 
 

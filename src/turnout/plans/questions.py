@@ -1,8 +1,8 @@
 """Questions to accounting: a scheme and a privacy target, from settings given by name.
 
-`parse_query` makes a `Question` of the flags of a command (`turnout.schemes.settings` has their
-names, domains and owners); `solvable` lists the settings that can be solved for. `TableFile` is the
-randomizer of a question that names a file of probabilities.
+`parse_query` builds a `Question` from the options of a command, whose names and domains
+`turnout.schemes.settings` defines. `solvable` lists the settings that can be solved for.
+`TableFile` is the randomizer of a question that gives a file of probabilities.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from turnout.schemes.settings import (
 )
 
 NOISE, DELTA = "noise", "delta"
-"""Unknowns besides the settings of a scheme; the noise has a name in each randomizer."""
+"""Unknowns that are not settings of a scheme; each randomizer has its own name for its noise."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 _COLUMNS = ("present", "absent")
 
-all_mechanisms()  # the files of randomizers register the words of questions
+all_mechanisms()  # imports the randomizers, which register their names for questions
 
 
 @question_randomizer("table")
@@ -56,12 +56,12 @@ class TableFile(Checked):
 
     @property
     def priced_as(self) -> TableRandomizer:
-        """Randomizer of the file's probabilities."""
+        """Randomizer whose probabilities are those in the file."""
         return read_pair(Path(self.pair_file))
 
 
 SCHEMES = tuple(scheme_kinds())
-"""Words of schemes in questions: participations, and the shuffles."""
+"""Values of the option ``--scheme``: participations and shuffles."""
 
 
 @lru_cache(maxsize=4)
@@ -69,7 +69,7 @@ def read_pair(path: Path) -> TableRandomizer:
     """Randomizer of a CSV file with the columns ``present`` and ``absent``.
 
     Raises:
-        ParameterError: there is no such file, or its columns are not two distributions.
+        ParameterError: the file does not exist, or its columns are not two distributions.
         StorageError: the file cannot be read.
     """
     from turnout.accounting import pair_of_table
@@ -80,7 +80,7 @@ def read_pair(path: Path) -> TableRandomizer:
         raise ParameterError("pair_file", str(path), "a CSV file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"pair file {path} cannot be read: {error}") from None
-    # The first line names the columns, in any order and among others.
+    # The first line names the columns, in any order; other columns are ignored.
     rows = csv.DictReader(content.splitlines(), skipinitialspace=True)
     named = list(rows.fieldnames or ())
     if any(named.count(name) != 1 for name in _COLUMNS):
@@ -93,7 +93,7 @@ def read_pair(path: Path) -> TableRandomizer:
             raise ParameterError("pair_file", str(path), expected)
         for name, values in columns.items():
             values.append(_number(path, rows.line_num, name, row[name]))
-    # Accounting refuses what is no pair of distributions: here the error names the file.
+    # Check that the columns are two distributions; the error names the file.
     try:
         pair_of_table(columns["present"], columns["absent"])
     except ParameterError as error:
@@ -113,13 +113,13 @@ def _number(path: Path, line: int, name: str, cell: str | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A scheme and a privacy target, with the settings that they were made of.
+    """A scheme and a privacy target, with the settings from which they were built.
 
     Attributes:
         scheme: scheme that the question is about.
-        target: δ, perhaps ε, and the width of the bounds.
-        randomizer: word of its randomizer.
-        given: settings by key, the word of the scheme among them.
+        target: δ, an optional ε, and the width of the bounds.
+        randomizer: value of ``--randomizer`` that selects the scheme's randomizer.
+        given: given settings by key, including ``scheme``.
     """
 
     scheme: Scheme
@@ -129,10 +129,10 @@ class Question:
 
     @property
     def target_epsilon(self) -> float:
-        """The ε that must hold.
+        """The target ε of the question.
 
         Raises:
-            ParameterError: none was given.
+            ParameterError: no target was given.
         """
         if self.target.epsilon is None:
             raise ParameterError("--epsilon", MISSING, "a finite number above 0")
@@ -140,33 +140,36 @@ class Question:
 
     @property
     def randomizer_words(self) -> dict[str, Any]:
-        """The randomizer's word and the values of its settings."""
+        """The randomizer's name, and the values of its settings by key."""
         own = settings(question_randomizers()[self.randomizer])
         values = values_of(own, self.given)
         return {"name": self.randomizer, **{each.key: values[each.name] for each in own}}
 
     def answered(self, unknown: str, value: float) -> Question:
-        """The question with a value for one of its settings."""
+        """The question in which the setting ``unknown`` has the given value."""
         return parse_query({**self.given, unknown.replace("-", "_"): value})
 
 
 def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
-    """Question that command-line flags describe.
+    """Question that the options of a command describe.
 
     Args:
-        flags: values by name without dashes, None where not given; ``scheme`` is one of `SCHEMES`.
-        unknown: a setting that is solved for and must not be given, one of `solvable` or `NOISE`;
-            the question then has its most private value in its place.
+        flags: values by name without dashes, None if not given; ``scheme`` is one of `SCHEMES`.
+        unknown: a setting that is solved for, one of `solvable` or `NOISE`; it must not be given.
+            In the returned question it has its most private value.
 
     Raises:
-        ParameterError: a flag, named with its value and the values that are allowed.
+        ParameterError: a wrong option; the error has the option, its value and the values that are
+            allowed.
     """
+    # Determine the randomizer, and set the unknown to its most private value.
     given = {name: value for name, value in flags.items() if value is not None}
     target = _keys_of_target()
     with flags_named():
         _, randomizer = kinds_of(given, _flag, _key(unknown) if unknown else None)
         if unknown is not None:
             given |= _stand_in(unknown, randomizer, given)
+    # Build the scheme, then the target.
     scheme = scheme_of({key: given[key] for key in given if key not in target}, _flag)
     with flags_named():
         goal = PrivacyTarget(**values_of(settings(PrivacyTarget), given))
@@ -174,12 +177,12 @@ def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Ques
 
 
 def flags_named() -> AbstractContextManager[None]:
-    """Replace names of settings in errors by the names of their flags."""
+    """Context in which errors have the names of options instead of keys of settings."""
     return renamed(_flag)
 
 
 def _flag(key: str) -> str:
-    """Command-line flag of a setting, or of the last part of a dotted key."""
+    """Command-line option of a setting, or of the last part of a dotted key."""
     name = key.rpartition(".")[2]
     if name.startswith("--"):
         return name
@@ -187,7 +190,7 @@ def _flag(key: str) -> str:
 
 
 def _key(unknown: str) -> str:
-    """Key of a setting by the name of its flag."""
+    """Key of a setting, from the name of its option."""
     return unknown.replace("-", "_")
 
 
@@ -197,7 +200,7 @@ def _keys_of_target() -> set[str]:
 
 
 def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
-    """Names of the settings that can be solved for, and δ, as flags without dashes."""
+    """Names of the settings that can be solved for, and of δ: options without leading dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     kind = question_randomizers()[randomizer]
@@ -206,13 +209,13 @@ def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
 
 
 def own_name(unknown: str, randomizer: str) -> str:
-    """Name of an unknown; for `NOISE` the name of the randomizer's own noise."""
+    """Name of an unknown; for `NOISE` the name that the randomizer has for its noise."""
     noise = noise_setting(question_randomizers()[randomizer])
     return noise.key.replace("_", "-") if unknown == NOISE and noise is not None else unknown
 
 
 def _stand_in(unknown: str, randomizer: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """Most private value of the unknown, under its key; an error if it is given as well."""
+    """Most private value of the unknown by its key; an error if the unknown is also given."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 
@@ -220,7 +223,7 @@ def _stand_in(unknown: str, randomizer: str, given: Mapping[str, Any]) -> dict[s
     allowed, key = solvable(scheme, randomizer), _key(unknown)
     if unknown not in allowed:
         raise ParameterError("--solve-for", unknown, one_of(allowed))
-    # Without a shuffler, other clients hide a client only in an average of noisy updates.
+    # Without a shuffler, ε depends on the number of clients only for averages of noisy updates.
     averaged = given.get("release") == ReleaseRule.AVERAGED
     if unknown == "clients" and scheme not in SHUFFLES and not averaged:
         raise ParameterError("--solve-for", unknown, "only with --release averaged")

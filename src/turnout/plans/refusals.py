@@ -1,7 +1,7 @@
-"""Errors about plans that pydantic refuses, in one line: the key, its value, what is allowed.
+"""Errors about wrong plans in one line: the key, its value and the values that are allowed.
 
-`refusal` makes a `ParameterError` of a `ValidationError`. `variants` lists the tables that a key
-may hold, each with its keys; `all_keys` lists the keys of a whole plan.
+`refusal` converts a `ValidationError` of pydantic to a `ParameterError`. `variants` lists the
+tables that a key may hold, each with its keys; `all_keys` lists the keys of a whole plan.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class Variant(NamedTuple):
     """One of the tables that a key may hold.
 
     Attributes:
-        word: value of its first key, if it is one word: it tells the variants apart.
-        about: what the table describes.
-        keys: its keys.
+        word: value of the table's first key that selects this variant; empty if there is only one
+            variant.
+        about: description of the table.
+        keys: keys of the table.
     """
 
     word: str
@@ -46,15 +47,15 @@ _TYPES = {
 def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str) -> ParameterError:
     """`ParameterError` about one fault that pydantic found.
 
-    Of several faults it is about the first unknown key, since a missing key is often a misspelled
-    one; else about the first fault.
+    If there are several faults, the error is about the first unknown key, since a missing key is
+    often misspelled. Without an unknown key it is about the first fault.
 
     Args:
         error: error of pydantic.
         model: model that was validated.
-        naming: function from a dotted key to the name that the user knows it by.
+        naming: function that returns the user's name of a dotted key.
     """
-    # The fault, and the key and table in which it is.
+    # Choose the fault, and find its key and its table.
     faults = error.errors(include_url=False)
     unknown = ("extra_forbidden", "unknown_setting")
     fault = next((fault for fault in faults if fault["type"] in unknown), faults[0])
@@ -62,7 +63,7 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
     context = fault.get("ctx", {})
     inner = context.get("error")
     value = fault["input"]
-    # The values that are allowed, by the kind of fault.
+    # Describe the allowed values, according to the type of the fault.
     match fault["type"]:
         case "extra_forbidden":
             expected = _known_keys(path, list(table), model, naming)
@@ -85,12 +86,12 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
 
 
 def all_keys(model: type[BaseModel]) -> Mapping[str, str]:
-    """Every dotted key of a model with its description."""
+    """Description of each dotted key of a model."""
     return _all_keys(model.model_fields, "")
 
 
 def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
-    """Every dotted key below a prefix with its description."""
+    """Description of each dotted key below a prefix."""
     keys: dict[str, str] = {}
     for name, field in fields.items():
         inner = variants(field)
@@ -102,11 +103,11 @@ def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
 
 
 def variants(field: FieldInfo | None) -> list[Variant]:
-    """The tables of which a key holds one; none for a plain value."""
+    """The alternative tables that a key may hold; empty for a key that holds a plain value."""
     found: list[Variant] = []
     for kind in _members(field.annotation) if field is not None else ():
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            # Settings of participations are no fields: their section lists its tables itself.
+            # Settings of participations are not fields of a model; their section lists its tables.
             own = getattr(kind, "variants", None)
             found += own() if own is not None else [_variant(kind)]
     return found
@@ -120,7 +121,7 @@ def _variant(model: type[BaseModel]) -> Variant:
 
 
 def choices(annotation: Any) -> list[str]:
-    """Words that a Literal or an enumeration allows; none for other types."""
+    """Texts that a Literal or an enumeration allows; empty for other types."""
     if isinstance(annotation, type) and issubclass(annotation, str):
         return [str(member) for member in getattr(annotation, "__members__", {}).values()]
     values = (value for member in _members(annotation) for value in get_args(member))
@@ -128,16 +129,17 @@ def choices(annotation: Any) -> list[str]:
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:
-    """Error of a check with the whole key: a check of one field calls the field "value"."""
+    """Error of a check with the whole dotted key; a check of one field uses the name "value"."""
     key = path if inner.name == "value" else f"{path}.{inner.name}".strip(".")
     value = MISSING if inner.value is None else inner.value
     return ParameterError(naming(key), value, inner.expected)
 
 
 def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Keys]:
-    """The dotted key of a location, and the keys of the table in which it stands.
+    """The dotted key of a location in an error of pydantic, and the keys of its table.
 
-    Pydantic puts the chosen tag of a union into the location, where it is no key.
+    After the key of a union of tables, pydantic inserts the tag of the chosen table into the
+    location; the tag is not a part of the dotted key.
     """
     names: list[str] = []
     keys: Keys = model.model_fields
@@ -156,13 +158,13 @@ def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Ke
 
 
 def _all_tags(loc: Sequence[str | int], model: type[BaseModel]) -> str:
-    """Text of the words among which a tagged union chooses."""
+    """Text that lists the words that select a table of a tagged union."""
     found = variants(model.model_fields.get(str(loc[-1]))) if loc else []
     return "one of " + ", ".join(repr(each.word) for each in found)
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Members of a union, with or without annotations."""
+    """Member types of a union, without annotations; a list of one type for other types."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -171,7 +173,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: Naming) -> str:
-    """Text about an unknown key: the similar key that may be meant, or the keys of its table."""
+    """Text for an error about an unknown key: a similar known key, or all keys of the table."""
     prefix, _, key = path.rpartition(".")
     similar = nearest(key, here)
     near = [] if similar is None else [f"{prefix}.{similar}".strip(".")]
@@ -182,7 +184,7 @@ def _known_keys(path: str, here: Sequence[str], model: type[BaseModel], naming: 
 
 
 def _purpose(path: str, keys: Keys) -> str:
-    """Text about a missing key: its description, and the words to choose from."""
+    """Text for an error about a missing key: its description, and the allowed words."""
     name = path.rpartition(".")[2]
     field = keys.get(name)
     if field is None:

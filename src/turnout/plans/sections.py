@@ -1,10 +1,10 @@
 """Tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
 
-`Section` is their base class. Its fields are checked by `turnout.core.checks`, so that NaN is
-refused. `ParticipationSection` is the table ``[participation]`` of every participation: its keys
-are the settings of the participation that ``law`` names (`turnout.schemes.settings`), so a new
-participation needs no section here. `AvailabilitySection` is the one exception, since it reads a
-file. `key_of` gives keys of other tables the default and the description of a setting.
+`Section` is their base class. `turnout.core.checks` checks the fields, so that NaN is an error.
+`ParticipationSection` is the table ``[participation]``: its keys are the settings of the
+participation that ``law`` selects (`turnout.schemes.settings`), so that a new participation needs
+no section here. The only exception is `AvailabilitySection`, which has the name of a file. `key_of`
+returns a field with the default and the description of a setting.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Section(BaseModel):
 
 
 def _below_one(value: object) -> None:
-    """Raise an error unless the value is a number of at least 0 and below 1."""
+    """Raise an error unless the value is a number that is at least 0 and below 1."""
     try:
         checks.probability(value=value)
         if value != 1:
@@ -113,7 +113,7 @@ def optional_key(kind: type[Any], key: str) -> Any:
 
 
 def _setting_field(parameter: Parameter) -> FieldInfo:
-    """Field of a setting, as tables of keys show it."""
+    """Field of a setting with its type, for tables of all keys."""
     field: FieldInfo = key_of(parameter)
     field.annotation = parameter.members or (int if parameter.domain is Domain.COUNT else float)
     return field
@@ -129,7 +129,7 @@ class ParticipationSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _checked(cls, given: Any) -> Any:
-        """The settings, checked and with defaults, under the word of their participation."""
+        """The value of ``law``, and the values of its settings, checked and with defaults."""
         if not isinstance(given, Mapping):
             return given
         law, kinds = given.get("law"), planned_participations()
@@ -147,7 +147,7 @@ class ParticipationSection(Section):
 
     @classmethod
     def variants(cls) -> list[Variant]:
-        """Keys of the table for each participation."""
+        """One variant of the table for each participation, with its keys."""
         return [
             Variant(
                 word,
@@ -159,10 +159,10 @@ class ParticipationSection(Section):
         ]
 
     def build(self, population: int) -> Participation:
-        """The participation, for a number of clients.
+        """The participation of the table for a number of clients.
 
         Raises:
-            ParameterError: the settings do not fit the number of clients.
+            ParameterError: the settings are not permitted with this number of clients.
         """
         kind = planned_participations()[self.law]
         values = self.model_extra or {}
@@ -190,7 +190,7 @@ class AvailabilitySection(Section):
     first_slot: CountFromZero = Field(0, description="time of day of step 0, in steps")
 
     def build(self, population: int) -> Participation:
-        """Raise an error: the participation needs the trace, which is a file.
+        """Raise an error, since this participation cannot be built without the trace file.
 
         Raises:
             ParameterError: always.
@@ -200,7 +200,7 @@ class AvailabilitySection(Section):
 
 
 def _has_trace(given: Any) -> str:
-    """Tag of the section that a table ``[participation]`` belongs to."""
+    """Tag of the section that validates a table ``[participation]``."""
     law = given.get("law") if isinstance(given, Mapping) else getattr(given, "law", None)
     return "trace" if law == AVAILABILITY else "settings"
 
@@ -209,11 +209,11 @@ PlannedParticipation = Annotated[
     Annotated[ParticipationSection, Tag("settings")] | Annotated[AvailabilitySection, Tag("trace")],
     Discriminator(_has_trace),
 ]
-"""Table ``[participation]`` of a plan, with a trace or with settings alone."""
+"""Table ``[participation]`` of a plan, with a trace file or with settings only."""
 
 
 ONE_MODEL = "either the name of a model or your own module (file:Class)"
-"""Expectation of errors about the model of a plan."""
+"""Expected value in errors about the model of a plan."""
 
 
 class LoraSection(Section):
@@ -276,13 +276,13 @@ class ModelSection(Section):
     @field_validator("features")
     @classmethod
     def _known_features(cls, value: str) -> str:
-        """Refuse features that are not known."""
+        """Raise an error for unknown features."""
         feature_stages(value)
         return value
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:
-        """Refuse two models, and keys of a module with a model by name."""
+        """Raise an error for two models, and for keys of a module if a model is named."""
         if self.name is not None and self.module is not None:
             raise ParameterError("name", self.name, ONE_MODEL)
         for key in ("arguments", "pretrained", "trainable", "lora"):
@@ -355,7 +355,7 @@ class ClientSection(Section):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
-        """Refuse keys of other rules."""
+        """Raise an error for keys of other rules."""
         known = {key for keys in _RULE_KEYS.values() for key in keys}
         for key in sorted(known - set(_RULE_KEYS[self.rule])):
             if getattr(self, key) is not None:
@@ -364,7 +364,7 @@ class ClientSection(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Values of the rule's own keys that are given, ``judged`` left out."""
+        """Given values of the keys of the rule, except ``judged``."""
         keys = (key for key in _RULE_KEYS[self.rule] if key != "judged")
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}
@@ -403,7 +403,7 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
-        """Refuse central trust without ε and without a noise multiplier."""
+        """Raise an error for central trust without ε and without a noise multiplier."""
         if self.trust is not TrustModel.CENTRAL:
             return self
         if self.epsilon is None and self.noise_multiplier is None:
@@ -433,7 +433,7 @@ class ProtocolSection(Section):
 
     @model_validator(mode="after")
     def _minibatch_fits(self) -> Self:
-        """Refuse a minibatch with another release rule."""
+        """Raise an error for a minibatch with a release rule that has none."""
         if self.minibatch > 1 and self.release is not ReleaseRule.ONE_CLIENT:
             raise ParameterError(
                 "minibatch", self.minibatch, f"1 with release = {self.release.value!r}"
@@ -474,7 +474,7 @@ class OptimizerSection(Section):
 
     @model_validator(mode="after")
     def _momentum_fits(self) -> Self:
-        """Refuse a momentum that does not fit the optimizer."""
+        """Raise an error for a momentum that the optimizer does not permit."""
         if self.name == "adam" and self.momentum:
             raise ParameterError("momentum", self.momentum, "0 with name = 'adam'")
         if self.name == "nesterov" and not self.momentum:

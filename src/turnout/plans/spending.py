@@ -1,6 +1,7 @@
-"""ε that a plan's run has spent after each step, computed point by point on demand.
+"""Upper bounds on the ε that a plan's run has spent after each step, computed on demand.
 
-`epsilon_curve` returns an `EpsilonCurve`. Reports read all its points, a running service a few.
+`epsilon_curve` returns an `EpsilonCurve`. Reports use all its points; a running service uses the
+few points of a coarse curve.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from turnout.plans.preparation import PreparedPlan
 
 _TRACE_POINTS = 6
-"""Points of a curve over clients with own windows; each takes seconds to compute."""
+"""Number of points of a curve if clients have own windows; each point takes seconds."""
 _FEW, _FEW_SLOW = 12, 6
-"""Points of the coarse curve of a running service; fewer where each takes long."""
+"""Number of points of the coarse curve of a running service; fewer if each point takes long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,15 +35,15 @@ class EpsilonCurve:
     """Proved upper bounds on the ε after each number of steps, computed on demand.
 
     Attributes:
-        steps: numbers of steps, rising from 0 to the whole run, int64, shape ``(points,)``.
-        bound: function from a number of steps to a proved upper bound on ε; infinite where there
-            is none.
+        steps: increasing numbers of steps from 0 to the whole run, int64, shape ``(points,)``.
+        bound: function that returns a proved upper bound on ε after a number of steps; infinite if
+            none is known.
         whole: upper bound on the ε of the whole run.
-        few: numbers of steps of the coarse curve that `at` reads, from 0 to the whole run too.
+        few: increasing numbers of steps of the coarse curve, from 0 to the whole run.
 
     Guarantees:
-        The bounds rise and are at most that of the whole run: a part of the releases reveals no
-        more than all of them.
+        The bounds are non-decreasing and at most the bound of the whole run, since a part of the
+        releases reveals no more than all of them.
     """
 
     steps: NDArray[np.int64]
@@ -59,7 +60,7 @@ class EpsilonCurve:
         return self._rising(self.steps, tell)
 
     def at(self, step: int) -> float:
-        """Upper bound on ε after ``step`` steps: that of the next point of the coarse curve."""
+        """Upper bound on ε after ``step`` steps: the value at the next coarse point."""
         return float(self._at_few[np.searchsorted(self.few, step)])
 
     @cached_property
@@ -70,7 +71,7 @@ class EpsilonCurve:
     def _rising(
         self, steps: NDArray[np.int64], tell: Callable[[int], None] | None
     ) -> NDArray[np.float64]:
-        """Upper bounds on ε at these steps, made monotone, and that of the whole run."""
+        """Non-decreasing upper bounds on ε at these steps, the last of which is the whole run."""
         from turnout.accounting import running
 
         computed = count(1)
@@ -85,7 +86,10 @@ class EpsilonCurve:
 
 
 def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
-    """Curve of ε every ``interval`` steps; for clients with own windows at some window ends."""
+    """Curve of ε with a point every ``interval`` steps.
+
+    If clients have own windows, the points are the ends of some windows instead.
+    """
     scheme = prepared.scheme
     participation, delta = scheme.participation, prepared.plan.privacy.delta
     zeroed = scheme.relation is Relation.ZERO_OUT and scheme.release is ReleaseRule.ONE_CLIENT
@@ -98,10 +102,11 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 
 
 def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
-    """A few of the numbers of steps, denser at the beginning, where ε grows fastest.
+    """At most about ``most`` of the numbers of steps, denser at the beginning of the run.
 
-    ε grows about as the root of the steps. After the first block each number is the end of a block:
-    whole blocks share their bounds, while a block that was begun needs its own.
+    ε grows about as the root of the number of steps, hence fastest at the beginning. After the
+    first block each number is the end of a block, since bounds of whole blocks are reused, while an
+    unfinished block needs a separate computation.
     """
     places = np.ceil(np.linspace(0.0, 1.0, most + 1) ** 2 * (steps.size - 1)).astype(np.intp)
     few = {0}
@@ -112,7 +117,7 @@ def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
 
 
 def _bound(scheme: Scheme, delta: float) -> Callable[[int], float]:
-    """Upper bound on ε as a function of the number of steps, whose worst client may change."""
+    """Function that returns the upper bound on ε, over all clients, after a number of steps."""
     from turnout.accounting import epsilon_upper
 
     participation = scheme.participation

@@ -1,7 +1,8 @@
-"""Questions with several answers: comparisons over a swept parameter, and budgets in a file.
+"""Comparisons of methods over a swept parameter, and privacy budgets in files.
 
-`sweep` reads the question of `turnout compare`; `compared` computes ε by every method at every
-value. `Account` is a privacy budget in a file; `charge` adds a window before it runs, under a lock.
+`sweep` builds the question of `turnout compare` from its options; `compared` computes ε by every
+method at every value of the swept parameter. `Account` is a privacy budget in a file; `charge` adds
+a charge to it before a window runs, under a lock on the file.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from turnout.schemes.settings import (
 if TYPE_CHECKING:
     from turnout.accounting.published.comparison import Method, Quote
 
-_DIGITS = 4  # of swept values that are not whole
+_DIGITS = 4  # significant digits of swept values that are not whole numbers
 _MOST_POINTS = 1000
 _FLAGS = {"first": "--from", "last": "--to"}
 _CHECK_IN = "check-in"
@@ -60,24 +61,24 @@ _WHOLE = ("window", "windows", "clients", "rounds")
 
 
 class Sweep(Section):
-    """A swept parameter with its values, and the other parameters of the comparison.
+    """Question of a comparison: a swept parameter with its values, and all other parameters.
 
     Attributes:
         against: name of the swept parameter.
-        first: its first value.
-        last: its last value.
+        first: first value of the swept parameter.
+        last: last value of the swept parameter.
         delta: δ of (ε, δ).
         relation: neighbouring relation.
     """
 
     needed: ClassVar[tuple[str, ...]]
-    """Parameters without a default: one is swept, the others are given."""
+    """Parameters without a default, which must be given unless they are swept."""
     parameters: ClassVar[tuple[str, ...]]
-    """Parameters that may be swept or are shown as fixed."""
+    """Parameters that may be swept; the others of them are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
-    """Other parameters of the setting."""
+    """Parameters of the setting that cannot be swept."""
 
-    # The types differ between the two families.
+    # The types of these fields differ between the two subclasses.
     against: Any
     first: Any
     last: Any
@@ -102,7 +103,7 @@ class Sweep(Section):
         return self.key in _WHOLE
 
     def values(self) -> list[float]:
-        """Values of the swept parameter, rising, each once."""
+        """Values of the swept parameter in increasing order, without repetition."""
         if self.listed:
             return sorted(set(self.listed))
         spaced = np.geomspace(self.first, self.last, self.points)
@@ -117,7 +118,7 @@ class Sweep(Section):
         return {name: value for name, value in values.items() if name != self.key and value}
 
     def at(self, value: float) -> dict[str, Any]:
-        """Setting of the comparison at one value of the swept parameter."""
+        """Values of all parameters, by name, at one value of the swept parameter."""
         kept = {name: getattr(self, name) for name in self.kept}
         return {**kept, **self.fixed(), self.key: value}
 
@@ -162,18 +163,19 @@ class ShuffleSweep(Sweep):
     @field_validator("relation")
     @classmethod
     def _shuffled_relation(cls, relation: Relation) -> Relation:
-        """The relation, which must be that of shuffled messages."""
+        """The relation, after a check that it is the relation of shuffled messages."""
         if relation is not RELATION:
-            raise ParameterError("value", relation.value, f"{RELATION.value}, the default")
+            expected = f"{RELATION.value}, the relation of shuffled messages"
+            raise ParameterError("value", relation.value, expected)
         return relation
 
     @property
     def key(self) -> str:
-        """Name of the swept field; a single point is a sweep over one δ."""
+        """Name of the swept field; without a swept parameter "delta", which has one value."""
         return self.against or "delta"
 
     def values(self) -> list[float]:
-        """Values of the swept parameter, rising, each once."""
+        """Values of the swept parameter in increasing order, without repetition."""
         if self.against is None:
             assert self.delta is not None
             return [self.delta]
@@ -184,25 +186,27 @@ _FAMILIES: dict[str, type[Sweep]] = {_CHECK_IN: CheckInSweep, "shuffle": Shuffle
 
 
 def sweep(flags: Mapping[str, object]) -> Sweep:
-    """Sweep that command-line flags describe.
+    """Sweep that the options of `turnout compare` describe.
 
     Args:
         flags: values by name: ``scheme`` ("check-in" by default, or "shuffle") and the fields of
-            `CheckInSweep` or `ShuffleSweep`; None where not given.
+            `CheckInSweep` or `ShuffleSweep`; None if not given.
 
     Raises:
-        ParameterError: a flag, named with its value and the values that are allowed.
+        ParameterError: a wrong option; the error has the option, its value and the values that are
+            allowed.
     """
-    # The family of the comparison; flags of the other one are refused.
+    # Choose the class of the comparison, and check that no option belongs only to the other class.
     given = {name: value for name, value in flags.items() if value is not None}
     scheme = given.pop("scheme", _CHECK_IN)
     if scheme in SHUFFLES and scheme not in _FAMILIES:
-        raise ParameterError("--scheme", scheme, "shuffle, with --sampled for a sample of clients")
+        expected = "shuffle (use --sampled if a sample of the clients sends messages)"
+        raise ParameterError("--scheme", scheme, expected)
     if scheme not in _FAMILIES:
         raise ParameterError("--scheme", scheme, f"one of {', '.join(map(repr, _FAMILIES))}")
     family = _FAMILIES[str(scheme)]
     _check_family(given, str(scheme))
-    # Values by themselves, then with each other.
+    # Check each value by itself, then the values together.
     try:
         question = family.model_validate(given)
     except ValidationError as error:
@@ -215,7 +219,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
-    """Refuse flags of the other family."""
+    """Raise an error for an option that only the other comparison has."""
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
@@ -223,7 +227,7 @@ def _check_family(given: Mapping[str, object], scheme: str) -> None:
 
 
 def _check_point(question: Sweep, given: Mapping[str, object]) -> None:
-    """Refuse flags of a sweep where no parameter is swept."""
+    """Raise an error for options of a sweep if no parameter is swept."""
     for name in ("first", "last", "points"):
         if name in given:
             raise ParameterError(_flag(name), given[name], "only with --against")
@@ -232,7 +236,7 @@ def _check_point(question: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(question: Sweep, given: Mapping[str, object]) -> None:
-    """Refuse a swept parameter with a value or without ends, and other parameters without one."""
+    """Raise an error if the swept parameter has a value or no ends, or another has no value."""
     if question.key in given:
         raise ParameterError(
             _flag(question.key), given[question.key], f"no value with --against {question.against}"
@@ -246,7 +250,7 @@ def _check_swept(question: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_needed(question: Sweep) -> None:
-    """Refuse a missing value of a parameter that has no default."""
+    """Raise an error if a parameter without a default has no value."""
     swept, fields = question.key if question.against else None, type(question).model_fields
     for name in question.needed:
         if name != swept and getattr(question, name) is None:
@@ -254,7 +258,7 @@ def _check_needed(question: Sweep) -> None:
 
 
 def _check_ends(question: Sweep) -> None:
-    """Refuse ends that do not fit the swept parameter, or are not in order."""
+    """Raise an error for ends outside the parameter's domain or in the wrong order."""
     for name in ("first", "last"):
         value = getattr(question, name)
         if question.whole and value != int(value):
@@ -270,7 +274,7 @@ def _check_ends(question: Sweep) -> None:
 
 
 def _check_sampled(question: Sweep, least_clients: float | None) -> None:
-    """Refuse a sample that is larger than the number of clients."""
+    """Raise an error for a sample that is larger than the number of clients."""
     sampled = getattr(question, "sampled", None)
     if sampled is not None and least_clients is not None and sampled > least_clients:
         expected = f"at most {least_clients:.0f}, the number of clients"
@@ -278,19 +282,24 @@ def _check_sampled(question: Sweep, least_clients: float | None) -> None:
 
 
 def _flag(key: str) -> str:
-    """Command-line flag of a field."""
+    """Command-line option of a field."""
     return _FLAGS.get(key, "--" + key.replace("_", "-"))
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCurve:
-    """Bounds of one method over the sweep; a text gives the reason where there is none."""
+    """Bounds of one method at all values of the sweep.
+
+    Attributes:
+        method: method of accounting.
+        quotes: bound at each value, or a text with the reason why there is no bound.
+    """
 
     method: Method[Any]
     quotes: Sequence[Quote | str]
 
     def blanks(self, values: Sequence[float]) -> list[tuple[float, str]]:
-        """Values without a bound, with the reasons."""
+        """Values at which the method has no bound, each with the reason."""
         pairs = zip(values, self.quotes, strict=True)
         return [(value, quote) for value, quote in pairs if isinstance(quote, str)]
 
@@ -302,7 +311,14 @@ class ComparisonCurve:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweepComparison:
-    """ε at every value of the swept parameter, a curve for each method."""
+    """Bounds on ε at every value of the swept parameter, with a curve for each method.
+
+    Attributes:
+        sweep: question of the comparison.
+        values: values of the swept parameter.
+        curves: bounds of each method.
+        seconds: running time.
+    """
 
     sweep: Sweep
     values: Sequence[float]
@@ -320,8 +336,9 @@ def compared(
     """Bounds of every method at every value of a sweep.
 
     Args:
-        question: sweep.
-        watch: function that is called with the number of bounds computed so far, and of all.
+        question: swept parameter, its values and the other parameters.
+        watch: function that is called with the number of bounds computed so far, and the number of
+            all bounds.
     """
     values, started = question.values(), time.perf_counter()
     methods, settings = _family(question, values)
@@ -349,7 +366,7 @@ def _quoted(method: Method[Any], setting: Any) -> Quote | str:
     try:
         quote = method.quote(setting)
     except ParameterError as refusal:
-        if refusal.name == "local_epsilon":  # a theorem's name of --epsilon0
+        if refusal.name == "local_epsilon":  # a theorem's name of the option --epsilon0
             return f"ε₀ = {refusal.value:g}: expected {refusal.expected}"
         return str(refusal)
     except (UnsupportedError, NumericalError) as refusal:
@@ -366,12 +383,13 @@ class Account:
     """A privacy budget and the charges to it.
 
     Attributes:
-        book: charges so far; docs/design/ledger.md says which kind of book is valid when.
+        book: record of the charges: `Ledger`, `RenyiFilter` or `Odometer`. docs/design/ledger.md
+            explains in which situation each of them is valid.
         delta: δ of the budget.
-        epsilon: ε of the budget; None where no charge is refused.
+        epsilon: ε of the budget; None if there is no limit.
 
     Raises:
-        ParameterError: the budget does not fit the book.
+        ParameterError: the budget differs from that of the filter, or an odometer has a budget.
     """
 
     book: Ledger | RenyiFilter | Odometer
@@ -384,9 +402,11 @@ class Account:
             checks.positive(budget=self.epsilon)
         own = (self.delta, self.epsilon)
         if isinstance(self.book, RenyiFilter) and (self.book.delta, self.book.epsilon) != own:
-            raise ParameterError("budget", own, "δ and ε of the filter itself")
+            expected = f"{(self.book.delta, self.book.epsilon)}, δ and ε of the Rényi filter"
+            raise ParameterError("budget", own, expected)
         if isinstance(self.book, Odometer) and self.epsilon is not None:
-            raise ParameterError("budget", self.epsilon, "no value with an odometer")
+            expected = "no value, since an odometer has no limit"
+            raise ParameterError("budget", self.epsilon, expected)
 
     @classmethod
     def of(
@@ -398,21 +418,22 @@ class Account:
         adaptive: bool,
         most_windows: int = 1000,
     ) -> Self:
-        """Account without charges.
+        """New account without charges.
 
         Args:
-            expected: scheme of all that is likely to run, or of a part of it, such as one window.
-                Its relation, unit and trust are those of the account. Bounds hold for any charges
-                and are sharpest for these.
+            expected: scheme that will probably run, or a part of it, such as one window. The
+                account has its relation, unit and trust. Bounds hold for all charges, and are
+                sharpest for charges of this scheme.
             delta: δ of the budget, strictly between 0 and 1.
-            epsilon: ε of the budget, above 0; None for no budget.
-            adaptive: whether releases may decide on the next window.
+            epsilon: ε of the budget, above 0; None for no limit.
+            adaptive: whether the choice of the next window may depend on earlier releases.
             most_windows: largest number of windows of an adaptive run.
 
         Raises:
             ParameterError: the budget is too small for any charge at this δ.
-            UnsupportedError: the window has no Rényi divergence (adaptive runs).
+            UnsupportedError: the run is adaptive, and no Rényi divergence of a window is known.
         """
+        # A ledger for fixed plans; for adaptive runs an odometer, or with a limit a Rényi filter.
         terms = BudgetTerms.of(expected)
         if not adaptive:
             return cls(Ledger(terms), delta, epsilon)
@@ -436,14 +457,14 @@ class Account:
 
     @property
     def entries(self) -> list[tuple[str, int]]:
-        """Labels of the charges in order, each with the number of its charges in a row."""
+        """Labels of the charges in order, each with the number of consecutive equal charges."""
         if isinstance(self.book, Ledger):
             return [(phase.label, 1) for phase in self.book.phases]
         book = self.book.odometer if isinstance(self.book, RenyiFilter) else self.book
         return [(entry.label, entry.count) for entry in book.entries]
 
     def charged(self, scheme: Scheme, label: str, times: int = 1) -> Self:
-        """Account after a number of charges of a scheme, all of which may then run.
+        """Account after a number of charges of a scheme; after that, all of them may run.
 
         Args:
             scheme: scheme of one charge.
@@ -451,20 +472,20 @@ class Account:
             times: number of charges, at least 1.
 
         Raises:
-            BudgetExceededError: the budget does not allow all of them; nothing is charged.
-            ParameterError: relation, unit or trust are not those of the account.
-            UnsupportedError: a randomizer with its own δ₀, where releases decide.
+            BudgetExceededError: the budget does not allow all the charges; none is made.
+            ParameterError: relation, unit or trust differ from those of the account.
+            UnsupportedError: an (ε₀, δ₀)-DP randomizer in an adaptive run.
         """
-        # No bound is known for a randomizer's own δ₀ where releases choose what is charged.
+        # For adaptive runs no bound is known for randomizers with a δ₀.
         checks.count(times=times)
         if not isinstance(self.book, Ledger) and isinstance(
             scheme.randomizer, ApproximateRandomizer
         ):
             raise UnsupportedError(
-                "no analysis is known of a randomizer with its own δ₀ where releases decide on the "
-                "next window; open the account with --decided plan"
+                "no analysis is known for a randomizer with a δ₀ in an adaptive run; open the "
+                "account with --decided plan"
             )
-        # Each book adds charges in its own form; a ledger is compared with the budget here.
+        # Odometer and filter record the charges themselves; for a ledger, check the budget here.
         if isinstance(self.book, Odometer):
             return replace(self, book=self.book.record(scheme, label, times))
         if isinstance(self.book, RenyiFilter):
@@ -477,41 +498,43 @@ class Account:
         return replace(self, book=after)
 
     def fits(self, scheme: Scheme) -> int | None:
-        """Number of further charges of a scheme that fit; None without a budget, or unknown."""
+        """Number of further charges of a scheme within the budget; None if unlimited or unknown."""
         if isinstance(self.book, RenyiFilter):
             return self.book.fits(scheme)
         if isinstance(self.book, Odometer) or self.epsilon is None:
             return None
         try:
             return self.book.fits(scheme, self.epsilon, self.delta)
-        except UnsupportedError:  # not a sequence of equal windows
+        except UnsupportedError:  # the ledger's charges are not equal windows
             return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Account as plain dictionaries, lists, numbers and words."""
+        """Account as nested dictionaries and lists of numbers and texts."""
         book = self.book.to_dict()
         return {"turnout budget": _VERSION, "delta": self.delta, "budget": self.epsilon, **book}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Account that `to_dict` wrote.
+        """Account built from a dictionary that `to_dict` returned.
 
         Raises:
-            ParameterError: another format.
+            ParameterError: an unknown version of the format.
         """
         if data["turnout budget"] != _VERSION:
-            raise ParameterError("turnout budget", data["turnout budget"], f"format {_VERSION}")
+            expected = f"version {_VERSION} of the format"
+            raise ParameterError("turnout budget", data["turnout budget"], expected)
         book = _BOOKS[data["kind"]].from_dict(dict(data))
         return cls(book, data["delta"], data["budget"])
 
 
 def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, most: int) -> Account:
-    """New account in a file that must not exist yet; the flag ``epsilon`` is its budget.
+    """New account, written to a file that must not exist yet.
 
     Args:
         path: file of the account.
-        flags: settings of a scheme like those that will run, as of `parse_query`.
-        adaptive: whether releases may decide on the next window.
+        flags: settings of a scheme that will probably run, as in `parse_query`; ``epsilon`` and
+            ``delta`` are the budget.
+        adaptive: whether the choice of the next window may depend on earlier releases.
         most: largest number of windows of an adaptive run.
 
     Raises:
@@ -524,7 +547,7 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     )
     with locked(path):
         if path.exists():
-            raise StorageError(f"{path} exists: an account is never replaced; choose another file")
+            raise StorageError(f"{path} exists and would be overwritten; choose another file")
         _write(path, account)
     return account
 
@@ -533,16 +556,16 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
     """Account in a file after ``times`` charges of a window.
 
     Guarantees:
-        The charges are on the disk when this returns; on an error nothing was charged.
+        When the function returns, the charges are on the disk; if it raises, none was made.
 
     Args:
         path: file of the account.
-        flags: settings of the window, as of `parse_query`.
-        label: name of the charges; by default the settings.
+        flags: settings of the window, as in `parse_query`.
+        label: name of the charges; if empty, the settings.
         times: number of charges, at least 1.
 
     Raises:
-        BudgetExceededError: the budget does not allow all of them.
+        BudgetExceededError: the budget does not allow all the charges.
         StorageError: the file cannot be read or written, or is damaged.
     """
     with locked(path):
@@ -559,20 +582,20 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
 
 
 def charge_answer(path: Path, answer: Path, label: str) -> Account:
-    """Account in a file after a charge of the ε and δ that an estimate printed as JSON.
+    """Account in a file after a charge of the ε and δ of an estimate.
 
     Guarantees:
-        The charge is on the disk when this returns; on an error nothing was charged.
+        When the function returns, the charge is on the disk; if it raises, none was made.
 
     Args:
         path: file of the account.
-        answer: file with the JSON of ``turnout estimate --json``.
-        label: name of the charge; by default the name of this file.
+        answer: file with the output of ``turnout estimate --json``.
+        label: name of the charge; if empty, the name of ``answer``.
 
     Raises:
-        BudgetExceededError: the budget does not allow it.
-        InputFileError: no JSON of an estimate.
-        ParameterError: its relation is not that of the account.
+        BudgetExceededError: the budget does not allow the charge.
+        InputFileError: ``answer`` is not the JSON of an estimate.
+        ParameterError: the relation of the estimate differs from that of the account.
     """
     scheme = _answered(answer)
     with locked(path):
@@ -582,15 +605,15 @@ def charge_answer(path: Path, answer: Path, label: str) -> Account:
 
 
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
-    """Number of charges of a window, as flags describe it, that fit into an account."""
+    """Number of further charges of a window within the budget; None if unlimited or unknown."""
     return account.fits(_window_scheme(account, flags))
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms]:
-    """Budget that a scheme has left after ``done`` steps, with relation, unit and trust.
+    """Budget that a scheme has left after ``done`` steps, and its relation, unit and trust.
 
     Raises:
-        ParameterError: a flag outside its domain, or without ``epsilon``.
+        ParameterError: a setting is missing, such as ``epsilon``, or outside its domain.
     """
     question = parse_query(flags)
     target = question.target
@@ -601,10 +624,10 @@ def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms
 
 
 def read_account(path: Path) -> Account:
-    """Account in a file.
+    """Account that a file contains.
 
     Raises:
-        StorageError: the file cannot be read, or is no account.
+        StorageError: the file cannot be read, or does not contain an account.
     """
     try:
         return Account.from_dict(json.loads(path.read_bytes()))
@@ -612,29 +635,29 @@ def read_account(path: Path) -> Account:
         raise StorageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, TurnoutError) as error:
         raise StorageError(
-            f"{path} is no account of turnout budget, or is damaged ({error})"
+            f"{path} is not an account of turnout budget, or is damaged ({error})"
         ) from None
 
 
 def _answered(answer: Path) -> Scheme:
-    """Scheme with the ε and δ of an estimate's JSON."""
+    """Scheme of a mechanism with the ε and δ in the JSON of an estimate."""
     try:
         record = json.loads(answer.read_text("utf-8-sig"))
         return any_mechanism(record["epsilon"], record["delta"], record["relation"])
     except OSError as error:
         raise InputFileError(f"{answer}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        expected = "what turnout estimate --json prints"
+        expected = "the output of turnout estimate --json"
         raise InputFileError(f"{answer}: expected {expected} ({error!r})") from None
 
 
 def _window_scheme(account: Account, flags: Mapping[str, object]) -> Scheme:
-    """Scheme of a window that flags describe, under the account's relation."""
+    """Scheme of a window from its settings, with the relation and δ of the account."""
     target = {"delta": account.delta, "relation": account.terms.relation.value}
     return parse_query({**flags, **target}).scheme
 
 
 def _write(path: Path, account: Account) -> None:
-    """Write an account into its file in one operation."""
+    """Write an account to its file in one operation, so that no reader sees a part of it."""
     text = json.dumps(account.to_dict(), indent=1)
     replace_file(path, lambda file: file.write(text.encode()), "account", 0o666)
