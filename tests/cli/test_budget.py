@@ -168,7 +168,7 @@ def test_a_plan_reports_its_remaining_charges():
     [
         (["show", "none.json"], StorageError, "No such file"),
         (["show", "damaged.json"], StorageError, "not an account of turnout budget"),
-        (["show", "newer.json"], StorageError, "version 1 of the format"),
+        (["show", "newer.json"], StorageError, "version 1"),
         (["open", "open.json", "--decided", "plan", *GAUSSIAN, *PROMISE], StorageError, "exists"),
         (["charge", "open.json", "--scheme", "none"], ParameterError, "noise"),
         (

@@ -1,10 +1,10 @@
 """Audits: statistical lower bounds on ε from the distinguishing game on running code.
 
-``releases`` plays whole runs of a scheme with and without one client, by sampler and mechanism
-alone or by the simulation; ``canaries`` plays one training run with many canaries; ``outputs``
-plays the game on randomizers, estimators and bandits. ``playing`` turns a game into an audit: it
-chooses events on some trials and counts them on the others; ``confidence`` turns the counts into
-bounds. `turnout.testing.faults` has faults that an audit must find.
+``releases`` plays the game on whole runs of a scheme with and without one client, either with the
+sampler and the mechanism only or with the simulation. ``canaries`` plays it on one training run
+with many canaries, and ``outputs`` on randomizers, estimators and bandits. ``playing`` computes an
+audit from a game: it chooses events on some trials and counts them on the others. ``confidence``
+computes bounds from the counts. `turnout.testing.faults` has faults that an audit must detect.
 """
 
 from turnout.auditing.canaries import (

@@ -1,18 +1,19 @@
 """Audit by one training run with many canaries, through all parts of an ordinary run.
 
-`play_one_run` plays the run; `epsilon_by_guesses` and `gaussian_mu_by_guesses` turn the number of
-right guesses into lower bounds on ε and on μ of Gaussian DP.
+`play_one_run` plays the run; `epsilon_by_guesses` and `gaussian_mu_by_guesses` compute lower bounds
+on ε and on μ of Gaussian DP from the number of correct guesses.
 
-A canary is a client whose update has the length C along a coordinate that no other client moves;
-half of them, drawn by a coin each, send it, and the others send nothing (or its opposite, under
-replace-one). Engine, coordinator, sampler and noise are those of any simulated run, and the plan's
-own model is trained beside them; canaries are as long as C and are not clipped.
+A canary is a client whose update has the length C along a coordinate in which all other updates are
+0. Each canary is in the run with probability ½, independently; the others send nothing (or, under
+replace-one, the opposite update). Engine, coordinator, sampler and noise are those of any simulated
+run, and the plan's model is trained in the same run. Canaries have the length C, so that they need
+no clipping.
 
 | symbol | here | |
 |---|---|---|
-| m | ``canaries`` | each in the run with probability ½, drawn independently |
-| r | ``guesses`` | canaries of which it is guessed whether they were in the run |
-| v | ``correct`` | guesses that are right |
+| m | ``canaries`` | number of canaries, each in the run with probability ½ |
+| r | ``guesses`` | number of canaries for which the audit guesses whether they were in the run |
+| v | ``correct`` | number of correct guesses |
 | β | ``error`` | the probability that a bound exceeds the true ε |
 """
 
@@ -43,22 +44,22 @@ from turnout.schemes.normal_form import Always, Bernoulli, Kept, KOf, OneOf, nor
 from turnout.simulation import Simulation
 
 LARGEST_EPSILON = 60.0
-"""Largest value of a lower bound on ε or μ: a search ends here."""
+"""Largest lower bound on ε or μ that a search returns."""
 _SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
-"""Shares of the canaries with a guess; the error is divided equally among all tries."""
+"""Shares of the canaries for which guesses are made; each share is a separate try."""
 _NARROW = 1e-9
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Upper bound on the probability of at least v right guesses in an (ε, δ)-DP run.
+    """Upper bound on the probability of at least v correct guesses in an (ε, δ)-DP run.
 
     Source: Steinke, Nasr and Jagielski, Privacy auditing with one (1) training run
         (steinke2023auditing), Theorem 5.2.
 
     Args:
-        canaries: m.
-        guesses: r, at most m; a function of the run's output, as are the guesses.
-        correct: v, at most r.
+        canaries: number of canaries m.
+        guesses: number of guesses r, at most m. It may depend on the run's output.
+        correct: number of correct guesses v, at most r.
         epsilon: ε, at least 0.
         delta: δ, from 0 to 1.
 
@@ -66,7 +67,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
         Pr[Binomial(r, e^ε/(1 + e^ε)) ≥ v] + 2mδ·max_i Pr[v > Binomial ≥ v − i]/i, at most 1.
 
     Raises:
-        ParameterError: more guesses than canaries, or more right guesses than guesses.
+        ParameterError: more guesses than canaries, or more correct guesses than guesses.
     """
     checks.at_most("canaries", canaries, guesses=guesses)
     checks.at_most("guesses", guesses, correct=correct)
@@ -82,7 +83,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 def epsilon_by_guesses(
     canaries: int, guesses: int, correct: int, delta: float, error: float
 ) -> float:
-    """Lower bound on ε from right guesses, above the true ε with probability at most ``error``.
+    """Lower bound on ε from correct guesses, above the true ε with probability at most ``error``.
 
     The bound is the largest ε, rounded down, whose `p_value` is at most ``error``; 0 if there is
     none, and at most `LARGEST_EPSILON`. Source and arguments as of `p_value`.
@@ -96,7 +97,7 @@ def epsilon_by_guesses(
 
 
 def _largest_refused(refused: Callable[[float], bool]) -> float:
-    """Largest rejected ε, rounded down: still a lower bound; 0 if no ε is rejected."""
+    """Largest rejected ε, rounded down; 0 if no ε is rejected."""
     if not refused(0.0):
         return 0.0
     around = grown(lambda epsilon: not refused(epsilon), 1.0, LARGEST_EPSILON)
@@ -106,10 +107,10 @@ def _largest_refused(refused: Callable[[float], bool]) -> float:
 
 
 def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: float) -> float:
-    """Lower bound on μ from right guesses, for a run with the trade-off function of μ-Gaussian DP.
+    """Lower bound on μ from correct guesses, for a run that is exactly μ-Gaussian DP.
 
     Source: Mahloujifar, Melis and Chaudhuri, Auditing f-differential privacy in one run
-        (mahloujifar2025auditing), the audit of right guesses, with the trade-off function
+        (mahloujifar2025auditing), the audit by correct guesses, with the trade-off function
         G_μ. The bound does not apply to a run with another trade-off function.
 
     Args and probability of error: as of `epsilon_by_guesses`.
@@ -130,10 +131,11 @@ def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: flo
 
 
 def _excess(canaries: int, guesses: int, correct: int, error: float, mu: float) -> float:
-    """Least mass of guesses under μ-GDP minus the actual mass; positive where μ is rejected.
+    """Least mass of guesses under μ-GDP minus the actual mass; if above 0, μ is rejected.
 
-    ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of a right guess
-    together with more than i right guesses; each step down passes them through the trade-off.
+    ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of a correct
+    guess together with more than i correct guesses. Each step from i to i − 1 applies the trade-off
+    function to them.
     """
     right = error * correct / canaries
     wrong = error * (guesses - correct) / canaries
@@ -170,8 +172,9 @@ def bounds_by_guesses(
 ) -> Guessed:
     """Lower bounds on ε and μ from guesses ranked by score.
 
-    The canaries with the highest scores are guessed to be in the run; in some tries those with the
-    lowest scores are guessed to be out. The best of all tries counts, corrected for their number.
+    The guess is that canaries with the highest scores are in the run and, in some tries, that those
+    with the lowest scores are not. The largest bound of all tries is used, after a correction for
+    the number of tries.
 
     Args:
         scores: larger for canaries that seem to be in the run, shape (m,).
@@ -186,7 +189,7 @@ def bounds_by_guesses(
     if scores.shape != inside.shape or scores.ndim != 1:
         raise ParameterError("scores", scores.shape, f"shape {inside.shape}")
     checks.open_unit(error=error)
-    # All tries together exceed the true value with probability at most the error.
+    # Divide the error among the tries, so that all their bounds hold together.
     ranked = inside[np.argsort(-scores, kind="stable")]
     tries = sorted(_tries(ranked))
     share, m = error / len(tries), len(ranked)
@@ -197,16 +200,17 @@ def bounds_by_guesses(
 
 
 def largest_bound(canaries: int, delta: float, error: float) -> float:
-    """Largest possible lower bound on ε of `bounds_by_guesses`: every guess is right."""
+    """Largest lower bound on ε that `bounds_by_guesses` can return: every guess is correct."""
     tries = _tries(np.ones(canaries, np.bool_))
     share = error / len(tries)
     return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
 
 
 def _tries(ranked: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Numbers (guesses, right guesses) of each try: from the top alone, and from both ends.
+    """Numbers of guesses and of correct guesses in each try.
 
-    The tries do not depend on the run, so the error is divided by their number.
+    Tries guess canaries of the highest scores only, or of the highest and the lowest scores. The
+    number of tries does not depend on the run.
     """
     m, tries = len(ranked), []
     for share in _SHARES:
@@ -232,12 +236,12 @@ class OneRun:
         game: description of the run.
         stated: the proved bounds on ε of the run.
         found: numbers of guesses, and the lower bounds from them.
-        scores: of the canaries, shape (m,); larger where the canary seems to be in the run.
+        scores: scores of the canaries, shape (m,); larger if the canary seems to be in the run.
         inside: whether each canary is in the run, shape (m,).
         confidence: the lower bound exceeds the true ε with probability at most 1 − confidence.
-        seed: names all random streams.
+        seed: seed of all random streams.
         seconds: running time.
-        metrics: of the model that the same run trains; empty without a model.
+        metrics: metrics of the model that the same run trains; empty without a model.
     """
 
     game: str
@@ -267,16 +271,16 @@ class OneRun:
 
 
 class Canaries:
-    """Algorithm whose last m clients are canaries; all others are those of a given algorithm.
+    """Algorithm whose last m clients are canaries; the other clients are those of ``beside``.
 
-    Clients and coordinates of the given algorithm come first, those of the canaries last; the
-    server state is that of the given algorithm.
+    The first clients and coordinates are those of the given algorithm, the last ones those of the
+    canaries. The server state is that of the given algorithm.
 
     Args:
-        inside: which canaries send C, shape (m,).
-        outside: update of the other canaries in units of C: 0 or −1.
+        inside: whether each canary sends the update C, shape (m,).
+        outside: update of the other canaries in units of C, 0 or −1.
         clip_norm: C.
-        beside: the given algorithm, which is trained; None for canaries alone.
+        beside: the given algorithm, which is trained; None: the run has only canaries.
 
     Raises:
         UnsupportedError: the given algorithm's clients have states.
@@ -345,7 +349,7 @@ class Canaries:
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics of the given algorithm; a loss of 0 for canaries alone."""
+        """Metrics of the given algorithm; a loss of 0 if there are only canaries."""
         return {"loss": 0.0} if self._beside is None else self._beside.evaluate(state, clients)
 
 
@@ -368,7 +372,7 @@ def play_one_run(
         scheme: a scheme with aggregated releases, and draws that are independent and identically
             distributed over clients.
         words: description of the run.
-        statements: proved bounds on ε, at one δ or several; the first one that right guesses can
+        statements: proved bounds on ε, each at one δ; the first that correct guesses could
             contradict is tested.
         canaries: m, at least 2.
         confidence: probability that the lower bound on ε holds, strictly between 0 and 1.
@@ -380,18 +384,22 @@ def play_one_run(
 
     Raises:
         ParameterError: ``canaries`` or ``confidence`` outside its domain.
-        UnsupportedError: clients whose draws differ or depend on each other; a release that is no
-            aggregate; too few canaries to contradict a statement even if every guess is right.
+        UnsupportedError: clients' draws differ or depend on each other; releases are not
+            aggregated; or there are too few canaries to contradict a statement even if every guess
+            is correct.
     """
+    # Check the arguments, and choose the statement that is tested.
     checks.count(2, canaries=canaries)
     checks.open_unit(confidence=confidence)
     require_independent(scheme)
     stated = _refutable(statements, canaries, 1.0 - confidence)
+    # Draw which canaries are in the run, and simulate it.
     started, streams = time.perf_counter(), SimulationStreams(seed)
     inside = streams.source("audit", "canaries").bernoulli(0.5, canaries)
     seen, metrics = simulated(
         scheme, inside, clip_norm, expected_check_ins, seed, beside=beside, tell=tell
     )
+    # Guess by the likelihood ratios, and compute the bounds.
     scores = log_ratios(scheme, seen)
     found = bounds_by_guesses(scores, inside, stated.delta, 1.0 - confidence)
     return OneRun(
@@ -437,7 +445,7 @@ def simulated(
         seed=seed,
         evaluate_every=scheme.participation.steps,
     )
-    # An interrupted run gives no coordinates of the last steps, so no bound.
+    # An interrupted run lacks the last steps, so no bound can be computed.
     result = simulation.run(on_progress=lambda done: tell(done.step, done.steps))
     if not result.finished:
         raise KeyboardInterrupt
@@ -454,7 +462,7 @@ def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> 
             return stated
     raise UnsupportedError(
         f"{canaries:,} canaries cannot contradict the ε upper bound at {1 - error:g} confidence, "
-        "even if every guess were right: take more canaries, or less confidence"
+        "even if every guess were right: use more canaries, or a smaller confidence"
     )
 
 
@@ -481,8 +489,8 @@ def require_independent(scheme: Scheme) -> None:
         if not isinstance(span.draw, _INDEPENDENT):
             kind = type(span.draw).__name__
             raise UnsupportedError(
-                "an audit with many canaries in one run needs clients that draw alike and "
-                f"independently, not {kind}"
+                "an audit with many canaries in one run needs clients with identically "
+                f"distributed, independent draws, not {kind}"
             )
 
 
@@ -495,6 +503,7 @@ def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:
     """
     assert isinstance(scheme.randomizer, GaussianNoise)
     noise, form = scheme.randomizer.noise_multiplier, normal_form(scheme.participation)
+    # The log ratio of a run is the sum over its independent blocks.
     total = np.zeros(seen.shape[1])
     for block in blocks(scheme.participation):
         rows = seen[block.first_step : block.first_step + block.steps]

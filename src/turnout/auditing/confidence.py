@@ -12,10 +12,11 @@ scores of a trial, the likelihood ratio first.
 If a mechanism is (ε, δ)-DP, P(E) ≤ e^ε·Q(E) + δ for every event E. So ln((P(E) − δ)/Q(E)) never
 exceeds ε, and with P(E) bounded from below and Q(E) from above it is a lower bound on ε.
 
-**Likelihood ratios** are those of the accountant's model: the most powerful statistic where the
-running code has the priced scheme, elsewhere a statistic like any other. Each function takes
-exponents a, the log ratio of a step's release given that the client took part in it, shape (steps
-of the block, trials), and returns the log of the mean of e^a over the draw, shape (trials,).
+**Likelihood ratios** are those of the scheme that the accountant analyses. If the running code
+implements this scheme, they are the most powerful statistic; otherwise they are still a valid
+statistic. Each function takes exponents a, the log ratio of a step's release given that the client
+took part in it, shape (steps of the block, trials), and returns the log of the mean of e^a over the
+draw, shape (trials,).
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ from turnout.schemes.normal_form import (
 
 LIKELIHOOD_RATIO = "likelihood ratio"
 """Name of the log likelihood ratio of the world with the client's record to the other world, under
-the priced scheme."""
+the scheme that the accountant analyses."""
 _LIKELY_SHARE = 0.1
-"""Share of β for the probability in the world in which the event is likely; the larger share is for
-the other world, in which the event is rare and its probability hard to bound."""
+"""Share of β for the bound on the event's probability in the world in which it is likely. The other
+world has the larger share, since there the event is rare and its probability is harder to bound."""
 CLEARLY = 1.1
-"""Factor by which the predicted bound of a statistic or game must exceed that of the default one:
+"""Factor by which the predicted bound of a statistic or game must exceed that of the default, since
 predictions from few trials are uncertain."""
 _ENOUGH, _FAR = 20, 6.0
 """Least count that can contradict a prediction, and the least gap in standard deviations."""
@@ -89,9 +90,9 @@ class Counted:
     """Counts of an event in both worlds, and the lower bounds on ε and μ from them.
 
     Attributes:
-        event: the event, chosen without these trials.
-        likely: trials with the event in the world in which it is more likely.
-        rare: trials with the event in the other world.
+        event: the event, which was chosen without these trials.
+        likely: number of trials with the event in the world in which it is more likely.
+        rare: number of trials with the event in the other world.
         trials: number of trials of each world.
         epsilon: lower bound on ε; above the true ε with probability at most the given error.
         gaussian_mu: lower bound on μ if the trade-off is Gaussian; it uses the limits of
@@ -228,18 +229,20 @@ def _best_threshold(
     trials: int,
     promised: Callable[[float, list[FloatArray]], FloatArray],
 ) -> tuple[Event, float]:
-    """Event with the best of some thresholds, and its prediction; most of them lie in the tail."""
-    # Thresholds at ranks that are dense in the tail, the largest scores.
+    """Event with the best of several thresholds, and its predicted bound."""
+    # Thresholds at ranks of the scores that are dense among the largest scores.
     sign = 1.0 if event.above else -1.0
     ours, others = np.sort(sign * likely), np.sort(sign * rare)
     ranks = np.unique(np.geomspace(1, ours.size, _RANKS).astype(np.int64))
-    # Events of ties are "at least", so the threshold lies just below the value.
+    # An event must include scores that equal the rank's score: put the threshold just below it.
     cuts = np.nextafter(np.unique(ours[-ranks]), -np.inf)
     hits, misses = (x.size - np.searchsorted(x, cuts, side="right") for x in (ours, others))
-    # Rare counts raised by two deviations: else the threshold with the luckiest count would win.
+    # Raise the rare counts by two standard deviations; otherwise a threshold with a count that is
+    # small by chance would be chosen.
     expected = misses + 2.0 * np.sqrt(misses) + 3.0
     if event.statistic == LIKELIHOOD_RATIO:
         expected = _weighed(ours, hits, misses, expected)
+    # Choose the threshold of the largest predicted bound.
     epsilons = promised(trials / ours.size, [np.maximum(hits - np.sqrt(hits), 0.0), expected])
     best = int(np.argmax(epsilons))
     chosen = replace(event, threshold=_threshold(sign, float(cuts[best])))
@@ -249,10 +252,11 @@ def _best_threshold(
 def _weighed(
     ours: FloatArray, hits: NDArray[np.int64], misses: NDArray[np.int64], careful: FloatArray
 ) -> FloatArray:
-    """Expected rare counts as means of e^(−score) over likely trials, which are more numerous.
+    """Expected rare counts, estimated from the likely trials by the weights e^(−score).
 
-    These means are the expected counts if the statistic is the log likelihood ratio. Where a count
-    contradicts them at any threshold, the cautious counts are used.
+    The estimate is valid if the statistic is the log likelihood ratio. It is more accurate than
+    counts of rare trials, since likely trials with the event are more numerous. If the count at any
+    threshold contradicts the estimate, the cautious counts ``careful`` are returned instead.
     """
     weights = np.exp(np.minimum(-ours[::-1], 700.0))
     weighed = np.concatenate([[0.0], np.cumsum(weights)])[hits]
@@ -263,16 +267,28 @@ def _weighed(
 
 def _threshold(sign: float, cut: float) -> float:
     """Threshold on the score itself for the event "sign·score > cut"."""
-    # Below: −score > cut is score < −cut, and "not above t" is score ≤ t.
+    # For sign −1: −score > cut means score < −cut, while the event "not above t" is score ≤ t.
     return cut if sign > 0 else math.nextafter(-cut, -math.inf)
 
 
 def counted(
     event: Event, likely: FloatArray, rare: FloatArray, delta: float, error: float
 ) -> Counted:
-    """Counts of an event in trials that did not choose it, with the lower bounds from them."""
+    """Counts of an event, and the lower bounds on ε and μ from them.
+
+    Args:
+        event: event, which must be chosen without the trials that are counted.
+        likely: scores of trials of the world in which the event is likely, shape (trials,).
+        rare: scores of trials of the other world, shape (trials,).
+        delta: δ, from 0 to below 1.
+        error: probability with which a bound may exceed the true value.
+
+    Raises:
+        ParameterError: the worlds have different numbers of trials.
+    """
     if likely.size != rare.size:
-        raise ParameterError("rare", rare.size, f"{likely.size} trials, as in the other world")
+        expected = f"{likely.size} trials, as many as in the other world"
+        raise ParameterError("rare", f"{rare.size} trials", expected)
     sides = event.count(likely), event.count(rare)
     epsilon = float(epsilon_by_counts(*sides, likely.size, delta, error))
     mu = float(gaussian_mu_by_counts(*sides, likely.size, error))
@@ -290,7 +306,7 @@ class Statement:
     """Proved bounds on ε at a δ, by direction.
 
     Attributes:
-        directions: bounds on ε by direction: "remove" and "add", or "replace" alone.
+        directions: bounds on ε by direction: "remove" and "add", or only "replace".
         delta: δ of the bounds.
         terms: relation, unit and trust, as far as they are known, by name.
     """
@@ -333,7 +349,12 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundAt:
-    """Events and their counts for one statement, by direction."""
+    """Statement of a guarantee, with the counted event of each direction.
+
+    Attributes:
+        stated: proved bounds on ε at one δ.
+        found: counted event of each direction.
+    """
 
     stated: Statement
     found: Mapping[str, Counted]
@@ -358,8 +379,8 @@ class Findings:
         rates: the ROC curve of each direction's statistic.
         also: events and their counts at further δ.
         confidence: no lower bound here exceeds the true ε with at least this probability.
-        trials: number of trials of each world, those that chose events included.
-        seed: names all random streams.
+        trials: number of trials of each world, including those on which events were chosen.
+        seed: seed of all random streams.
         seconds: running time.
     """
 
@@ -412,11 +433,13 @@ def exponents(
         seen: the released coordinate of the client in each step, in units of C, of any shape.
         noise_multiplier: σ of a step, in units of C.
     """
+    # Log ratio of N(1, σ²) to N(0, σ²) at a release, for an update of +C, and of −C.
     signs = (1.0, -1.0) if relation is Relation.REPLACE_ONE else (1.0,)
     return [(sign, (sign * seen - 0.5) / noise_multiplier**2) for sign in signs]
 
 
 def _always(draw: Always, a: FloatArray) -> FloatArray:
+    """Log ratio of a client that takes part in the block's single step."""
     return a[0]
 
 
@@ -432,10 +455,12 @@ def _with_chance(rate: float, a: FloatArray) -> FloatArray:
 
 
 def _bernoulli(draw: Bernoulli, a: FloatArray) -> FloatArray:
+    """Log ratio of a client that takes part with the draw's rate."""
     return _with_chance(draw.rate, a[0])
 
 
 def _cohort(draw: Cohort, a: FloatArray) -> FloatArray:
+    """Log ratio of a client that takes part if it is in the cohort."""
     return _with_chance(draw.size / draw.population, a[0])
 
 
@@ -446,16 +471,17 @@ def log_sum(a: FloatArray) -> FloatArray:
 
 
 def _one_of(draw: OneOf, a: FloatArray) -> FloatArray:
+    """Log ratio of a client that takes part in one uniform step of the block."""
     return _with_chance(draw.probability, log_sum(a) - np.log(len(a)))
 
 
 def _k_of(draw: KOf, a: FloatArray) -> FloatArray:
-    """Log of the mean over subsets: elementary symmetric polynomial over number of subsets.
+    """Log of the mean of e^{Σ a} over all subsets of ``picks`` steps.
 
-    After s steps, row j is the mean of e^{Σ a} over the subsets of j of these steps, so no row
-    leaves the range of floats:
+    After s steps, row j is the logarithm of the mean over the subsets of j of these steps:
     mean(j, s) = (s − j)/s · mean(j, s − 1) + j/s · e^{a_s} · mean(j − 1, s − 1).
     """
+    # Add one step after another to the recursion, in logarithms.
     picks, n = draw.picks, a.shape[1]
     means = np.full((picks + 1, n), -np.inf)
     means[0] = 0.0
@@ -469,6 +495,7 @@ def _k_of(draw: KOf, a: FloatArray) -> FloatArray:
 
 
 def _kept(draw: Kept, a: FloatArray) -> FloatArray:
+    """Log ratio of a client that takes part in the same uniform step of every epoch."""
     each = a.reshape(draw.epochs, draw.slot.steps, -1).sum(axis=0)
     return _one_of(draw.slot, each)
 
@@ -501,10 +528,10 @@ LOG_RATIOS: DrawTable[Callable[[Any, FloatArray], FloatArray]] = DrawTable(
 
 
 class Statistics:
-    """Statistics of a group of runs, summed over blocks, each of shape (trials,).
+    """Statistics of a group of runs, updated block by block, each of shape (trials,).
 
     Args:
-        scheme: scheme with Gaussian noise; its noise, participation and relation count.
+        scheme: scheme with Gaussian noise; only its noise, participation and relation are used.
         trials: number of runs of the group.
     """
 
@@ -526,12 +553,12 @@ class Statistics:
 
         Args:
             draw: the canary's draw in the block.
-            seen: the canary's coordinate in the steps in which it can take part, in units of C, NaN
-                where a step is skipped, shape (steps, trials).
+            seen: the canary's coordinate in the steps in which it can take part, in units of C,
+                shape (steps, trials); NaN for skipped steps.
         """
         if not len(seen):
             return
-        # A skipped step has ratio 1: its exponent and its release count as 0.
+        # A skipped step has the likelihood ratio 1, so its exponent and its release are set to 0.
         skipped = np.isnan(seen)
         if skipped.any():
             self._skipped += skipped.sum(axis=0)

@@ -1,9 +1,9 @@
 """The distinguishing game on numeric outputs: messages, estimates, sums, and whole bandit runs.
 
-`OutputGame` learns likelihood ratios from separate trials, so it assumes nothing about the audited
-distribution: a badly learned ratio costs power, never the confidence of a bound. `messages_of`,
-`projection_of` and `released_by` build such games; `RewardGame` plays runs of a bandit in which one
-client's reward is +1, or −1.
+`OutputGame` learns likelihood ratios from separate trials. If they are learned badly, bounds are
+smaller, but their confidence is the same, so that no assumption on the distribution is needed.
+`messages_of`, `projection_of` and `released_by` build such games. `RewardGame` plays runs of a
+bandit in which one client's reward is +1 or −1.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from turnout.randomness import SimulationStreams, Source
 from turnout.schemes import TrustModel
 
 Outputs = Callable[[int, int, Source], NDArray[Any]]
-"""Outputs of a world's trials, from (world, trials, source): shape (trials,) or (trials, k)."""
+"""Function of (world, trials, source) that returns outputs of shape (trials,) or (trials, k)."""
 
 _GROUP, _CELLS = 2**14, 2**21
-_FEW_VALUES = 4096  # at most, for one learned ratio per value
-_FEWEST_EACH = 8.0  # trials per value, on average
+_FEW_VALUES = 4096  # largest number of values for which one ratio per value is learned
+_FEWEST_EACH = 8.0  # least mean number of trials per value for that
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,10 @@ class OutputGame:
     """Distinguishing game on numeric outputs, with learned likelihood ratios.
 
     Attributes:
-        outputs: draws the outputs of trials of world 0 or 1.
-        learning: trials of each world that learn the ratios, at least 2; no bound counts them.
-        projected: a further statistic of each output, fixed in advance, shape (trials,).
+        outputs: function that draws the outputs of trials of world 0 or 1.
+        learning: number of trials of each world from which ratios are learned, at least 2; bounds
+            do not use them.
+        projected: function that returns a further statistic of outputs; None: none.
 
     Raises:
         ParameterError: fewer than 2 trials for learning.
@@ -59,7 +60,7 @@ class OutputGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of a world's trials by name, each of shape (trials,): learned ratios first."""
+        """Statistics of trials of a world by name, each of shape (trials,)."""
         learned = self._learned(streams)
         return merged_scores(
             self._named(learned, columns) for columns in self._seen(world, trials, streams, *name)
@@ -92,7 +93,7 @@ class OutputGame:
 
 
 class _Learned:
-    """Learned log ratios of rows and of columns, and the direction between the means."""
+    """Learned statistics: log ratios of whole rows, log ratios of columns, and a projection."""
 
     def __init__(self, ours: FloatArray, others: FloatArray) -> None:
         self._rows = _Table.of(_keys(ours), _keys(others))
@@ -127,7 +128,7 @@ class _Table:
 
     @classmethod
     def of(cls, ours: NDArray[Any], others: NDArray[Any]) -> _Table | None:
-        """Table of log ratios, or None where values rarely repeat."""
+        """Table of log ratios, or None if there are too many values to learn their ratios."""
         values, where = np.unique(np.concatenate([ours, others]), return_inverse=True)
         if values.size > min(_FEW_VALUES, len(where) / _FEWEST_EACH):
             return None
@@ -144,7 +145,7 @@ class _Table:
 
 
 def _keys(rows: FloatArray) -> NDArray[Any]:
-    """One number per row: a fixed weighted sum of the columns, equal rarely for unequal rows."""
+    """One number for each row, shape (rows,), that is almost surely different for unequal rows."""
     if rows.shape[1] == 1:
         return rows[:, 0]
     weights = np.random.default_rng(0).uniform(1.0, 2.0, rows.shape[1])
@@ -156,10 +157,10 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
 
     Args:
         randomizer: a randomizer of one item, of a number or of a vector.
-        worlds: the two values; by default items 0 and 1, or the farthest two numbers or vectors.
+        worlds: the two values; None: items 0 and 1, or the two most distant numbers or vectors.
 
     Raises:
-        ParameterError: ``worlds`` is None and the randomizer is of another kind.
+        ParameterError: ``worlds`` is None, and no default is known for the randomizer.
     """
     held = _farthest(randomizer) if worlds is None else worlds
 
@@ -180,7 +181,7 @@ def projection_of(
 ) -> Callable[[FloatArray], FloatArray] | None:
     """Projections of vector messages on the difference of two vectors; None for other randomizers.
 
-    Messages with many possible values rarely repeat, so their ratios cannot be learned.
+    The projection is a statistic for messages that have too many values to learn their ratios.
     """
     if not isinstance(randomizer, VectorRandomizer) or randomizer.public_randomness != "none":
         return None
@@ -196,7 +197,7 @@ def projection_of(
 
 
 def _farthest(randomizer: Any) -> tuple[Any, Any]:
-    """Two values of a randomizer at the largest distance."""
+    """Two inputs of a randomizer with the largest distance."""
     if isinstance(randomizer, FrequencyRandomizer):
         return 0, 1
     if isinstance(randomizer, NoisyNumber):
@@ -208,11 +209,11 @@ def _farthest(randomizer: Any) -> tuple[Any, Any]:
             first[:] = randomizer.radius
         return first, -first
     kind = type(randomizer).__name__
-    raise ParameterError("worlds", None, f"two inputs of {kind}, as a pair")
+    raise ParameterError("worlds", None, f"a pair of two inputs of {kind}")
 
 
 def released_by(release: Callable[[Any], Any], worlds: tuple[Any, Any]) -> Outputs:
-    """Outputs of a game on a randomized function of one of two inputs; it draws its randomness."""
+    """Outputs of a game on a function of one of two inputs, which draws its own randomness."""
 
     def outputs(world: int, trials: int, source: Source) -> NDArray[Any]:
         del source
@@ -234,8 +235,8 @@ class RewardGame:
     message, under local trust), and the number of pulls of action 0.
 
     Attributes:
-        mechanism: randomizes rewards and releases sums.
-        policy: chooses the batches.
+        mechanism: mechanism that randomizes rewards and releases sums.
+        policy: policy that chooses the batches.
         horizon: number of pulls of a run.
     """
 
@@ -246,10 +247,9 @@ class RewardGame:
     def outputs(self, world: int, trials: int, source: Source) -> NDArray[np.float64]:
         """Observations of the adversary in each run, shape (trials, 2).
 
-        Runs with equal releases have equal states, so they are planned together; every message is
-        drawn.
+        Runs with equal releases have equal states, so that their batches are planned together.
         """
-        # All runs begin in one group at the policy's first state.
+        # All runs begin in one group with the initial state.
         reward, policy = (1, -1)[world], self.policy
         views = np.empty((trials, 2))
         root = policy.init(Problem(_ACTIONS, self.horizon))
@@ -260,14 +260,14 @@ class RewardGame:
             pulled += int(batch.pulls[batch.actions == 0].sum())
             own = reward if state is root else -1
             first, sums = self._released(batch, own, members.size, source)
-            # The client is in the first batch alone, which has the first pull of action 0.
+            # The client is in the first batch, which has the first pull of action 0.
             if state is root:
                 local = self.mechanism.trust is TrustModel.LOCAL
                 views[:, 0] = first if local else sums[:, 0]
             if batch.size == state.left:
                 views[members, 1] = pulled
                 continue
-            # Runs with different released sums have different states from here on.
+            # Divide the group by the released sums, which determine the next state.
             different, which = np.unique(sums, axis=0, return_inverse=True)
             for number, row in enumerate(different):
                 release = BatchRelease(batch, row, self.mechanism.channels(batch.pulls))

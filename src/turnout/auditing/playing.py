@@ -28,8 +28,8 @@ from turnout.randomness import SimulationStreams
 Tell = Callable[[int, int], None]
 """Progress report: number of trials played, and number of all trials."""
 
-_PILOT, _PILOT_OF_MANY, _ENOUGH = 0.1, 0.02, 20_000  # of the trials, for each game
-_ALSO = 0.2  # of the error, for statements at further δ
+_PILOT, _PILOT_OF_MANY, _ENOUGH = 0.1, 0.02, 20_000  # share of trials in the pilot of a game
+_ALSO = 0.2  # share of the error for statements at further δ
 FEWEST = 100
 _TwoWorlds = list[dict[str, FloatArray]]
 
@@ -60,21 +60,21 @@ def play(
 ) -> Findings:
     """Lower bounds on ε from the best of some games, and the statement that they test.
 
-    Each game has up to a tenth of the trials to choose events. The events of the best game are
-    counted on the remaining trials, which are independent of the choice, so the bounds need no
+    Each game chooses its events on at most a tenth of the trials. The events of the best game are
+    counted on the remaining trials, which are independent of the choice. So the bounds need no
     correction for the number of games and events.
 
     Args:
-        games: games to choose from; the first is taken unless another one predicts a clearly larger
-            bound.
+        games: games to choose from; the first game is used unless another game predicts a clearly
+            larger bound.
         words: description of the game.
         stated: proved bounds on ε, by direction.
         trials: number of trials of each world, at least 100.
         confidence: probability that all lower bounds hold together, strictly between 0 and 1.
-        seed: names all random streams, at least 0; an audit has no secrets, so a seed is enough.
-        also: proved bounds at further δ, for the same directions. An error of a few per cent shows
-            first at a large δ, where events are frequent, and much later in the tail.
-        tell: called with the number of trials played and the number of all trials.
+        seed: seed of all random streams, at least 0.
+        also: proved bounds at further δ, for the same directions. With few trials an error of a few
+            per cent is detected only at a large δ, where events are frequent.
+        tell: function that is called with the number of trials played and the number of all trials.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -97,7 +97,7 @@ def play(
         if chosen is None or promise > CLEARLY * promised:
             chosen, promised = (game, events), promise
     assert chosen is not None
-    # Count: trials independent of the choice, so each bound keeps its error.
+    # Count the events on the remaining trials.
     worlds = _worlds(chosen[0], rest, streams, "counted", 0)
     tell(trials, trials)
     found = [one.counted(event, worlds) for one, event in zip(asked, chosen[1], strict=True)]
@@ -113,7 +113,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Bound to find: a direction at a δ, with its share of the error."""
+    """Lower bound to compute: direction, proved upper bound, δ, and share of the error."""
 
     direction: str
     proved: float
@@ -127,13 +127,13 @@ class _Asked:
         return event, epsilon / self.proved if self.proved > 0 else epsilon
 
     def counted(self, event: Event, worlds: _TwoWorlds) -> Counted:
-        """Counts of the event in these trials, with the lower bounds from them."""
+        """Counts of the event in trials of both worlds, and the lower bounds from them."""
         ours, others = _in_order(worlds, self.direction, event.statistic)
         return counted(event, ours, others, self.delta, self.error)
 
 
 def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_Asked]:
-    """Bounds to find, by statement and direction, with shares that add up to the error."""
+    """Lower bounds to compute for all statements and directions; their errors sum to ``error``."""
     shares = [1.0] if not also else [1.0 - _ALSO, *[_ALSO / len(also)] * len(also)]
     return [
         _Asked(name, proved.upper, one.delta, share * error / len(one.directions))
@@ -149,6 +149,7 @@ def _by_statement(found: Sequence[Counted], stated: Sequence[Statement]) -> list
 
 
 def _worlds(game: Game, trials: int, streams: SimulationStreams, *name: str | int) -> _TwoWorlds:
+    """Scores of trials of world 0 and of world 1."""
     return [game.scores(world, trials, streams, *name) for world in (0, 1)]
 
 

@@ -1,17 +1,17 @@
 """Distinguishing game on releases, with the sampler and the mechanism of training.
 
-`ReleaseGame` plays sampler and mechanism alone, `SimulationGame` the whole
+`ReleaseGame` uses only the sampler and the mechanism; `SimulationGame` uses the whole
 `turnout.simulation.Simulation`, with its engine and coordinator.
 
-A trial is a whole run in which one client, the canary, sends the largest update that there is along
-one direction. Noise is independent over the coordinates of an update and draws are independent over
-clients, so trials are vectorised by making each a client of the sampler and a coordinate of the
-mechanism: one draw and one release of a step serve many trials, by the objects of a training run.
+A trial is a whole run in which one client, the canary, sends the largest possible update in one
+direction. Noise is independent between the coordinates of an update, and draws are independent
+between clients. So many trials are played at once: each trial is a client of the sampler and a
+coordinate of the mechanism.
 
-The adversary knows all but the canary: every other client's update (the crowd's, which takes part
-in each step with the canary's opposite), the divisor and the scheme. The worlds are those of the
-relation: the canary is there, or it is not (add-remove), sends zero (zero-out) or the opposite
-(replace-one).
+The adversary knows everything except whether and when the canary takes part: the updates of all
+other clients (the crowd, which takes part in each step with the canary's opposite update), the
+divisor and the scheme. In one world the canary sends its update. In the other world it is absent
+(add-remove), sends zero (zero-out) or sends the opposite update (replace-one).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from turnout.schemes import GaussianNoise, Relation, Scheme, TrustModel
 from turnout.schemes.normal_form import Cohort, Draw, OneOfOwn, Staggered, normal_form
 
 Sampler = Callable[[Draw, int, ScheduleBlock, Source, int], Schedule]
-"""Draws the canary's steps of a block in each trial: a schedule whose clients are trials. The last
-argument is the first step of the draw's span."""
+"""Function that draws the canary's steps of a block in each trial, as a schedule whose clients are
+the trials. Its last argument is the first step of the draw's span."""
 
 _CELLS, _FEWEST, _MOST = 2**21, 2**10, 2**16
 """Most releases in memory at once, and the least and largest number of trials of a group."""
-_FAR = 1e3  # times C: an update that clipping must shorten
+_FAR = 1e3  # length of the canary's update in units of C, which clipping must reduce
 
 
 def canary_steps(
@@ -51,8 +51,8 @@ def canary_steps(
 ) -> Schedule:
     """Schedule of the canary's steps in each trial, drawn by the sampler of training.
 
-    Under a sliding window, the canary's window has as many released steps as possible; under a
-    trace of available steps, the canary is the client of `costliest_row`, the only row of ``draw``.
+    With sliding windows, the canary is a client whose window has the most released steps. With a
+    trace of available steps, it is the client of `costliest_row`, the only row of ``draw``.
     """
     if isinstance(draw, Cohort):
         return _cohorts(draw, trials, block, source, first_step)
@@ -72,7 +72,7 @@ def canary_steps(
 def _cohorts(
     draw: Cohort, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule of the trials whose cohort contains client 0; each trial draws a whole cohort."""
+    """Schedule of the trials in which the cohort of the step contains client 0."""
     clients = range(draw.population)
     hits = [
         trial
@@ -84,7 +84,7 @@ def _cohorts(
 
 
 def costliest_row(draw: OneOfOwn) -> OneOfOwn:
-    """Draw of one client: the one with the largest sum of 1/size over its blocks."""
+    """Draw of the client with the largest sum of 1/(own steps) over its blocks."""
     sizes = draw.block_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     row = int(np.argmax((1.0 / sizes).sum(axis=1)))
@@ -97,7 +97,7 @@ def float_noise(generator: np.random.Generator) -> Noise:
 
 
 def whole_noise(generator: np.random.Generator) -> Noise:
-    """Exactly rounded Gaussian noise of a deployment, drawn from a generator's bytes."""
+    """Exactly rounded Gaussian noise as in a deployment, drawn from a generator's bytes."""
     return lambda deviation, size: rounded_gaussian(deviation, size, generator.bytes)
 
 
@@ -106,18 +106,18 @@ class ReleaseGame:
     """Distinguishing game on all releases of a run, with and without the canary.
 
     Attributes:
-        scheme: the priced scheme, with Gaussian noise of a trusted coordinator.
-        mechanism: builds the mechanism of a model from its number of coordinates.
+        scheme: scheme that the accountant analyses, with Gaussian noise and central trust.
+        mechanism: function that builds the mechanism for a number of coordinates.
         crowd: number of other clients in each step, whose updates are the canary's opposite; at
-            least 0, and 0 where releases show counts.
-        sampler: draws the canary's steps.
-        noise: builds the noise of a release from a generator.
+            least 0, and 0 if releases reveal counts.
+        sampler: function that draws the canary's steps.
+        noise: function that builds the noise of a release from a generator.
         longest: length of the canary's update before clipping, in units of C.
 
     Raises:
         ParameterError: a crowd outside its domain.
-        UnsupportedError: a scheme without Gaussian noise or central trust, averaged check-ins with
-            a given population, or a participation without a likelihood ratio.
+        UnsupportedError: the scheme has no Gaussian noise or no central trust, it averages
+            check-ins with a given population, or no likelihood ratio of its participation is known.
     """
 
     scheme: Scheme
@@ -136,11 +136,11 @@ class ReleaseGame:
             raise UnsupportedError("under local and shuffled trust, audit the clients' randomizer")
         if self.scheme.release.shows_counts and self.scheme.population is not None:
             raise UnsupportedError(
-                "averaged check-ins with a given population cannot be audited: their ε counts on "
-                "the noise of all clients, and the game has the canary alone"
+                "averaged check-ins with a given population cannot be audited: their ε depends on "
+                "the noise of all clients, but the game has no client except the canary"
             )
         if self.crowd and self.scheme.release.shows_counts:
-            raise ParameterError("crowd", self.crowd, "0 where releases show counts")
+            raise ParameterError("crowd", self.crowd, "0, since releases reveal counts")
         LOG_RATIOS.require(self.scheme.participation)
 
     @cached_property
@@ -160,7 +160,7 @@ class ReleaseGame:
             world: 0 with the canary, 1 without it.
             trials: number of runs.
             streams: random streams of the runs.
-            name: name of the streams; other names give independent runs.
+            name: name of the streams; different names give independent runs.
         """
         form = normal_form(self.scheme.participation)
         longest = max(_shown(span.draw) for span in form.spans)
@@ -200,7 +200,7 @@ def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
 
 
 class _Playing:
-    """State of a group of runs in one world, from step to step."""
+    """Group of runs in one world, played step by step."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _Playing:
     def block(self, draw: Draw, block: ScheduleBlock, first_step: int) -> FloatArray:
         """Canary's coordinate in the steps in which it can take part, shape (steps, trials).
 
-        In units of C; NaN where a step is skipped.
+        The unit is C; skipped steps have NaN.
         """
         schedule = self._game.sampler(draw, self._trials, block, self._source, first_step)
         # Only steps in which the canary can take part are observed.
@@ -246,7 +246,7 @@ class _Playing:
 
     def _step(self, step: int, came: NDArray[np.integer]) -> FloatArray:
         """Canary's coordinate in the release of one step, shape (trials,), in units of C."""
-        # Release without the canary in all trials; then again where the canary takes part.
+        # Release without the canary in all trials, then again in the trials with the canary.
         total = np.full(self._trials, self._crowd)
         seen, after = self._released(step, total, self._others, self._state)
         if came.size and self._there:
@@ -258,7 +258,7 @@ class _Playing:
                 after[key] = array.copy()
                 after[key][..., came] = after_came[key]
         self._state = after
-        # The crowd is at +1 and the canary at −1; the sign puts the canary at +1.
+        # The canary's update is −1 and the crowd's +1; change the sign so that the canary has +1.
         return -seen / self._mechanism.clip_norm
 
     def _with_canary(self, came: NDArray[np.integer]) -> FloatArray:
@@ -283,7 +283,7 @@ class _Playing:
         return self._view(released, total.size) - crowd * self._unit, dict(after)
 
     def _view(self, released: Released, size: int) -> FloatArray:
-        """Released sum: the direction times the public divisor, if there is one; NaN if skipped."""
+        """Released sum of a step, shape (size,); NaN if the step is skipped."""
         divisor = getattr(self._mechanism, "expected_check_ins", None)
         if divisor is not None and released.direction is not None:
             return released.direction * divisor
@@ -309,7 +309,7 @@ class SimulationGame:
         expected_check_ins: the public divisor; by default the expected number of participants.
 
     Raises:
-        UnsupportedError: another scheme.
+        UnsupportedError: a scheme of another kind.
     """
 
     scheme: Scheme

@@ -165,8 +165,7 @@ class ShuffleSweep(Sweep):
     def _shuffled_relation(cls, relation: Relation) -> Relation:
         """The relation, after a check that it is the relation of shuffled messages."""
         if relation is not RELATION:
-            expected = f"{RELATION.value}, the relation of shuffled messages"
-            raise ParameterError("value", relation.value, expected)
+            raise ParameterError("value", relation.value, f"{RELATION.value}, the relation here")
         return relation
 
     @property
@@ -288,12 +287,7 @@ def _flag(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCurve:
-    """Bounds of one method at all values of the sweep.
-
-    Attributes:
-        method: method of accounting.
-        quotes: bound at each value, or a text with the reason why there is no bound.
-    """
+    """Bounds of one method at all values of the sweep; a text is the reason for a missing bound."""
 
     method: Method[Any]
     quotes: Sequence[Quote | str]
@@ -311,14 +305,7 @@ class ComparisonCurve:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SweepComparison:
-    """Bounds on ε at every value of the swept parameter, with a curve for each method.
-
-    Attributes:
-        sweep: question of the comparison.
-        values: values of the swept parameter.
-        curves: bounds of each method.
-        seconds: running time.
-    """
+    """Bounds on ε at every value of the swept parameter, with a curve for each method."""
 
     sweep: Sweep
     values: Sequence[float]
@@ -337,8 +324,7 @@ def compared(
 
     Args:
         question: swept parameter, its values and the other parameters.
-        watch: function that is called with the number of bounds computed so far, and the number of
-            all bounds.
+        watch: function that is called with the numbers of bounds computed so far and in all.
     """
     values, started = question.values(), time.perf_counter()
     methods, settings = _family(question, values)
@@ -521,8 +507,7 @@ class Account:
             ParameterError: an unknown version of the format.
         """
         if data["turnout budget"] != _VERSION:
-            expected = f"version {_VERSION} of the format"
-            raise ParameterError("turnout budget", data["turnout budget"], expected)
+            raise ParameterError("turnout budget", data["turnout budget"], f"version {_VERSION}")
         book = _BOOKS[data["kind"]].from_dict(dict(data))
         return cls(book, data["delta"], data["budget"])
 
