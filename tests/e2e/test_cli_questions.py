@@ -76,7 +76,11 @@ def test_calibrated_noise_meets_its_target(turnout):
     ("command", "flags", "line"),
     [
         ("account", "--scheme check-in --window 0", "--window = 0: expected a whole number"),
-        ("account", "--scheme check-in", "--window = (missing): expected a value (steps a window)"),
+        (
+            "account",
+            "--scheme check-in",
+            "--window = (missing): expected a value (number of steps of a window)",
+        ),
         ("account", "--scheme check-in --window 9 --probability 1.5", "--probability = 1.5: "),
         ("account", "--scheme none --delta nan", "--delta = nan: expected a number strictly"),
         ("account", "--scheme none --noise-multiplier -1", "--noise-multiplier = -1.0: expected"),

@@ -197,7 +197,10 @@ def test_errors_of_accounting_name_the_flag(flags, line):
     [
         ({}, "--scheme = (missing): expected one of 'none', 'poisson', 'check-in', 'sliding'"),
         ({"scheme": "random"}, "--scheme = 'random': expected one of 'none'"),
-        ({"scheme": "check-in"}, "--window = (missing): expected a value (steps a window)"),
+        (
+            {"scheme": "check-in"},
+            "--window = (missing): expected a value (number of steps of a window)",
+        ),
         ({"scheme": "check-in", "window": 0}, "--window = 0: expected a whole number of at least"),
         (
             {"scheme": "check-in", "window": 5, "rate": 0.1},
@@ -217,7 +220,7 @@ def test_errors_of_accounting_name_the_flag(flags, line):
         ({"scheme": "k-subset", "window": 5, "picks": 6}, "--picks = 6: expected at most window"),
         (
             {"scheme": "fixed-assignment", "window": 5},
-            "--epochs = (missing): expected a value (epochs of the run",
+            "--epochs = (missing): expected a value (number of epochs",
         ),
         (
             {"scheme": "fixed-assignment", "window": 5, "epochs": 0},

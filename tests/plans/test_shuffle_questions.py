@@ -177,13 +177,17 @@ def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
         ({"delta0": 1.0}, "--delta0 = 1.0: expected a number strictly between 0 and 1"),
         (
             {"scheme": "subsampled-shuffle"},
-            "--sampled = (missing): expected a value (clients who send a message in a round)",
+            "--sampled = (missing): expected a value (number of clients that send a message in a "
+            "round)",
         ),
         (
             {"scheme": "subsampled-shuffle", "sampled": N + 1},
             f"--sampled = {N + 1}: expected at most clients = {N}",
         ),
-        ({"scheme": "self-sampling-shuffle"}, "--rate = (missing): expected a value (chance of a"),
+        (
+            {"scheme": "self-sampling-shuffle"},
+            "--rate = (missing): expected a value (probability with",
+        ),
         (
             {"scheme": "self-sampling-shuffle", "rate": 1.5},
             "--rate = 1.5: expected a number from 0 to 1",

@@ -51,7 +51,7 @@ def test_whole_values_are_listed_once():
         ({"points": 1}, "--points = 1: expected from 2 to 1000"),
         ({"points": 1001}, "--points = 1001: expected from 2 to 1000"),
         ({"points": 0}, "--points = 0: expected a whole number of at least 1"),
-        ({"window": None}, "--window = (missing): expected a value (steps a window)"),
+        ({"window": None}, "--window = (missing): expected a value (number of steps of a window)"),
         ({"window": 0}, "--window = 0: expected a whole number of at least 1"),
         ({"windows": 0}, "--windows = 0: expected a whole number of at least 1"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),

@@ -76,8 +76,11 @@ def test_defaults_are_filled_in_and_numbers_are_plain():
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({}, "window = (missing): expected a value (steps a window)"),
-        ({"window": 4}, "picks = (missing): expected a value (steps of a window in which"),
+        ({}, "window = (missing): expected a value (number of steps of a window)"),
+        (
+            {"window": 4},
+            "picks = (missing): expected a value (number of steps of a window in which",
+        ),
         ({"window": 4.0, "picks": 2}, "window = 4.0: expected a whole number of at least 1"),
         ({"window": 4, "picks": 5}, "picks = 5: expected at most window = 4"),
     ],

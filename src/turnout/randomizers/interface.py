@@ -150,7 +150,7 @@ class FrequencyRandomizer(ABC):
     """
 
     epsilon: float = positive("ε₀ of a message, at most 30", key="epsilon0")
-    items: int = count("items, of which a client has one", least=2)
+    items: int = count("number of items, one of which is the client's value", least=2)
 
     def __post_init__(self) -> None:
         check_level(self.epsilon)

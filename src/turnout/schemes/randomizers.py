@@ -170,7 +170,7 @@ class KaryResponse(NonAdaptiveRandomizer):
         categories: number of categories k, at least 2.
     """
 
-    categories: int = count("categories, of which a client has one", 2, least=2)
+    categories: int = count("number of categories, one of which is the client's value", 2, least=2)
 
 
 @question_randomizer("hadamard-response", shuffled=4)

@@ -223,10 +223,10 @@ def shuffled(
 
 
 _CLIENTS = "number of clients, all of whom follow the protocol"
-_ROUNDS = "rounds, each of which is shuffled afresh"
+_ROUNDS = "number of rounds, each of which is shuffled independently"
 _ORDER = (
-    "who may know which client sends which message; hidden: no other party, the default with pure "
-    "and approximate, which need it; known: anything else"
+    "parties that may know which client sends which message. hidden: no other party, which pure "
+    "and approximate require and is their default; known: any party"
 )
 
 
@@ -281,7 +281,7 @@ class Shuffle(_Shuffled):
 class SubsampledShuffle(_Shuffled):
     """In each round a uniform subset of ``sampled`` clients sends messages through a shuffler."""
 
-    sampled: int = count("clients who send a message in a round", at_most="clients")
+    sampled: int = count("number of clients that send a message in a round", at_most="clients")
     clients: int = count(_CLIENTS)
     rounds: int = count(_ROUNDS, 1)
     order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)
@@ -297,7 +297,7 @@ class SubsampledShuffle(_Shuffled):
 class SelfSamplingShuffle(_Shuffled):
     """In each round each client sends a message with probability ``rate``, by its own draw."""
 
-    rate: float = chance("chance of a client in a round")
+    rate: float = chance("probability with which a client participates in a round")
     clients: int = count(_CLIENTS)
     rounds: int = count(_ROUNDS, 1)
     order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)

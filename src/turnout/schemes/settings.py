@@ -60,8 +60,10 @@ class PrivacyTarget(Checked):
     """
 
     delta: float = open_unit("the δ of (ε, δ)")
-    epsilon: float | None = positive("the ε to calibrate to", optional=True)
-    tolerance: float = open_unit("largest (upper − lower) / upper of the bounds", 1e-3)
+    epsilon: float | None = positive("target ε, to which a parameter is calibrated", optional=True)
+    tolerance: float = open_unit(
+        "largest relative width (upper − lower) / upper of the bounds on ε", 1e-3
+    )
 
 
 RELATION_SETTING = Parameter(
@@ -74,7 +76,7 @@ RELATION_SETTING = Parameter(
 RELEASE_SETTING = Parameter(
     "release",
     Domain.CHOICE,
-    "what a step releases",
+    "release rule of the steps",
     ReleaseRule.AGGREGATED,
     key="release",
     members=ReleaseRule,

@@ -49,8 +49,8 @@ class AvailabilityCheckIn:
     """
 
     available: np.ndarray = field(repr=False)
-    window: int = count("steps a window")
-    probability: float = chance("chance of taking part at all, per window", 1.0)
+    window: int = count("number of steps of a window")
+    probability: float = chance("probability with which a client participates in a window", 1.0)
 
     def __post_init__(self) -> None:
         available: object = self.available

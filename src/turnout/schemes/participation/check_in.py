@@ -25,9 +25,9 @@ class CheckIn(Checked):
     of different windows are independent.
     """
 
-    window: int = count("steps a window")
-    windows: int = count("windows of the run", 1, repeats=True)
-    probability: float = chance("chance of taking part at all, per window", 1.0)
+    window: int = count("number of steps of a window")
+    windows: int = count("number of windows of the run", 1, repeats=True)
+    probability: float = chance("probability with which a client participates in a window", 1.0)
 
     @property
     def steps(self) -> int:

@@ -19,7 +19,7 @@ from turnout.schemes.registry import register_participation
 class EveryStep(Checked):
     """Guarantee: each client takes part in every one of ``steps`` steps."""
 
-    steps: int = count("steps of the run", plan_default=1, repeats=True)
+    steps: int = count("number of steps of the run", plan_default=1, repeats=True)
 
     def form(self) -> Form:
         """Normal form: a block of one step, in which every client takes part, for each step."""

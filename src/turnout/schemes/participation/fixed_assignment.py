@@ -31,9 +31,9 @@ class FixedAssignment(Checked):
     loader is that of `EveryStep` with one step an epoch (docs/which-guarantee.md).
     """
 
-    window: int = count("steps an epoch")
-    epochs: int = count("epochs of the run, in each of which a client keeps its step")
-    probability: float = chance("chance of taking part at all, in the whole run", 1.0)
+    window: int = count("number of steps of an epoch")
+    epochs: int = count("number of epochs, in all of which a client has the same step")
+    probability: float = chance("probability with which a client participates in the run", 1.0)
 
     @property
     def steps(self) -> int:

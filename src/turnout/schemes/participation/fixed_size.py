@@ -16,9 +16,9 @@ from turnout.schemes.registry import register_participation
 class FixedSize(Checked):
     """Guarantee: each step serves a new uniform subset of ``size`` of ``population`` clients."""
 
-    size: int = count("clients a step", at_most="population")
+    size: int = count("number of clients of a step", at_most="population")
     population: int = count()
-    steps: int = count("steps of the run", repeats=True)
+    steps: int = count("number of steps of the run", repeats=True)
 
     def form(self) -> Form:
         """Normal form: a uniform subset of the clients in each step."""

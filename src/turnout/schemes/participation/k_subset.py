@@ -23,9 +23,11 @@ class KSubset(Checked):
     ``picks`` different steps, a uniform subset; draws of different windows are independent.
     """
 
-    window: int = count("steps a window")
-    picks: int = count("steps of a window in which a client takes part", at_most="window")
-    windows: int = count("windows of the run", 1, repeats=True)
+    window: int = count("number of steps of a window")
+    picks: int = count(
+        "number of steps of a window in which a client participates", at_most="window"
+    )
+    windows: int = count("number of windows of the run", 1, repeats=True)
 
     @property
     def steps(self) -> int:

@@ -22,8 +22,8 @@ class PoissonSampling(Checked):
     The server makes the draws.
     """
 
-    rate: float = chance("chance of a client in a step")
-    steps: int = count("steps of the run", repeats=True)
+    rate: float = chance("probability with which a client participates in a step")
+    steps: int = count("number of steps of the run", repeats=True)
 
     def form(self) -> Form:
         """Normal form: one Bernoulli draw of the server in each step."""

@@ -22,8 +22,8 @@ class SelfSampling(Checked):
     the server does not need to contact the clients.
     """
 
-    rate: float = chance("chance of a client in a round")
-    steps: int = count("steps of the run", repeats=True)
+    rate: float = chance("probability with which a client participates in a round")
+    steps: int = count("number of steps of the run", repeats=True)
 
     def form(self) -> Form:
         """Normal form: one hidden Bernoulli draw of the client in each step."""

@@ -31,9 +31,9 @@ class SlidingWindow(Checked):
     probability at most 1 / ``window``.
     """
 
-    window: int = count("steps a window", at_most="slots")
+    window: int = count("number of steps of a window", at_most="slots")
     slots: int = count()
-    clients_per_slot: int = count("clients who wake at each slot", 1, option=False)
+    clients_per_slot: int = count("number of clients that wake in each slot", 1, option=False)
 
     @property
     def steps(self) -> int:
