@@ -514,6 +514,10 @@ class OneClientBlock:
         largest = max(HalvedPair(self.apart).second_moment, self.alone.second_moment)
         return self.probability * min(1.0, math.sqrt(max(largest - 1.0, 0.0) / self.window))
 
+    def delta(self, k: float, direction: Direction, side: Side, refinement: int = 0) -> float:
+        """Upper bound on δ at one K = e^ε ≥ 1, or lower bound on the δ of the attack."""
+        return _DeltaBounds(self, self._named(direction), side, refinement)(k, side)
+
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Curve of one direction, sharp near one δ."""
         bounds = _DeltaBounds(self, self._named(direction), side, refinement)
