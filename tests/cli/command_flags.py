@@ -1,10 +1,10 @@
-"""Command lines of tests that change one option of a common beginning."""
+"""Command lines of tests that replace one option of a common command line."""
 
 from __future__ import annotations
 
 
 def last_of_each(line: str) -> list[str]:
-    """The words of a command line in which of an option that is written twice the last one stands.
+    """Words of a command line; of an option that occurs twice, only the last value is kept.
 
     >>> last_of_each("--delta 1e-6 --json --delta 2")
     ['--delta', '2', '--json']

@@ -1,4 +1,4 @@
-"""`turnout account --explain`: after the table, in JSON, as a picture, and what is refused."""
+"""`turnout account --explain`: its explanation in the table, JSON and picture, and its errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return end.value.code, printed.out, printed.err
 
 
-def test_the_explanation_stands_under_the_guarantee(capsys):
+def test_account_prints_the_explanation_below_the_bounds(capsys):
     code, out, err = run(capsys, "--explain", "--prior", "0.25")
     assert (code, err) == (0, "")
     rows = ("trust model", "membership inference", "prior 50 %", "prior 25 %", "true positives")
@@ -32,7 +32,7 @@ def test_the_explanation_stands_under_the_guarantee(capsys):
     assert " ".join(out.split()).startswith(" ".join(without.split()))
 
 
-def test_json_contains_the_explanation(capsys):
+def test_json_of_account_contains_the_explanation(capsys):
     answer = json.loads(run(capsys, "--explain", "--prior", "0.25", "--json")[1])
     explanation = answer.pop("explanation")
     assert [guess["prior"] for guess in explanation["guesses"]] == [0.5, 0.25]
@@ -42,7 +42,7 @@ def test_json_contains_the_explanation(capsys):
     assert plain["epsilon"] == answer["epsilon"]
 
 
-def test_the_picture_is_written_beside_the_answer(capsys, tmp_path):
+def test_account_prints_the_bounds_and_writes_the_picture(capsys, tmp_path):
     file = tmp_path / "what-it-means.svg"
     code, out, _ = run(capsys, "--explain", "--picture", str(file))
     assert code == 0
@@ -61,14 +61,14 @@ def test_the_picture_is_written_beside_the_answer(capsys, tmp_path):
         ("--explain --picture a.jpg", "--picture = 'a.jpg': expected a file that ends in .svg"),
     ],
 )
-def test_unsupported_explanations_are_refused_in_one_line(capsys, flags, line):
+def test_account_refuses_invalid_options_of_an_explanation_in_one_line(capsys, flags, line):
     code, out, err = run(capsys, *flags.split())
     assert (code, out) == (2, "")
     assert err.startswith(f"turnout: {line}")
     assert err.count("\n") == 1
 
 
-def test_an_unwritable_picture_exits_with_the_storage_code(capsys, tmp_path):
+def test_an_unwritable_picture_ends_account_with_exit_code_4(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     code, out, err = run(capsys, "--explain", "--picture", str(tmp_path / "file" / "a.png"))
     assert (code, out) == (4, "")

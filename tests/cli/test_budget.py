@@ -1,4 +1,4 @@
-"""``turnout budget`` as its users run it: charges add up, refusals charge nothing."""
+"""``turnout budget``: composition of charges, refused charges, and damaged files."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ FLAGS = {"scheme": "none", "noise_multiplier": 8.0}
 
 
 def run(*words):
-    """Standard output; errors are raised as the command line's main function would see them."""
+    """Standard output of a command; its errors are raised."""
     result = CliRunner().invoke(budget, [str(word) for word in words], standalone_mode=False)
     if result.exception is not None:
         raise result.exception
@@ -41,7 +41,7 @@ def record(*words):
     return json.loads(run(*words, "--json"))
 
 
-def test_a_plans_charges_are_composed_and_not_added_up(tmp_path):
+def test_charges_of_a_plan_are_composed_instead_of_added(tmp_path):
     file = opened(tmp_path / "plan.json", "plan", "--epsilon", 2)
     assert record("show", file)["epsilon"] == 0
     run("charge", file, *GAUSSIAN, "--times", 3)
@@ -61,7 +61,7 @@ def test_a_plans_charges_are_composed_and_not_added_up(tmp_path):
 
 
 def answered(folder, name, *words):
-    """The JSON of an estimate about the same people, in a file."""
+    """Path of a file with the JSON of an estimate about the same clients."""
     (folder / "people.csv").write_text("age\n" + "".join(f"{age}\n" for age in range(20, 60)))
     ball = ["--norm", "linf", "--radius", 90]
     asked = ["mean", str(folder / "people.csv"), *map(str, [*ball, *words]), "--json"]
@@ -70,7 +70,7 @@ def answered(folder, name, *words):
     return folder / name
 
 
-def test_epsilon_of_answers_about_the_same_clients_adds_up(tmp_path):
+def test_charged_estimates_about_the_same_clients_add_up(tmp_path):
     central = ["--model", "central", "--relation"]
     pure = answered(tmp_path, "age.json", "--epsilon", 0.5, *central, "replace-one")
     local = answered(tmp_path, "local.json", "--epsilon", 0.25, "--model", "local")
@@ -107,7 +107,7 @@ def test_epsilon_of_answers_about_the_same_clients_adds_up(tmp_path):
 
 
 @pytest.mark.parametrize("decided", ["plan", "releases"])
-def test_exactly_the_reported_number_of_charges_fits(tmp_path, decided):
+def test_an_account_accepts_exactly_the_reported_number_of_charges(tmp_path, decided):
     file = opened(tmp_path / "spent.json", decided, "--epsilon", 2)
     fits = record("charge", file, *GAUSSIAN)["fits"]
     assert fits > 1
@@ -121,14 +121,14 @@ def test_exactly_the_reported_number_of_charges_fits(tmp_path, decided):
     assert record("show", file)["epsilon"] == last["epsilon"]
 
 
-def test_several_charges_are_atomic(tmp_path):
+def test_a_refused_group_of_charges_charges_none_of_them(tmp_path):
     file = opened(tmp_path / "spent.json", "releases", "--epsilon", 2)
     with pytest.raises(BudgetExceededError):
         run("charge", file, *GAUSSIAN, "--times", 500)
     assert record("show", file)["charged"] == []
 
 
-def test_adaptive_charges_cost_more(tmp_path):
+def test_adaptive_charges_have_a_larger_epsilon_than_those_of_a_plan(tmp_path):
     names = {"plan": ("plan", 2), "filter": ("releases", 2), "odometer": ("releases", None)}
     spent = {}
     for name, (decided, epsilon) in names.items():
@@ -140,7 +140,7 @@ def test_adaptive_charges_cost_more(tmp_path):
     assert spent["plan"] < min(spent["filter"], spent["odometer"])
 
 
-def test_no_charge_is_lost_where_several_charge_at_once(tmp_path):
+def test_concurrent_charges_to_one_account_are_all_stored(tmp_path):
     file = opened(tmp_path / "spent.json", "releases")
     threads = [threading.Thread(target=charge, args=(file, FLAGS, "", 1)) for _ in range(8)]
     for thread in threads:
@@ -150,7 +150,7 @@ def test_no_charge_is_lost_where_several_charge_at_once(tmp_path):
     assert sum(times for _, times in read_account(file).entries) == 8
 
 
-def test_a_plan_reports_its_remaining_charges():
+def test_budget_left_prints_the_spent_epsilon_and_the_noise_for_the_rest():
     asked = ["left", "--scheme", "none", "--steps", 10, "--noise-multiplier", 8, *PROMISE]
     found = record(*asked, "--done", 4, "--epsilon", 1.5)
     for steps, name in ((4, "epsilon"), (10, "epsilon_of_plan")):
@@ -178,7 +178,7 @@ def test_a_plan_reports_its_remaining_charges():
         ),
     ],
 )
-def test_invalid_arguments_are_refused(tmp_path, monkeypatch, words, kind, match):
+def test_budget_refuses_invalid_files_and_schemes(tmp_path, monkeypatch, words, kind, match):
     monkeypatch.chdir(tmp_path)
     opened(tmp_path / "open.json", "releases", "--epsilon", 2)
     data = json.loads((tmp_path / "open.json").read_text())
@@ -197,7 +197,7 @@ def test_invalid_arguments_are_refused(tmp_path, monkeypatch, words, kind, match
         ("releases", {"budget": 20.0}),
     ],
 )
-def test_a_file_that_contradicts_itself_is_refused(tmp_path, decided, changes):
+def test_an_account_with_contradictory_values_is_refused(tmp_path, decided, changes):
     file = opened(tmp_path / "damaged.json", decided, "--epsilon", 2)
     assert read_account(file).epsilon == 2
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -208,7 +208,7 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path, decided, changes):
 @pytest.mark.parametrize(
     "changes", [{"count": 9}, {"charge": {"left_out": 0.5}}, {"charge": {"remove": [-1.0]}}]
 )
-def test_a_charge_that_its_odometer_cannot_hold_is_refused(tmp_path, changes):
+def test_an_account_with_an_impossible_charge_is_refused(tmp_path, changes):
     file = opened(tmp_path / "damaged.json", "releases", "--epsilon", 2, "--most-windows", 5)
     run("charge", file, *GAUSSIAN)
     written = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""`turnout calibrate --solve-for`: what it prints, and what it refuses in one line."""
+"""`turnout calibrate --solve-for`: its output and its errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROMISE = "--delta 1e-6 --relation add-remove"
 
 @pytest.fixture
 def calibrate(capsys):
-    """Runs the command; gives its exit code, stdout and stderr."""
+    """Function that runs the command and returns its exit code, stdout and stderr."""
 
     def run(flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -24,7 +24,7 @@ def calibrate(capsys):
     return run
 
 
-def test_a_window_is_solved_for(calibrate):
+def test_calibrate_finds_the_smallest_window_that_meets_epsilon(calibrate):
     flags = f"--scheme check-in --noise-multiplier 1 --epsilon 0.5 --solve-for window {PROMISE}"
     code, out, err = calibrate(f"{flags} --json")
     assert (code, err) == (0, "")
@@ -39,7 +39,7 @@ def test_a_window_is_solved_for(calibrate):
     assert f"window {window}, the smallest certified to meet ε ≤ 0.5 ({window - 1} is not)" in words
 
 
-def test_a_delta_is_solved_for_and_shown_as_the_delta(calibrate):
+def test_calibrate_finds_delta_and_reports_it_as_the_delta_of_the_guarantee(calibrate):
     flags = "--scheme none --noise-multiplier 1 --epsilon 3 --relation add-remove"
     code, out, _ = calibrate(f"{flags} --solve-for delta --json")
     answer = json.loads(out)
@@ -48,7 +48,7 @@ def test_a_delta_is_solved_for_and_shown_as_the_delta(calibrate):
     assert answer["epsilon"] <= 3
 
 
-def test_a_result_at_its_limit_is_marked(calibrate):
+def test_calibrate_marks_a_value_at_the_end_of_its_range(calibrate):
     flags = f"--scheme check-in --window 100 --noise-multiplier 3 --epsilon 2 {PROMISE}"
     code, out, _ = calibrate(f"{flags} --solve-for probability")
     assert code == 0
@@ -78,7 +78,7 @@ def test_a_result_at_its_limit_is_marked(calibrate):
         ("--solve-for", "Option '--solve-for' requires an argument."),
     ],
 )
-def test_refusals_are_one_line(calibrate, flags, line):
+def test_calibrate_refuses_invalid_options_in_one_line(calibrate, flags, line):
     code, out, err = calibrate(f"--scheme check-in --epsilon 1 {PROMISE} {flags}")
     assert code == 2
     assert out == ""

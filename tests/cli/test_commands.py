@@ -1,4 +1,4 @@
-"""The command line without a process of its own: exit codes, laziness, every option said."""
+"""Command line in the process of the test: exit codes, imports, help texts, repeated options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def raised(kind: type[BaseException]) -> BaseException:
         (click.UsageError, 2),
     ],
 )
-def test_each_error_ends_with_its_code_and_one_line(monkeypatch, capsys, kind, code):
+def test_each_kind_of_error_prints_one_line_and_sets_its_exit_code(monkeypatch, capsys, kind, code):
     def fail(**_: object) -> None:
         raise raised(kind)
 
@@ -58,14 +58,14 @@ def test_each_error_ends_with_its_code_and_one_line(monkeypatch, capsys, kind, c
     assert printed.err.count("\n") == 1
 
 
-def test_every_error_of_the_tree_has_a_code():
+def test_every_error_class_of_the_package_has_an_exit_code():
     tree = [kind for kind in kinds(errors.TurnoutError) if kind.__module__.startswith("turnout.")]
     assert len(tree) >= 9
     for kind in tree:
         assert any(issubclass(kind, known) for known in EXIT_CODES)
 
 
-def test_internal_errors_keep_their_traceback(monkeypatch):
+def test_unexpected_errors_keep_their_traceback(monkeypatch):
     def fail(**_: object) -> None:
         raise ZeroDivisionError
 
@@ -74,7 +74,7 @@ def test_internal_errors_keep_their_traceback(monkeypatch):
         main([])
 
 
-def test_every_option_has_a_description():
+def test_every_command_and_every_option_has_a_help_text():
     context = click.Context(turnout)
     assert tuple(turnout.list_commands(context)) == tuple(sorted(PURPOSES))
     for name in PURPOSES:
@@ -85,7 +85,7 @@ def test_every_option_has_a_description():
             assert isinstance(parameter, click.Argument) or parameter.help, parameter.name
 
 
-def test_help_loads_nothing_heavy():
+def test_help_imports_no_large_package():
     heavy = "{'torch', 'numpy', 'scipy', 'pydantic', 'matplotlib', 'dp_accounting', 'rich'}"
     script = (
         "import sys\nfrom turnout.cli.main import main\n"
@@ -96,14 +96,14 @@ def test_help_loads_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_module_and_its_command_have_one_name():
+def test_the_command_group_is_named_turnout():
     assert command_line.turnout.name == "turnout"
 
 
 def leaves(
     command: click.Command, path: tuple[str, ...] = ()
 ) -> list[tuple[tuple[str, ...], click.Command]]:
-    """All commands that are no groups, by the words that call them."""
+    """All commands that are not groups, each with the words that call it."""
     if not isinstance(command, click.Group):
         return [(path, command)]
     context = click.Context(command)
@@ -118,7 +118,7 @@ LEAVES = leaves(turnout)
 
 
 @pytest.mark.parametrize(("path", "command"), LEAVES, ids=[" ".join(path) for path, _ in LEAVES])
-def test_repeated_options_are_refused(path, command, capsys):
+def test_an_option_of_one_value_is_refused_if_it_is_given_twice(path, command, capsys):
     single = [
         option
         for option in command.get_params(click.Context(command))
@@ -135,7 +135,7 @@ def test_repeated_options_are_refused(path, command, capsys):
         )
 
 
-def test_levels_may_be_given_many_times():
+def test_refine_encode_accepts_several_privacy_levels():
     encode = dict(LEAVES)["refine", "encode"]
     epsilon = next(option for option in encode.params if option.name == "epsilons")
     assert epsilon.multiple

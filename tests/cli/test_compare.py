@@ -1,4 +1,4 @@
-"""`turnout compare` as a command: table, JSON, picture, and refusals of one line."""
+"""`turnout compare` for check-ins: its table, JSON, picture and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROMISE = "--delta 1e-6 --relation add-remove"
 
 @pytest.fixture
 def compare(capsys):
-    """Runs the command; gives its exit code, stdout and stderr."""
+    """Function that runs the command and returns its exit code, stdout and stderr."""
 
     def run(flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -26,7 +26,7 @@ def compare(capsys):
     return run
 
 
-def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
+def test_compare_writes_the_same_sweep_as_json_table_and_picture(compare, tmp_path):
     picture = tmp_path / "new" / "compare.svg"
     code, out, err = compare(f"{SWEEP} {PROMISE} --json --picture {picture}")
     assert (code, err) == (0, "")
@@ -64,7 +64,7 @@ def test_json_table_and_picture_of_one_sweep(compare, tmp_path):
         (f"{SWEEP} --colour red", "No such option '--colour'."),
     ],
 )
-def test_refusals_are_one_line(compare, flags, line):
+def test_compare_refuses_invalid_options_in_one_line(compare, flags, line):
     promise = "" if "--delta" in flags or "--relation" in flags else PROMISE
     if "--delta" in flags:
         promise = "--relation add-remove"
@@ -77,7 +77,7 @@ def test_refusals_are_one_line(compare, flags, line):
     assert err.count("\n") == 1
 
 
-def test_a_picture_that_cannot_be_written_is_a_storage_error(compare, tmp_path):
+def test_an_unwritable_picture_ends_compare_with_exit_code_4(compare, tmp_path):
     (tmp_path / "file").write_text("")
     code, out, err = compare(f"{SWEEP} {PROMISE} --picture {tmp_path}/file/compare.svg")
     assert code == 4

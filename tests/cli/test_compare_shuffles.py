@@ -1,4 +1,4 @@
-"""`turnout compare --scheme shuffle`: a point, a sweep, JSON, a picture, refusals of one line."""
+"""`turnout compare --scheme shuffle`: a point, a sweep, JSON, a picture and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMED = {method.name: method for method in SHUFFLE_METHODS}
 
 @pytest.fixture
 def compare(capsys, monkeypatch):
-    """Runs the command in 80 columns; gives its exit code, stdout and stderr."""
+    """Function that runs the command in 80 columns and returns exit code, stdout and stderr."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(flags: str) -> tuple[object, str, str]:
@@ -32,7 +32,7 @@ def compare(capsys, monkeypatch):
 
 
 def rows(out: str) -> dict[str, list[str]]:
-    """The cells after name and status, by method."""
+    """Cells of each method after its name and its status, by method."""
     found: dict[str, list[str]] = {}
     for line in out.splitlines():
         for name in NAMED:
@@ -42,7 +42,7 @@ def rows(out: str) -> dict[str, list[str]]:
     return found
 
 
-def test_one_point_is_one_table(compare):
+def test_compare_prints_one_table_for_one_point(compare):
     code, out, err = compare(POINT)
     assert (code, err) == (0, "")
     first = out.splitlines()[0]
@@ -68,7 +68,7 @@ def test_one_point_is_one_table(compare):
         assert text in words
 
 
-def test_a_picture_is_drawn_before_anything_is_printed(compare, tmp_path, monkeypatch):
+def test_compare_writes_the_picture_before_it_prints(compare, tmp_path, monkeypatch):
     def closed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -79,7 +79,7 @@ def test_a_picture_is_drawn_before_anything_is_printed(compare, tmp_path, monkey
     assert picture.exists()
 
 
-def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
+def test_the_table_of_a_sweep_has_a_row_for_each_method(compare, tmp_path):
     picture = tmp_path / "shuffles.svg"
     code, out, err = compare(f"{SWEPT} --picture {picture}")
     assert (code, err) == (0, "")
@@ -94,7 +94,7 @@ def test_a_sweep_has_a_row_for_each_method(compare, tmp_path):
         assert text in svg
 
 
-def test_wide_tables_continue_below(compare):
+def test_a_table_wider_than_the_terminal_is_split(compare):
     _, out, _ = compare(SWEPT.replace("--points 3", "--points 9"))
     assert max(map(len, out.splitlines())) <= 80
     assert out.count("epsilon0 =") == 2
@@ -111,7 +111,7 @@ def test_wide_tables_continue_below(compare):
         ("--epsilon0 1 --clients 900 --sampled 90 --rounds 2 --delta 1e-3 --tolerance 0.1", [1e-3]),
     ],
 )
-def test_json_has_every_number_with_its_status(compare, flags, values):
+def test_json_of_a_comparison_has_every_bound_with_its_status(compare, flags, values):
     points = " --points 3" if "--against" in flags else ""
     code, out, err = compare(f"--scheme shuffle {flags}{points} --json")
     assert (code, err) == (0, "")
@@ -133,7 +133,7 @@ def test_json_has_every_number_with_its_status(compare, flags, values):
         assert low is None or low <= high
 
 
-def test_single_point_is_a_sweep_over_delta():
+def test_a_comparison_at_one_point_is_a_sweep_over_one_delta():
     asked = sweep({"scheme": "shuffle", "epsilon0": 1.0, "clients": 9, "delta": 0.1})
     assert (asked.against, asked.values()) == (None, [0.1])
     expected = ShuffleSetting(1.0, 9, 0.1)
@@ -184,14 +184,14 @@ def test_single_point_is_a_sweep_over_delta():
         ),
     ],
 )
-def test_refusals_are_one_line(compare, flags, line):
+def test_compare_refuses_invalid_options_of_shuffles_in_one_line(compare, flags, line):
     code, out, err = compare(flags)
     assert (code, out) == (2, "")
     assert err.startswith(f"turnout: {line}")
     assert err.count("\n") == 1
 
 
-def test_infinite_epsilon_is_an_empty_cell(compare):
+def test_a_method_without_finite_epsilon_has_a_blank_with_a_reason(compare):
     code, out, err = compare("--scheme shuffle --epsilon0 300 --clients 1e9 --delta 1e-6 --json")
     assert (code, err) == (0, "")
     reasons = {

@@ -1,4 +1,4 @@
-"""`--randomizer` and its parameters: what is printed, and what is refused in one line."""
+"""`--randomizer` and its settings in `turnout account` and `calibrate`: output and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pair(tmp_path):
 
 @pytest.fixture
 def run(capsys, pair):
-    """Runs a command; gives its exit code, stdout and stderr."""
+    """Function that runs a command and returns its exit code, stdout and stderr."""
 
     def run(command: str, flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -41,7 +41,7 @@ def run(capsys, pair):
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_json_and_table_name_the_randomizer(run, pair, name):
+def test_account_reports_the_randomizer_and_its_settings(run, pair, name):
     flags = f"--randomizer {name} {GIVEN[name]}"
     code, out, err = run("account", f"{flags} --json")
     assert (code, err) == (0, "")
@@ -62,7 +62,7 @@ def test_json_and_table_name_the_randomizer(run, pair, name):
         assert value[-20:] in words.replace(" ", "") or f"{key.replace('_', ' ')} {value}" in words
 
 
-def test_gaussian_noise_is_the_default(run):
+def test_the_default_randomizer_is_gaussian_noise(run):
     named = json.loads(run("account", "--randomizer gaussian --noise-multiplier 1 --json")[1])
     plain = json.loads(run("account", "--noise-multiplier 1 --json")[1])
     assert {**plain, "seconds": 0} == {**named, "seconds": 0}
@@ -77,7 +77,7 @@ def test_gaussian_noise_is_the_default(run):
         ("--randomizer rounded-gaussian --sensitivity 3", "standard-deviation"),
     ],
 )
-def test_the_randomizers_own_noise_is_solved_for(run, flags, parameter):
+def test_calibrate_solves_for_the_noise_of_the_randomizer_by_default(run, flags, parameter):
     for solve_for in ("", f"--solve-for {parameter}"):
         code, out, err = run("calibrate", f"{flags} {solve_for} --epsilon 1 --json")
         assert (code, err) == (0, "")
@@ -87,7 +87,7 @@ def test_the_randomizers_own_noise_is_solved_for(run, flags, parameter):
         assert 0.97 < answer["epsilon"] <= 1
 
 
-def test_a_calibrated_value_meets_its_target(run):
+def test_account_confirms_that_the_calibrated_scale_meets_the_target(run):
     out = run("calibrate", "--randomizer laplace --epsilon 0.4 --json")[1]
     scale = json.loads(out)["value"]
     answer = json.loads(run("account", f"--randomizer laplace --scale {scale} --json")[1])
@@ -97,7 +97,7 @@ def test_a_calibrated_value_meets_its_target(run):
     assert f"scale {scale}, the smallest certified to meet ε ≤ 0.4" in words
 
 
-def test_the_table_explains_the_risk_of_one_person(run):
+def test_account_explains_a_randomizer_given_as_a_table(run):
     code, out, err = run("account", "--randomizer table --pair-file {pair} --explain")
     assert (code, err) == (0, "")
     assert "membership inference" in out
@@ -144,7 +144,7 @@ def test_the_table_explains_the_risk_of_one_person(run):
         ),
     ],
 )
-def test_refusals_are_one_line(run, command, flags, line):
+def test_invalid_options_of_a_randomizer_are_refused_in_one_line(run, command, flags, line):
     code, out, err = run(command, flags)
     assert code == 2
     assert out == ""

@@ -1,4 +1,4 @@
-"""`turnout account` and `calibrate` about shuffled messages: what is printed, what is refused."""
+"""`turnout account` and `calibrate` for shuffled messages: output and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHUFFLE = "--scheme shuffle --clients 5000 --delta 1e-6"
 
 @pytest.fixture
 def run(capsys):
-    """Runs a command; gives its exit code, stdout and stderr."""
+    """Function that runs a command and returns its exit code, stdout and stderr."""
 
     def run(command: str, flags: str) -> tuple[object, str, str]:
         with pytest.raises(SystemExit) as end:
@@ -25,7 +25,7 @@ def run(capsys):
     return run
 
 
-def test_json_lists_all_assumptions(run):
+def test_json_of_a_shuffle_lists_all_assumptions(run):
     code, out, err = run("account", f"{SHUFFLE} --epsilon0 1 --json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
@@ -45,7 +45,7 @@ def test_json_lists_all_assumptions(run):
     assert "hint" not in answer
 
 
-def test_the_table_has_both_bounds_and_the_local_epsilon(run):
+def test_the_table_of_a_shuffle_has_both_bounds_and_the_local_epsilon(run):
     code, out, err = run("account", f"{SHUFFLE} --epsilon0 0.1 --rounds 3")
     assert (code, err) == (0, "")
     words = " ".join(out.split())
@@ -76,7 +76,7 @@ def test_the_table_has_both_bounds_and_the_local_epsilon(run):
         ("--epsilon0 1 --randomizer sampled-bit-response", {"epsilon": 1.0, "delta": 0.0}),
     ],
 )
-def test_answer_states_the_local_epsilon_without_a_shuffler(run, flags, without):
+def test_json_of_a_shuffle_states_epsilon_without_the_shuffler(run, flags, without):
     code, out, err = run("account", f"{SHUFFLE} {flags} --json")
     assert (code, err) == (0, "")
     answer = json.loads(out)
@@ -86,7 +86,7 @@ def test_answer_states_the_local_epsilon_without_a_shuffler(run, flags, without)
 
 
 @pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])
-def test_fixed_randomizer_assumes_no_message_order(run, order):
+def test_a_non_adaptive_randomizer_assumes_no_message_order(run, order):
     code, out, err = run(
         "account", f"{SHUFFLE} --epsilon0 1 --randomizer non-adaptive {order} --json"
     )
@@ -106,7 +106,7 @@ def test_fixed_randomizer_assumes_no_message_order(run, order):
         ("--scheme self-sampling-shuffle --rate 0.1", 1),
     ],
 )
-def test_epsilon_falls_if_clients_skip_rounds(run, flags, rounds):
+def test_epsilon_is_smaller_if_clients_skip_rounds(run, flags, rounds):
     promise = f"--clients 5000 --delta 1e-6 --epsilon0 1 --json --rounds {rounds}"
     code, out, err = run("account", f"{flags} {promise}")
     assert (code, err) == (0, "")
@@ -119,7 +119,7 @@ def test_epsilon_falls_if_clients_skip_rounds(run, flags, rounds):
 AVERAGED = "--scheme check-in --window 4 --release averaged --relation replace-one --delta 1e-6"
 
 
-def test_averaged_check_ins_point_to_the_number_of_clients(run):
+def test_averaged_check_ins_suggest_to_give_the_number_of_clients(run):
     _, out, err = run("account", f"{AVERAGED} --noise-multiplier 3 --json")
     alone = json.loads(out)
     assert err == ""
@@ -138,7 +138,7 @@ def test_averaged_check_ins_point_to_the_number_of_clients(run):
     assert known["epsilon"] <= alone["epsilon"]
 
 
-def test_a_response_under_central_trust_is_a_pure_randomizer(run):
+def test_a_local_response_under_central_trust_is_analysed_as_pure(run):
     law = "--scheme poisson --rate 0.1 --steps 3 --delta 1e-6 --relation add-remove --epsilon0 1"
     pure = json.loads(run("account", f"{law} --randomizer pure --json")[1])
     for name in ("non-adaptive", "kary-response", "hadamard-response", "sampled-bit-response"):
@@ -150,7 +150,7 @@ def test_a_response_under_central_trust_is_a_pure_randomizer(run):
     assert "priced_as" not in pure
 
 
-def test_the_largest_level_is_solved_for(run):
+def test_calibrate_finds_the_largest_local_epsilon(run):
     target = f"{SHUFFLE} --rounds 20 --epsilon 0.3"
     for named in ("", "--solve-for epsilon0"):
         code, out, err = run("calibrate", f"{target} {named} --json")
@@ -165,7 +165,7 @@ def test_the_largest_level_is_solved_for(run):
     assert f"20 messages of ε₀ = {answer['value']:g}" in words
 
 
-def test_the_fewest_clients_are_solved_for(run):
+def test_calibrate_finds_the_smallest_number_of_clients(run):
     target = "--scheme shuffle --epsilon0 1 --delta 1e-6 --epsilon 0.3 --solve-for clients"
     code, out, err = run("calibrate", f"{target} --json")
     assert (code, err) == (0, "")
@@ -178,7 +178,7 @@ def test_the_fewest_clients_are_solved_for(run):
     assert f"clients {fewest:,}, the smallest certified to meet ε ≤ 0.3" in words
 
 
-def test_the_answer_explains_shuffling_for_one_person(run, tmp_path):
+def test_account_explains_shuffled_messages_for_one_client(run, tmp_path):
     picture = tmp_path / "shuffled.svg"
     flags = f"{SHUFFLE} --epsilon0 2 --explain --prior 0.1"
     code, out, err = run("account", f"{flags} --picture {picture}")
@@ -213,7 +213,7 @@ def test_the_answer_explains_shuffling_for_one_person(run, tmp_path):
         ("calibrate", "--epsilon0 1 --solve-for rounds", "--epsilon = (missing): expected a finit"),
     ],
 )
-def test_refusals_are_one_line(run, command, flags, line):
+def test_invalid_options_of_a_shuffle_are_refused_in_one_line(run, command, flags, line):
     code, out, err = run(command, f"{SHUFFLE} {flags}")
     assert code == 2
     assert out == ""
@@ -227,7 +227,7 @@ def test_shuffle_without_number_of_clients_is_refused(run):
     assert err.startswith("turnout: --clients = (missing): expected a value (number of clients")
 
 
-def test_check_ins_take_clients_for_averaged_releases_alone(run):
+def test_check_ins_accept_clients_only_with_averaged_releases(run):
     flags = f"{AVERAGED} --noise-multiplier 3 --clients 9".replace("averaged", "aggregated")
     code, _, err = run("account", flags)
     assert code == 2
@@ -249,7 +249,7 @@ def test_a_missing_lower_bound_is_reported(run):
     assert ("ε lower bound 0: no lower bound is known" in words) is (lower == 0)
 
 
-def test_a_single_client_gets_no_amplification(run):
+def test_a_shuffle_of_one_client_has_no_amplification(run):
     code, out, _ = run("account", "--scheme shuffle --epsilon0 1 --clients 1 --delta 1e-6")
     assert code == 0
     assert "the client is the only one: no other client hides it" in " ".join(out.split())

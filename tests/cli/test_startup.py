@@ -1,4 +1,4 @@
-"""A price is printed without loading what it does not need."""
+"""Modules that `turnout account` imports."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ except SystemExit as end:
 loaded = set(sys.modules)
 import numpy as np
 
-assert np.ma.masked_invalid([1.0, np.nan]).sum() == 1.0  # what was put off loads when it is used
+assert np.ma.masked_invalid([1.0, np.nan]).sum() == 1.0  # deferred modules load at their first use
 assert np.polynomial.Polynomial([0, 1])(2.0) == 2.0
 print(json.dumps(sorted(loaded)), file=sys.stderr)
 """
@@ -33,7 +33,7 @@ def loaded(command):
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def test_pricing_check_ins_imports_no_other_analysis():
+def test_account_of_check_ins_imports_no_other_analysis():
     modules = loaded(f"account --scheme check-in {SCHEME} --relation add-remove")
     assert "turnout.accounting.participation.check_ins" in modules
     unneeded = {

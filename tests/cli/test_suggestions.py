@@ -1,4 +1,4 @@
-"""Unknown words get a suggestion: commands, options, values, keys of plans and Python names."""
+"""Suggestions for unknown commands, options, values, keys of plans and Python names."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ ACCOUNT = ["account", "--noise-multiplier=1", "--delta=1e-6", "--relation=add-re
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_a_misspelled_word_of_a_command_line_is_answered_by_the_right_one(arguments, meant):
+def test_an_unknown_word_of_a_command_line_is_refused_with_a_suggestion(arguments, meant):
     done = CliRunner().invoke(turnout, arguments, standalone_mode=False)
     assert f"id you mean '{meant}'?" in str(getattr(done.exception, "message", done.exception))
 
@@ -69,7 +69,7 @@ def test_a_misspelled_word_of_a_command_line_is_answered_by_the_right_one(argume
     ("key", "wrong"),
     [("noise_multiplier", "noise"), ("learning_rate", "learningrate"), ("window", "windw")],
 )
-def test_a_misspelled_key_of_a_plan_is_answered_by_the_right_one(key, wrong):
+def test_an_unknown_key_of_a_plan_is_refused_with_a_suggestion(key, wrong):
     from turnout.plans import example_plan
 
     text = example_plan("digits").read_text().replace(f"{key} =", f"{wrong} =")
@@ -79,12 +79,12 @@ def test_a_misspelled_key_of_a_plan_is_answered_by_the_right_one(key, wrong):
         Plan.from_toml(text, "plan.toml")
 
 
-def test_a_misspelled_python_name_is_answered_by_the_right_one():
+def test_an_unknown_name_of_the_package_is_refused_with_a_suggestion():
     with pytest.raises(AttributeError, match="did you mean 'PoissonSampling'"):
         tn.PoisonSampling  # noqa: B018
 
 
-def test_a_word_that_resembles_none_gets_no_suggestion():
+def test_a_word_that_is_similar_to_no_known_word_gets_no_suggestion():
     with pytest.raises(tn.ParameterError) as caught:
         tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(5), relation="frobnicate")
     assert "did you mean" not in str(caught.value)

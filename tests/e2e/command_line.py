@@ -1,4 +1,4 @@
-"""The command line as a user runs it: another process."""
+"""Plan, environment and signals for tests that run the command line in another process."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ checkpoint_every = 2
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """This process's environment without data files, network or terminal."""
+    """Environment of this process, without data files, network and width of the terminal."""
     kept = {k: v for k, v in os.environ.items() if k not in ("TURNOUT_DATA", "COLUMNS")}
     return {**kept, "TURNOUT_OFFLINE": "1", "XDG_CACHE_HOME": "/nonexistent", **extra}
 
 
 def signalled(number: int, saves: int) -> None:
-    """Let this process, a run, signal itself right after it saved so many checkpoints."""
+    """Make this process send itself a signal right after a number of saved checkpoints."""
     from turnout.simulation import FileCheckpoints
 
     save, saved = FileCheckpoints.save, []

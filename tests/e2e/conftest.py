@@ -1,4 +1,4 @@
-"""`turnout` as a fixture, and a small plan."""
+"""Fixtures: the command `turnout`, a small plan, and a finished run of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Turnout = Callable[..., subprocess.CompletedProcess[str]]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run and what it printed."""
+    """Finished run: its folder and its output."""
 
     folder: Path
     stdout: str
@@ -42,7 +42,7 @@ def plan(tmp_path) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory) -> Run:
-    """A run that many tests look at, and none may change."""
+    """Finished run that many tests read and no test may change."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "plan.toml").write_text(PLAN)
     done = start(folder, "train", "plan.toml", "--out", "run")
@@ -52,5 +52,5 @@ def trained(tmp_path_factory) -> Run:
 
 @pytest.fixture
 def own_run(trained, tmp_path) -> Path:
-    """A copy of it to change."""
+    """Copy of the finished run, which a test may change."""
     return Path(shutil.copytree(trained.folder, tmp_path / "run"))

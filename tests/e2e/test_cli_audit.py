@@ -1,4 +1,4 @@
-"""``turnout audit``: what it prints and writes, and its exit codes."""
+"""``turnout audit``: its output, its files and its exit codes."""
 
 import json
 
@@ -40,7 +40,7 @@ def run(*arguments):
     return end.value.code
 
 
-def test_a_plan_is_audited_and_drawn(plan, tmp_path, capsys):
+def test_audit_prints_json_and_writes_it_with_a_picture(plan, tmp_path, capsys):
     assert run(plan, "--trials", "5e3", "--json", "--out", tmp_path / "out") == 0
     record = json.loads(capsys.readouterr().out)
     assert record == json.loads((tmp_path / "out" / "audit.json").read_text())
@@ -51,14 +51,14 @@ def test_a_plan_is_audited_and_drawn(plan, tmp_path, capsys):
     assert (tmp_path / "out" / "audit.svg").read_text().startswith("<?xml")
 
 
-def test_the_table_prints_the_verdict(plan, capsys):
+def test_audit_prints_its_verdict_in_the_table(plan, capsys):
     assert run(plan, "--trials", "2000") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "verdict consistent: the ε lower bound found" in shown
     assert "relation add-remove" in shown
 
 
-def test_lower_bounds_are_printed_rounded_down(plan, capsys):
+def test_audit_prints_lower_bounds_rounded_down(plan, capsys):
     found = turnout.audit(plan, trials=2000)
     assert run(plan, "--trials", "2000") == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -67,7 +67,7 @@ def test_lower_bounds_are_printed_rounded_down(plan, capsys):
     assert "add-remove, client, central" in repr(found)
 
 
-def test_a_violated_guarantee_exits_with_1(plan, capsys, monkeypatch):
+def test_audit_of_a_violated_guarantee_ends_with_exit_code_1(plan, capsys, monkeypatch):
     proved = turnout.api.audit.stated_by
 
     def too_small(guarantee):
@@ -81,7 +81,7 @@ def test_a_violated_guarantee_exits_with_1(plan, capsys, monkeypatch):
     assert "what runs is not what was priced" in shown
 
 
-def test_one_run_trains_beside_its_canaries(plan, capsys):
+def test_audit_of_one_run_trains_the_model_together_with_canaries(plan, capsys):
     assert run(plan, "--one-run", "--canaries", "5000", "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record["canaries"] == 5000
@@ -97,6 +97,6 @@ def test_one_run_trains_beside_its_canaries(plan, capsys):
         (["--example", "digits", "--confidence", "1"], "confidence = 1"),
     ],
 )
-def test_refused_audits_name_the_reason(arguments, words, capsys):
+def test_audit_refuses_invalid_options_with_the_reason(arguments, words, capsys):
     assert run(*arguments) == 2
     assert words in capsys.readouterr().err

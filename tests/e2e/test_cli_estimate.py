@@ -1,4 +1,4 @@
-"""``turnout estimate`` in a process of its own."""
+"""``turnout estimate`` in a separate process."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_a_column_of_names_gives_table_picture_and_epsilon(folder):
+def test_estimate_of_a_column_of_names_prints_a_table_and_draws_a_picture(folder):
     asked = (folder / "towns.csv", "--column", "town", "--labels", folder / "towns.txt")
     picture = folder / "towns.svg"
     shown = run(
@@ -54,7 +54,7 @@ def test_a_column_of_names_gives_table_picture_and_epsilon(folder):
     assert "Bonn" in picture.read_text()
 
 
-def test_json_has_the_randomizers_own_level(folder):
+def test_json_of_an_estimate_has_the_exact_epsilon_of_the_randomizer(folder):
     result = run(
         "frequencies", folder / "items.npy", "--size", 300, "--epsilon", 1, "--model", "local",
         "--mechanism", "local-hashing", "--json",
@@ -73,7 +73,7 @@ def test_json_has_the_randomizers_own_level(folder):
     assert found["clients"] == 40_000
 
 
-def test_each_estimate_draws_new_randomness(folder):
+def test_two_estimates_of_the_same_data_differ(folder):
     asked = ("mean", folder / "vectors.npy", "--norm", "l2", "--radius", 1, "--epsilon", 4)
     one, other = (run(*asked, "--model", "local", "--bits", 12, "--json") for _ in range(2))
     one, other = json.loads(one.stdout), json.loads(other.stdout)
@@ -82,7 +82,7 @@ def test_each_estimate_draws_new_randomness(folder):
     assert one["message_bits"] <= 12
 
 
-def test_the_number_of_rows_is_not_printed_where_it_is_private(folder):
+def test_estimate_under_add_remove_does_not_print_the_number_of_rows(folder):
     asked = ("frequencies", folder / "towns.csv", "--column", "age", "--size", 100)
     result = run(
         *asked, "--epsilon", 0.1, "--model", "central", "--relation", "add-remove", "--json"
@@ -106,7 +106,7 @@ def test_the_number_of_rows_is_not_printed_where_it_is_private(folder):
         ("mean vectors.npy --norm l2 --epsilon 1 --model local", "--radius"),
     ],
 )
-def test_refusals_are_one_line_and_exit_code_two(folder, words, said):
+def test_estimate_refuses_invalid_options_in_one_line_with_exit_code_2(folder, words, said):
     command_name, file, *rest = words.split()
     result = run(command_name, folder / file, *rest)
     assert result.returncode == 2

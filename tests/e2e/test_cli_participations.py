@@ -1,4 +1,4 @@
-"""Every participation law, release rule and relation that has an analysis trains."""
+"""`turnout train` under each participation and release rule with a sound analysis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ TRACE = "device,slot_start,slot_end,available\n" + "\n".join(
     ],
     ids=lambda value: str(value).replace("\n", " ").replace('"', ""),
 )
-def test_every_participation_and_release_trains(turnout, tmp_path, law, release, steps):
+def test_a_plan_trains_under_each_participation_and_release_rule(
+    turnout, tmp_path, law, release, steps
+):
     (tmp_path / "trace.csv").write_text(TRACE)
     text = PLAN.replace(CHECK_IN, law).replace(
         "[optimizer]", f'[protocol]\nrelease = "{release}"\n[optimizer]'
@@ -47,7 +49,7 @@ def test_every_participation_and_release_trains(turnout, tmp_path, law, release,
         assert "all_present" in report["trace"]
 
 
-def test_a_custom_trace_is_copied_into_the_run(turnout, tmp_path):
+def test_the_trace_of_a_plan_is_copied_into_the_folder_of_the_run(turnout, tmp_path):
     (tmp_path / "trace.csv").write_text(TRACE)
     law = 'law = "availability"\ntrace = "trace.csv"\nwindow = 4'
     (tmp_path / "plan.toml").write_text(PLAN.replace(CHECK_IN, law))
@@ -60,7 +62,7 @@ def test_a_custom_trace_is_copied_into_the_run(turnout, tmp_path):
     assert after["clients_epsilon"] == before["clients_epsilon"]
 
 
-def test_a_combination_without_an_analysis_is_refused(turnout, tmp_path):
+def test_a_plan_without_a_sound_analysis_is_refused_before_it_runs(turnout, tmp_path):
     text = PLAN.replace(CHECK_IN, 'law = "k-subset"\nwindow = 8\npicks = 2')
     text = text.replace("[optimizer]", '[protocol]\nrelease = "averaged"\n[optimizer]')
     (tmp_path / "plan.toml").write_text(text)

@@ -1,4 +1,4 @@
-"""`turnout account` and `turnout calibrate` as a user runs them."""
+"""`turnout account` and `turnout calibrate` in a separate process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_account_json_matches_the_documented_object(turnout):
         "--scheme fixed-assignment --window 100 --epochs 4 --probability 0.5",
     ],
 )
-def test_every_scheme_has_a_printed_answer(turnout, flags):
+def test_account_prints_bounds_for_each_scheme(turnout, flags):
     promise = "--noise-multiplier 2 --delta 1e-6 --relation add-remove"
     done = turnout("account", *flags.split(), *promise.split())
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_every_scheme_has_a_printed_answer(turnout, flags):
         assert word in done.stdout
 
 
-def test_calibrated_noise_meets_its_target(turnout):
+def test_account_confirms_that_calibrated_noise_meets_the_target(turnout):
     law = flat({"--scheme": "check-in", "--window": "50", "--windows": "4"})
     law += flat({"--delta": "1e-5", "--relation": "add-remove"})
     done = turnout("calibrate", *law, "--epsilon", "3", "--json")
@@ -91,7 +91,7 @@ def test_calibrated_noise_meets_its_target(turnout):
         ("calibrate", "--scheme none", "--epsilon = (missing): expected a finite number above 0"),
     ],
 )
-def test_bad_flags_get_one_line(turnout, command, flags, line):
+def test_account_and_calibrate_refuse_invalid_options_in_one_line(turnout, command, flags, line):
     promise = {"--delta": "1e-6", "--relation": "add-remove"}
     if command == "account":
         promise["--noise-multiplier"] = "1"
@@ -105,7 +105,7 @@ def test_bad_flags_get_one_line(turnout, command, flags, line):
 
 
 @pytest.mark.parametrize("left_out", ["--delta", "--relation", "--noise-multiplier"])
-def test_options_without_default_are_required(turnout, left_out):
+def test_account_requires_options_without_a_default(turnout, left_out):
     flags = {"--scheme": "none", "--delta": "1e-6", "--relation": "add-remove"}
     flags |= {"--noise-multiplier": "1"}
     del flags[left_out]
@@ -114,7 +114,7 @@ def test_options_without_default_are_required(turnout, left_out):
     assert done.stderr.startswith(f"turnout: {left_out} = (missing): expected")
 
 
-def test_version_and_help(turnout):
+def test_version_and_help_are_printed_with_exit_code_0(turnout):
     assert turnout("--version").stdout == f"turnout {package.__version__}\n"
     for arguments in (["--help"], [], ["train", "--help"], ["account", "--help"]):
         done = turnout(*arguments)

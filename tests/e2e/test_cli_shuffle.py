@@ -1,4 +1,4 @@
-"""Shuffled messages as a user asks about them: another process, and nothing on stderr."""
+"""`turnout account` and `calibrate` for shuffled messages, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANSWERS = "--scheme shuffle --epsilon0 1 --clients 100000"
 ROUNDS = "--scheme shuffle --clients 20000 --rounds 100"
 
 
-def test_shuffled_answers_print_their_epsilon(turnout):
+def test_account_of_a_shuffle_lies_between_attained_and_published_bounds(turnout):
     done = turnout("account", *ANSWERS.split(), *PROMISE)
     assert (done.returncode, done.stderr) == (0, "")
     answer = json.loads(done.stdout)
@@ -25,7 +25,7 @@ def test_shuffled_answers_print_their_epsilon(turnout):
     assert (answer["relation"], answer["trust_model"]) == ("replace-one", "shuffled")
 
 
-def test_the_calibrated_level_meets_its_target(turnout):
+def test_the_calibrated_local_epsilon_is_the_largest_that_meets_the_target(turnout):
     law = ROUNDS.split()
     done = turnout("calibrate", *law, "--epsilon", "1", "--solve-for", "epsilon0", *PROMISE)
     assert (done.returncode, done.stderr) == (0, "")
@@ -37,7 +37,7 @@ def test_the_calibrated_level_meets_its_target(turnout):
         assert (json.loads(done.stdout)["epsilon"] <= 1) == within
 
 
-def test_the_table_states_trust_and_the_local_epsilon(turnout):
+def test_the_table_of_a_shuffle_states_trust_model_and_assumptions(turnout):
     done = turnout("account", *ANSWERS.split(), "--delta", "1e-6")
     assert (done.returncode, done.stderr) == (0, "")
     said = ("replace-one", "client", "shuffled", "no shuffler", "assumes", "ε lower bound", "δ")
@@ -60,14 +60,14 @@ def test_the_table_states_trust_and_the_local_epsilon(turnout):
         ),
     ],
 )
-def test_bad_flags_get_one_line(turnout, flags, line):
+def test_account_refuses_invalid_options_of_a_shuffle_in_one_line(turnout, flags, line):
     done = turnout("account", *flags.split(), "--delta", "1e-6")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"turnout: {line}")
     assert done.stderr.count("\n") == 1
 
 
-def test_known_order_is_refused_with_both_remedies(turnout):
+def test_a_known_order_of_messages_is_refused_with_two_remedies(turnout):
     done = turnout("account", *ANSWERS.split(), "--order", "known", *PROMISE)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("turnout: the order of speaking is 'known': PureRandomizer may")

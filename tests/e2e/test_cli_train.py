@@ -1,4 +1,4 @@
-"""`turnout train` from plan to report, killed and resumed, and refused."""
+"""`turnout train`: its report, killed and resumed runs, and its errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = PLAN.replace("windows = 3", "windows = 60").replace("every = 4", "every =
 
 
 def lasting(report: dict) -> dict:
-    """A report without running times."""
+    """Report without running times."""
     return {
         key: lasting(value) if isinstance(value, dict) else value
         for key, value in report.items()
@@ -32,7 +32,7 @@ def rows(path) -> list[dict[str, str]]:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
-def test_a_plan_becomes_a_report(trained):
+def test_train_writes_a_report_of_the_run(trained):
     run = trained.folder
     report = json.loads((run / "report.json").read_text())
     assert report["accuracy"] > 0.75
@@ -59,7 +59,7 @@ def test_a_plan_becomes_a_report(trained):
         assert word in trained.stdout
 
 
-def test_report_contains_the_curves_of_a_run(trained):
+def test_the_history_of_a_run_contains_epsilon_and_accuracy_by_step(trained):
     history = rows(trained.folder / "history.csv")
     assert [int(row["step"]) for row in history] == [0, 4, 8, 12, 16, 20, 24]
     epsilon = [float(row["epsilon"]) for row in history]
@@ -74,7 +74,7 @@ def test_report_contains_the_curves_of_a_run(trained):
 
 
 class Links(HTMLParser):
-    """Every address that a page would load or lead to, and every id."""
+    """Parser of the addresses in a page that a browser would load or open, and of the ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Links(HTMLParser):
 
 
 @pytest.mark.parametrize(("name", "drawn"), [("report.html", 1), ("simulator/counts.html", 2)])
-def test_report_page_needs_no_other_files(trained, name, drawn):
+def test_a_report_page_loads_no_other_files(trained, name, drawn):
     page = (trained.folder / name).read_text()
     links = Links()
     links.feed(page)
@@ -122,7 +122,7 @@ def test_the_report_states_the_guarantee(trained):
         assert words in text
 
 
-def test_a_killed_and_resumed_run_equals_a_whole_one(turnout, tmp_path):
+def test_a_killed_and_resumed_run_equals_an_uninterrupted_run(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     assert turnout("train", plan, "--out", "whole").returncode == 0
@@ -155,7 +155,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_prints_the_resume_command(turnout, tmp_p
     assert (out / "report.json").exists()
 
 
-def test_a_finished_run_is_reported_again(turnout, own_run):
+def test_resuming_a_finished_run_writes_its_report_again(turnout, own_run):
     before = json.loads((own_run / "report.json").read_text())
     for path in (own_run / "report.json", own_run / "report.html"):
         path.unlink()
@@ -192,7 +192,9 @@ def test_a_finished_run_is_reported_again(turnout, own_run):
          "participation.trace = 'x.csv': expected a trace at hand, but trace"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_error_line_and_leaves_no_files(turnout, tmp_path, before, after, line):
+def test_train_refuses_an_invalid_plan_in_one_line_and_writes_no_files(
+    turnout, tmp_path, before, after, line
+):
     assert before in PLAN
     (tmp_path / "plan.toml").write_text(PLAN.replace(before, after, 1))
     done = turnout("train", "plan.toml", "--out", "run")
@@ -203,7 +205,7 @@ def test_bad_input_is_one_error_line_and_leaves_no_files(turnout, tmp_path, befo
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
 
 
-def test_a_folder_with_files_is_not_overwritten(turnout, plan, tmp_path):
+def test_train_refuses_a_folder_that_contains_files(turnout, plan, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.txt").write_text("precious")
     done = turnout("train", plan, "--out", "run")
@@ -227,7 +229,7 @@ def test_a_folder_with_files_is_not_overwritten(turnout, plan, tmp_path):
         (["--resume", "x", "--print-plan"], "--print-plan: give PLAN or --example NAME"),
     ],
 )
-def test_bad_arguments_get_one_line(turnout, plan, arguments, line):
+def test_train_refuses_invalid_arguments_in_one_line(turnout, plan, arguments, line):
     done = turnout("train", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"turnout: {line}")
@@ -244,14 +246,14 @@ def test_an_example_is_printed_and_runs_outside_the_repository(turnout, tmp_path
     assert "report: runs/digits/report.html" in done.stdout
 
 
-def test_a_damaged_checkpoint_is_a_storage_error(turnout, own_run):
+def test_a_damaged_checkpoint_ends_train_with_exit_code_4(turnout, own_run):
     (own_run / "simulator" / "checkpoint.npz").write_bytes(b"not a checkpoint")
     done = turnout("train", "--resume", "run")
     assert done.returncode == 4
     assert done.stderr.count("\n") == 1
 
 
-def test_a_checkpoint_of_another_plan_is_refused(turnout, own_run):
+def test_a_checkpoint_of_another_plan_ends_train_with_exit_code_4(turnout, own_run):
     (own_run / "plan.toml").write_text(PLAN.replace("= 2.0", "= 2.5"))
     done = turnout("train", "--resume", "run")
     assert done.returncode == 4

@@ -1,4 +1,4 @@
-"""`turnout tune` from a plan to a plan to train with, stopped, resumed and refused."""
+"""`turnout tune`: its results, interrupted and resumed searches, and its errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plan(tmp_path):
     return tmp_path / "plan.toml"
 
 
-def test_a_search_ends_with_a_plan_to_train_with(plan, tmp_path, capsys):
+def test_tune_writes_a_plan_with_the_best_settings(plan, tmp_path, capsys):
     assert ended("tune", plan, "--out", tmp_path / "out", "--json") == 0
     record = json.loads(capsys.readouterr().out)
     assert record == json.loads((tmp_path / "out/tune.json").read_text())
@@ -43,7 +43,9 @@ def test_a_search_ends_with_a_plan_to_train_with(plan, tmp_path, capsys):
     assert not (tmp_path / "out/model.safetensors").exists()
 
 
-def test_a_stopped_search_prints_the_resume_command(plan, tmp_path, capsys, monkeypatch):
+def test_an_interrupted_search_prints_the_command_that_resumes_it(
+    plan, tmp_path, capsys, monkeypatch
+):
     def stopped(*_: object) -> None:
         raise InterruptedRunError(None, 1, 24)
 
@@ -60,6 +62,6 @@ def test_a_stopped_search_prints_the_resume_command(plan, tmp_path, capsys, monk
 @pytest.mark.parametrize(
     "arguments", [(), ("plan.toml",), ("--out", "x"), ("plan.toml", "--out", "x", "--resume", "y")]
 )
-def test_missing_settings_are_named_in_one_line(arguments, capsys):
+def test_tune_refuses_incomplete_arguments_in_one_line(arguments, capsys):
     assert ended("tune", *arguments) == 2
     assert "give PLAN and --out DIR, or --resume DIR" in capsys.readouterr().err

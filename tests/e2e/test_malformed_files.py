@@ -1,4 +1,4 @@
-"""What is malformed ends ``estimate`` and ``refine`` with one line and exit code 2."""
+"""Malformed files in ``turnout estimate`` and ``refine``: errors of one line, with exit codes."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED, ids=lambda value: str(value)[:60])
-def test_malformed_input_is_one_line(folder, capsys, words, said):
+def test_malformed_input_is_refused_in_one_line_with_exit_code_2(folder, capsys, words, said):
     ended, shown, complaint = run(words, capsys)
     assert said in complaint
     assert complaint.count("\n") == 1
@@ -109,7 +109,7 @@ def test_malformed_input_is_one_line(folder, capsys, words, said):
     assert not shown
 
 
-def test_byte_order_marks_are_read_over(folder, capsys):
+def test_byte_order_marks_in_files_are_ignored(folder, capsys):
     for words in (
         f"{FREQUENCIES} towns.csv --labels bom.txt --column town {LOCAL} --json",
         f"{ENCODE} towns.csv --labels bom.txt --column town --epsilon 0.5 1 --out release",
@@ -126,7 +126,9 @@ def test_byte_order_marks_are_read_over(folder, capsys):
         f"{ENCODE} gap.csv --labels bom.txt --column town --epsilon 0.5 1 --out release",
     ],
 )
-def test_a_missing_value_is_refused_by_row_or_counts_as_a_public_one(folder, capsys, words):
+def test_a_missing_value_is_refused_with_its_row_or_replaced_by_a_public_value(
+    folder, capsys, words
+):
     code, _, complaint = run(words, capsys)
     assert code == 2
     assert "expected a value in every row, but not in row 1 (counted from 0)" in complaint
@@ -134,7 +136,7 @@ def test_a_missing_value_is_refused_by_row_or_counts_as_a_public_one(folder, cap
     assert "missing = 'Rome': expected one of" in run(f"{words} --missing Rome", capsys)[2]
 
 
-def test_a_folder_in_the_way_of_an_output_is_one_line(folder, capsys):
+def test_an_output_path_within_a_file_ends_refine_with_exit_code_4(folder, capsys):
     run(f"{ENCODE} a.npy --size 3 --epsilon 1 inf --out release", capsys)
     decode = "refine decode release/public --key release/key-inf"
     for option in ("--out a.npy/x.csv", "--values a.npy/x.npy"):

@@ -81,8 +81,8 @@ def test_each_word_becomes_its_participation(small_plan, table, participation):
          "at least 1"),
         ("window = 10", "window = true", "participation.window = True: expected a whole number of "
          "at least 1"),
-        ("window = 10\n", "", "participation.window = (missing): expected a value (steps a "
-         "window)"),
+        ("window = 10\n", "", "participation.window = (missing): expected a value (number of "
+         "steps of a window)"),
         ("windows = 3", "probability = 1.5", "participation.probability = 1.5: expected a number "
          "from 0 to 1"),
         ('relation = "add-remove"', "", "privacy.relation = (missing): expected the neighbouring "
