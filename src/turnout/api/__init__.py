@@ -1,1 +1,1 @@
-"""The verbs behind ``import turnout as tn``, and what they return."""
+"""Public functions of ``import turnout as tn``, one file for each, and the answers they return."""

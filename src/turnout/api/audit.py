@@ -1,4 +1,4 @@
-"""Audits: lower bounds on ε by experiment, beside the proved ones."""
+"""`audit`: a lower bound on ε by experiment, compared with the proved bounds."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Audit(Result):
     """Result of an audit: a lower bound on ε by experiment, and the proved bounds.
 
     Attributes:
-        found: what was played, what is proved and what was found.
-        scheme: what was audited, where it is a scheme or a plan.
+        found: games that were played, bounds that are proved, and bounds that were measured.
+        scheme: the audited scheme, or that of the audited plan; None for other objects.
     """
 
     found: Findings | OneRun
@@ -143,10 +143,10 @@ def audit(
 ) -> Audit:
     """Lower bound on ε that an attack reaches by experiment, next to the proved bounds.
 
-    Many independent runs are played with and without one client, against the sampler and the
-    mechanism that training runs. The event that tells the worlds apart is chosen on some trials and
-    counted on the others. What is right is never found to be violated but with probability
-    1 − ``confidence``.
+    Many independent runs are played with and without one client, with the sampler and the
+    mechanism of training runs. The event that distinguishes the two worlds best is chosen on some
+    trials, and its frequency is counted on the other trials. A correct mechanism is reported as
+    violated with probability at most 1 − ``confidence``.
 
     Args:
         of: a `Scheme` whose noise a trusted coordinator adds; a plan, as `train` takes it; a
@@ -155,10 +155,11 @@ def audit(
         example: an example plan by name, in place of ``of``.
         worlds: two neighbouring inputs of a function; of a randomizer two values, by default two
             that are far apart.
-        epsilon: what a function states; a randomizer and a mechanism state their own.
-        delta: δ; of a scheme, and what a function states. A plan has its own.
-        trials: of each world, at least 100; by default 100,000, and 10,000 where ``served``.
-        confidence: strictly between 0 and 1, of all directions together.
+        epsilon: claimed ε of a function; randomizers and mechanisms have their own.
+        delta: δ of a scheme, or claimed δ of a function. A plan has its own.
+        trials: number of runs of each world, at least 100; by default 100,000, and 10,000 where
+            ``served``.
+        confidence: probability that all lower bounds together hold, strictly between 0 and 1.
         deployed: the whole-number updates and noise of a deployment in place of a simulation's
             floats, of a scheme or a plan.
         served: a task of a plan as `turnout serve` runs it, with its database and restarts in place
@@ -166,13 +167,17 @@ def audit(
         one_run: one training run with many canaries in place of many runs, of a scheme or a plan;
             at the largest δ, from the asked one down, at which its guesses can contradict the ε
             upper bound.
-        canaries: of one run, by default 10,000.
-        seed: names all random streams; it protects nobody.
-        tell: is told the progress: how many are done, of how many.
+        canaries: number of canaries of ``one_run``, by default 10,000.
+        seed: seed of all random numbers; they are not secret.
+        tell: called with the number of finished and of all trials.
+
+    Returns:
+        The audit; its lower bounds are above the true ε with probability at most
+        1 − ``confidence``.
 
     Raises:
         ParameterError: a value outside its domain, or nothing that can be audited.
-        UnsupportedError: no game is known for it, or it has no price.
+        UnsupportedError: no game is known for the object, or it has no proved ε.
 
     >>> import turnout as tn
     >>> audit(tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove"), delta=1e-4,
@@ -286,7 +291,7 @@ def given(name: str, value: float | None) -> float:
     """Value of a required argument.
 
     Raises:
-        ParameterError: it is not.
+        ParameterError: the value is None.
     """
     if value is None:
         raise ParameterError(name, value, "a number")
@@ -294,7 +299,7 @@ def given(name: str, value: float | None) -> float:
 
 
 def unused(why: str, **arguments: object) -> None:
-    """Refuse arguments that would be ignored.
+    """Raise an error for arguments that the audit would ignore.
 
     Raises:
         ParameterError: an argument that is not None.

@@ -38,7 +38,7 @@ def unknown_of(name: str) -> Unknown:
     """Parameter that can be solved for, by its name.
 
     Raises:
-        ParameterError: there is none.
+        ParameterError: no such parameter can be solved for.
     """
     if name != DELTA and name not in UNKNOWNS:
         raise ParameterError("solve_for", name, f"one of {', '.join(map(repr, UNKNOWNS))}")
@@ -128,9 +128,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Parameter of a shuffle; ε₀ has a first value to try and the power in which ε grows with
-    it.
-    """
+    """Parameter of a shuffle; for ε₀ with a first value and the power with which ε grows."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -148,9 +146,7 @@ SchemeOf = Callable[[float], Scheme]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CalibratedPrice(Price):
-    """Value of a parameter that meets a target ε, and the guarantee of the scheme with this
-    value.
-    """
+    """Value of a parameter that meets a target ε, with the guarantee of the scheme."""
 
     @property
     def solved_for(self) -> str:
@@ -168,7 +164,7 @@ class CalibratedPrice(Price):
         """Noise multiplier σ of the scheme.
 
         Raises:
-            ParameterError: its randomizer has none; ``value`` is what was solved for.
+            ParameterError: the scheme's randomizer has no noise multiplier.
         """
         randomizer = self.scheme.randomizer
         if not isinstance(randomizer, GaussianNoise):
@@ -199,19 +195,18 @@ def calibrate(
     """Least noise, or value of another parameter, for which ε is at most a target.
 
     Args:
-        scheme: what happens, where the value in the place of what is solved for does not count; or
-            a participation, with Gaussian noise; or a function that makes a scheme of the
-            value.
-        epsilon: the ε that must hold.
-        delta: δ, unless it is solved for.
-        relation: the neighbouring relation; with a law alone.
-        solve_for: "noise", or the name of a parameter: of the randomizer, of the law, "clients",
-            "rounds" and "sampled" of shuffled messages, or "delta".
-        tolerance: relative width of the bounds of the price.
+        scheme: a scheme, whose own value of the unknown parameter is ignored; or a participation,
+            to which Gaussian noise is added; or a function from a value to a scheme.
+        epsilon: target ε, above 0; never exceeded.
+        delta: δ, strictly between 0 and 1; None if δ is the unknown.
+        relation: neighbouring relation; only with a participation.
+        solve_for: name of the unknown: "noise", a parameter of the randomizer or of the
+            participation, "clients", "rounds" and "sampled" of shuffled messages, or "delta".
+        tolerance: relative width of the bounds on ε at which refinement stops.
 
     Returns:
-        The smallest noise, window, number of clients or δ, or the largest of anything else, whose
-        upper bound on ε is at most ``epsilon``; with the price of the scheme that has it.
+        The smallest noise, window, number of clients or δ, or the largest value of any other
+        unknown, whose upper bound on ε is at most ``epsilon``, with the price of the scheme.
 
     Raises:
         ParameterError: a parameter that the scheme does not have, or a value outside its domain.
@@ -246,9 +241,7 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """Scheme that sets the limits, name of the parameter, and function from a value to the
-    scheme.
-    """
+    """Scheme that sets the limits, name of the unknown, and function from a value to the scheme."""
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):

@@ -44,9 +44,9 @@ def client_data(
 ) -> ClientData:
     """Records of clients for training with ``turnout.train(plan, data=…)``.
 
-    Classes, categories, scalings, the vocabulary and what stands for a missing value are public
-    constants that the caller knows. None is read off the data, which are private: a statistic of
-    them costs ε, and `turnout.estimate_frequencies` and `turnout.estimate_mean` buy one.
+    Classes, categories, scalings, the vocabulary and constants for missing values are public and
+    must be given. None of them is computed from the data, since a statistic of private data costs
+    ε; `turnout.estimate_frequencies` and `turnout.estimate_mean` compute private statistics.
 
     Args:
         source: where the records are:
@@ -59,21 +59,22 @@ def client_data(
             * a PyTorch data set with a length, of pairs (input, label);
             * clients, ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
         client: the column of ids, text or whole numbers; for arrays and data sets the ids
-            themselves. Without it records have no client of their own and are dealt.
-        inputs: the columns that a model sees, or one column of arrays.
+            themselves. Without it, records have no client and are assigned to clients by the
+            plan.
+        inputs: columns that are the model's inputs, or one column of arrays.
         label: the column to predict, or several numbers or tags.
-        test: the records that judge the model and that no ε covers: a share of the clients, chosen
-            by a hash of their ids; a column of true and false; or another source.
-        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``, else by
-            the label's type where that leaves no doubt.
-        classes: how many, or the list of their names.
+        test: test records, which no ε covers: a share of the clients, chosen by a hash of their
+            ids; a column of true and false; or another source.
+        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``,
+            otherwise the target that the label's type allows, if only one does.
+        classes: number of classes, or the list of their names.
         categories: for each input column of text the list of its values.
-        scaling: for each column of numbers to scale the values that become 0 and 1.
-        missing: for each column in which a value may be missing the text or number that it counts
-            as; by default a missing value is refused.
-        vocabulary: inputs are tokens: how many there are, or a text of all characters.
+        scaling: for each column of numbers to scale, the two values that become 0 and 1.
+        missing: for each column in which values may be missing, the text or number that they count
+            as; a missing value in another column is an error.
+        vocabulary: for inputs that are tokens, the number of tokens, or a text with all characters.
         length: tokens of a record, with a text of all characters.
-        progress: whether a terminal shows how far a file is read, and where its layout is.
+        progress: whether to show progress of reading a file in a terminal.
 
     Raises:
         ParameterError: an unknown column, a value that is missing or out of range, or a client
@@ -125,7 +126,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
     """Table [data] of a plan that describes the same records.
 
     Raises:
-        ParameterError: a key, by the name that it has here.
+        ParameterError: an argument is outside its domain.
     """
     from pydantic import ValidationError
 

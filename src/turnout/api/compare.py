@@ -1,4 +1,4 @@
-"""ε of a scheme beside other ways to take part and other bounds, against one parameter."""
+"""`compare`: ε of a scheme by all methods, for values of one parameter."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from turnout.reporting.drawing import Picture
 
 Watch = Callable[[int, int], None]
-"""Is told how many of how many points are done."""
+"""Function that is called with the numbers of finished and of all points."""
 
 
 def _unwatched(done: int, of: int) -> None:
-    """Ignore progress."""
+    """Watch that ignores progress."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result, sweeps.SweepComparison):
     """Values of ε by every method and for every value of one parameter.
 
-    Two comparisons are equal if they differ in running times only.
+    Two comparisons are equal if all but their running times are equal.
     """
 
     @classmethod
     def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
-        """Comparison over a sweep."""
+        """Comparison of all methods over a sweep."""
         return cls(**vars(sweeps.compared(asked, watch)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Comparison(Result, sweeps.SweepComparison):
         """Picture of ε against the swept parameter, and of its ratio to ε of the first method.
 
         Raises:
-            UnsupportedError: nothing was swept.
+            UnsupportedError: no parameter was swept.
             MissingExtraError: the extra `plots` is not installed.
         """
         if self.sweep.against is None:
@@ -95,23 +95,25 @@ def compare(
 ) -> Comparison:
     """Values of ε of a scheme by every method, for values of one parameter.
 
-    Check-ins with Gaussian noise stand beside Poisson sampling, shuffling, no amplification and
-    the papers' bounds for check-ins; shuffled messages of an ε₀-DP randomizer have every bound for
-    those, whatever the randomizer.
+    Check-ins with Gaussian noise are compared with Poisson sampling, shuffling, no amplification
+    and the published bounds for check-ins; for shuffled messages of an ε₀-DP randomizer all bounds
+    that hold for any such randomizer are compared.
 
     Args:
-        scheme: what happens; the value in the place of what is swept does not count.
-        against: what is swept: "noise_multiplier", "window" or "windows" of check-ins; "epsilon0",
-            "clients", "rounds" or "delta" of shuffled messages, where one point needs none.
-        values: of what is swept.
-        delta: δ, unless it is swept.
-        clients: whose messages are shuffled beside check-ins.
-        tolerance: relative width of the bounds asked for.
-        watch: is told how many of how many points are done.
+        scheme: the scheme; its value of the swept parameter is ignored.
+        against: parameter to sweep: "noise_multiplier", "window" or "windows" of check-ins;
+            "epsilon0", "clients", "rounds" or "delta" of shuffled messages. None, for shuffled
+            messages only, compares the methods at one point.
+        values: values of the swept parameter.
+        delta: δ, strictly between 0 and 1; None if δ is swept.
+        clients: number of clients of the shuffle that check-ins are compared with.
+        tolerance: relative width of the bounds on ε at which refinement stops.
+        watch: called with the numbers of finished and of all points.
 
     Raises:
-        ParameterError: a value outside its domain, or no values of what is swept.
-        UnsupportedError: neither check-ins with Gaussian noise nor shuffled messages.
+        ParameterError: a value outside its domain, or no values of the swept parameter.
+        UnsupportedError: the scheme has neither check-ins with Gaussian noise nor shuffled
+            messages.
     """
     # The values, each once.
     listed = tuple(dict.fromkeys(values))

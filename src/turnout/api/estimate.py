@@ -117,9 +117,7 @@ def _table(values: Any) -> tuple[Table, bool]:
 def _joined(
     parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
 ) -> Iterator[NDArray[Any]]:
-    """Rows of all parts in blocks as large as a file's, whatever the sizes of the table's
-    batches.
-    """
+    """Rows of all parts in blocks of the size that files are read in."""
     held: NDArray[Any] | None = None
     for part in parts:
         held = part if held is None else np.concatenate((held, part))
@@ -170,7 +168,7 @@ class EstimatedFrequencies(Result, Frequencies):
     """Estimated shares of the clients that hold each value, with intervals and the guarantee.
 
     Attributes:
-        categories: the values that there can be, shape (k,), in the order of all other columns.
+        categories: all possible values, shape (k,), in the order of all other columns.
     """
 
     categories: tuple[str, ...]
@@ -203,7 +201,7 @@ class EstimatedMean(Result, Mean):
     """Estimated mean of the clients' vectors, with its errors and the guarantee.
 
     Attributes:
-        names: of the coordinates; their numbers where they have none.
+        names: names of the coordinates; their numbers if the data have no names.
     """
 
     names: tuple[str, ...] = ()
@@ -226,9 +224,7 @@ class EstimatedMean(Result, Mean):
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """Picture of the first coordinates, each with an interval of two standard errors to either
-        side.
-        """
+        """Picture of the first coordinates with intervals of two standard errors."""
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import mean_picture
 
@@ -256,32 +252,34 @@ def estimate_frequencies(
 ) -> EstimatedFrequencies:
     """Estimated shares of the clients that hold each value, from private messages of the clients.
 
-    One row is one client. Randomness is the operating system's, so that each call gives another
-    answer, and each costs its ε again.
+    One row is one client. Random numbers are the operating system's: each call gives another
+    answer, and the ε of several calls adds up.
 
     Args:
         values: one value for each client: an array, a list, a series or a frame (of numpy,
             pandas, polars or pyarrow), or the path of a .npy, .csv or .parquet file.
-        categories: which values there can be: k for 0 to k − 1, or all of them by name. Public, not
-            taken from the data.
-        epsilon: ε; in the local model ε₀ of each message.
-        trust: whom a client trusts: "local", nobody; "shuffled", whoever mixes the messages;
-            "central", whoever runs this.
-        delta: δ; needed for "shuffled", allowed for "central".
-        relation: for "central": "add-remove", if the number of clients is private, or
-            "replace-one". The others are replace-one.
-        bits: most bits that a client sends.
-        column: which column of a frame or a file with several.
-        mechanism: a name, or "auto": the fewest bits among those whose error bound is within 5 % of
-            the least; in the central model the less noise.
-        post_processing: from unbiased estimates ("raw") to shares: "simplex", "empirical-bayes",
-            "clip" or "normalise".
-        confidence: of each interval, from 0.5 to below 1.
-        missing: the category, public, that a missing value counts as; by default it is refused.
-        source: other randomness, for tests and simulations: it protects nobody.
+        categories: all possible values: a number k for the values 0 to k − 1, or a list of names.
+            They are public and must not be computed from the data.
+        epsilon: ε of the answer; under "local" trust ε₀ of each message.
+        trust: party that a client trusts: none ("local"), a shuffler ("shuffled"), or the party
+            that runs this function ("central").
+        delta: δ; required with "shuffled", optional with "central", not allowed with "local".
+        relation: with "central": "add-remove" if the number of clients is private, "replace-one" if
+            it is public. Under other trust models it is replace-one.
+        bits: largest number of bits that a client sends.
+        column: name of the column, if a frame or a file has several.
+        mechanism: name of a mechanism, or "auto": of those whose error bound is within 5 % of the
+            least one the mechanism with the fewest bits; under central trust the one with less
+            noise.
+        post_processing: step from unbiased estimates to shares: "simplex", "empirical-bayes",
+            "clip", "normalise", or "raw" for none.
+        confidence: confidence level of each interval, from 0.5 to below 1.
+        missing: category that a missing value counts as, a public constant; if None, a missing
+            value is an error.
+        source: source of random numbers for tests; answers drawn from it are not private.
 
     Returns:
-        Estimates with intervals, and their cost, whose ε is never below the true one.
+        The estimate with intervals; its ε is never below the true one.
 
     Raises:
         ParameterError: a missing value, a value that is none of the categories, or an argument
@@ -332,31 +330,35 @@ def estimate_mean(
 ) -> EstimatedMean:
     """Estimated mean of the clients' vectors, each of which is clipped to a ball.
 
-    One row is one client. Randomness is the operating system's, so that each call gives another
-    answer, and each costs its ε again.
+    One row is one client. Random numbers are the operating system's: each call gives another
+    answer, and the ε of several calls adds up.
 
     Args:
         values: one number or vector a client: an array of shape (clients,) or (clients, dimension),
             a list, a series or a frame (of numpy, pandas, polars or pyarrow), or the path of a
             .npy, .csv or .parquet file.
-        norm: that bounds a row: "l1", "l2" or "linf".
-        radius: the bound, to which rows beyond it are clipped; public, not taken from the data.
-        epsilon: ε; in the local model ε₀ of each message.
-        trust: whom a client trusts: "local", "shuffled" or "central", as in `estimate_frequencies`.
-        delta: δ; needed for "shuffled", allowed for "central".
-        relation: for "central": "add-remove" or "replace-one".
-        bits: most bits that a client sends.
-        columns: which columns of a frame or a file, by default all.
-        mechanism: messages of a client in the shuffled model: "one-message", "several-messages", or
-            "auto": several where their predicted error is less by more than 5 %.
-        missing: the number, public, that a missing one counts as; by default it is refused.
-        source: other randomness, for tests and simulations: it protects nobody.
+        norm: norm that bounds a row: "l1", "l2" or "linf".
+        radius: bound on a row's norm; longer rows are clipped to it. It is public and must not be
+            computed from the data.
+        epsilon: ε of the answer; under "local" trust ε₀ of each message.
+        trust: "local", "shuffled" or "central", as in `estimate_frequencies`.
+        delta: δ; required with "shuffled", optional with "central", not allowed with "local".
+        relation: with "central": "add-remove" or "replace-one"; otherwise it is replace-one.
+        bits: largest number of bits that a client sends.
+        columns: names of columns of a frame or a file; all columns if None.
+        mechanism: number of messages of a client under shuffled trust: "one-message",
+            "several-messages", or "auto", which takes several if their predicted error is smaller
+            by more than 5 %.
+        missing: number that a missing number counts as, a public constant; if None, a missing
+            number is an error.
+        source: source of random numbers for tests; answers drawn from it are not private.
 
     Returns:
-        The mean with its errors, and its cost, whose ε is never below the true one.
+        The mean with its errors; its ε is never below the true one.
 
     Raises:
-        ParameterError: a missing value, what is no number, or an argument outside its domain.
+        ParameterError: a missing value, a value that is not a number, or an argument outside its
+            domain.
         UnsupportedError: no sound analysis is known for this combination.
     """
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
@@ -380,7 +382,7 @@ def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
     """Number of categories and their names; no names where the categories are whole numbers.
 
     Raises:
-        ParameterError: fewer than two names, or one of them twice.
+        ParameterError: fewer than two names, or a repeated name.
     """
     if isinstance(categories, Integral):
         return int(categories), ()

@@ -15,17 +15,17 @@ def explain(
     """Guarantee of a scheme and its meaning for one client: how well the best attacker can do.
 
     Args:
-        scheme: what happens, or its price.
-        delta: δ; with a scheme alone.
-        prior: what an attacker thinks beforehand of the client's taking part, strictly between 0
-            and 1, besides one half.
+        scheme: the scheme, or its `Price`.
+        delta: δ, strictly between 0 and 1; only with a scheme, since a price has its own.
+        prior: probability that an attacker assigns beforehand to the client taking part, strictly
+            between 0 and 1; the answer covers it in addition to one half.
 
     Returns:
         The price; its ``explanation`` has the numbers, its table the sentences.
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: no sound analysis is known, or clients have windows of their own.
+        UnsupportedError: no sound analysis is known, or windows differ between clients.
         NumericalError: nothing can be certified.
     """
     from turnout.accounting.meaning.explanation import explanation_of

@@ -60,8 +60,8 @@ class RefinedFrequencies(Result):
 
     Attributes:
         estimate: unbiased and projected frequencies with their standard errors.
-        categories: the values that there can be, shape (k,), in the order of the estimate.
-        confidence: of each interval.
+        categories: all possible values, shape (k,), in the order of the estimate.
+        confidence: confidence level of each interval.
     """
 
     estimate: LevelEstimate
@@ -167,8 +167,9 @@ class Refinement(Result):
     """Public release of clients' values, and the available keys.
 
     Attributes:
-        release: the public part: mechanism, one message a client, names of the values.
-        keys: secrets, each of one level.
+        release: public part: the mechanism, one message of each client, and the names of the
+            values.
+        keys: secret keys, one for each higher level.
         mechanism: the mechanism that was requested by name; None for the default.
         paths: files of the release and of `keys`, in this order; None where none were written.
     """
@@ -341,23 +342,25 @@ def refine(
 ) -> Refinement:
     """Public release of clients' values, with a key for each privacy level but the smallest.
 
-    The smallest ε is what everybody sees. The holder of a key takes a part of the noise off and
-    sees exactly the mechanism at the key's ε; several keys together show what the largest shows.
-    Randomness is the operating system's; whoever calls this sees all values and all keys.
+    All readers see the values at the smallest ε. A key removes a part of the noise, so that its
+    holder sees exactly the mechanism at the key's ε; several keys together reveal as much as the
+    key with the largest ε. Random numbers are the operating system's. The caller sees all values
+    and keys.
 
     Args:
         values: one value a client, as of `estimate_frequencies`: an array, a list, a series or a
             frame, or the path of a .npy, .csv or .parquet file.
-        categories: which values there can be: k for 0 to k − 1, or all of them by name. Public, not
-            taken from the data.
+        categories: all possible values: a number k for the values 0 to k − 1, or a list of names.
+            They are public and must not be computed from the data.
         epsilons: ε of each level, positive and each once, in any order; inf: its key gives every
             value back. Pure, of one client's value, replace-one, local model.
         mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (the key of inf with
             the least randomness, for two levels); by default the one whose largest loss on any
             level is smallest, as `turnout.refinement.multi_level` says.
-        column: which column of a frame or a file with several.
-        missing: the category, public, that a missing value counts as; by default it is refused.
-        source: other randomness, for tests and simulations: it protects nobody.
+        column: name of the column, if a frame or a file has several.
+        missing: category that a missing value counts as, a public constant; if None, a missing
+            value is an error.
+        source: source of random numbers for tests; a release drawn from it is not private.
 
     Returns:
         The release with all its keys. The exact ratio of likelihoods of each level is at most its

@@ -1,4 +1,4 @@
-"""`simulate`: who takes part when, and training on it, without a plan."""
+"""`simulate`: participants of each step, and training with them, without a plan."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class SimulatedRun(Result):
     """Simulated run: participants of each step, and the trained model if an algorithm was given.
 
     Attributes:
-        law: who takes part when.
-        clients: how many there are.
-        seed: all draws follow from it.
-        check_ins: clients who came at each step, int64, shape (steps,).
-        expected_check_ins: the law's mean of that, shape (steps,).
-        expected_empty_steps: the law's mean number of steps at which nobody comes.
-        history: of the training; None without an algorithm.
-        parameters: of the final model, shape (dimension,); None without an algorithm.
+        law: participation of the run.
+        clients: number of clients.
+        seed: seed of all draws.
+        check_ins: number of participants at each step, int64, shape (steps,).
+        expected_check_ins: expected number of participants at each step, shape (steps,).
+        expected_empty_steps: expected number of steps without participants.
+        history: history of the training; None without an algorithm.
+        parameters: parameters of the final model, shape (dimension,); None without an algorithm.
     """
 
     participation: Participation
@@ -131,29 +131,28 @@ def simulate(
     evaluate_every: int | None = None,
     messages: VectorRandomizer | None = None,
 ) -> SimulatedRun:
-    """Simulated run of a scheme: participants of each step and, with an algorithm, training on
-    them.
+    """Simulated run of a scheme: participants of each step and, with an algorithm, a trained model.
 
-    For simulation only. All draws follow from the seed and protect nobody; the counts are exact,
-    and no ε covers them. Nothing is priced here: `price` does that.
+    For simulation only: all draws follow from the seed, which is not secret, and no ε covers the
+    exact counts. `price` computes the ε of the scheme.
 
     Args:
-        scheme: who takes part when; with an algorithm a whole `Scheme`.
-        clients: how many there are, from a few to many millions; without an algorithm.
-        algorithm: what is learned on whose data; it knows its number of clients.
-        seed: names all random streams. The same seed gives the same run.
-        minibatch: steps accumulated before the model moves, as of `turnout.simulation.Simulation`;
-            with an algorithm, as the next two.
-        expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean.
-        evaluate_every: steps between evaluations; None makes about 60 of them.
+        scheme: a participation; with an algorithm a `Scheme`.
+        clients: number of clients, at least 1; only without an algorithm.
+        algorithm: algorithm with its clients' data, such as `turnout.learning.algorithm.FedSGD`.
+        seed: seed of all draws; the same seed gives the same run.
+        minibatch: number of steps whose sums are added up before the model moves; only with an
+            algorithm, like the next two.
+        expected_check_ins: public divisor of the sums; None for the participation's expectation.
+        evaluate_every: number of steps between evaluations; None for about 60 evaluations.
         messages: under local or shuffled trust, the randomizer of each client's update; the
             scheme's randomizer is its ``law``, the algorithm's ``clip_norm`` its radius.
 
     Raises:
-        ParameterError: a number of clients that does not fit the law, or none; messages that are
-            not the scheme's.
-        UnsupportedError: no analysis of the scheme covers what the algorithm does.
-        turnout.runs.InterruptedRunError: Ctrl-C while an algorithm learned.
+        ParameterError: a missing number of clients, or one that does not fit the participation;
+            messages of another randomizer than the scheme's.
+        UnsupportedError: no analysis of the scheme covers the algorithm.
+        turnout.runs.InterruptedRunError: Ctrl-C was pressed during training.
 
     >>> from turnout.schemes import CheckIn
     >>> simulate(CheckIn(window=4, windows=2), clients=1_000, seed=1)

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 class TrainingRun(Result):
     """Finished training run of a plan.
 
-    Two runs are equal if their plans, models and histories are, running times apart.
+    Two runs are equal if their plans, models and histories are equal; running times do not count.
 
     Attributes:
-        summary: everything that a report says.
-        folder: where the report is; None where none was written.
+        summary: contents of the report.
+        folder: folder of the report; None if no report was written.
     """
 
     summary: Summary
@@ -69,9 +69,7 @@ class TrainingRun(Result):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the final model on the test set by name, the main metric first and the loss
-        included.
-        """
+        """Metrics of the final model on the test set, by name; the main metric is first."""
         return self._outcome.metrics
 
     @property
@@ -81,9 +79,7 @@ class TrainingRun(Result):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric over test sets of the same distribution; None if
-        unknown.
-        """
+        """95 % interval of the main metric over test sets of this size; None if unknown."""
         return self._outcome.interval
 
     @property
@@ -94,7 +90,9 @@ class TrainingRun(Result):
             UnsupportedError: the plan asks for other metrics.
         """
         if "accuracy" not in self.metrics:
-            raise UnsupportedError(f"no accuracy here; the metrics are {', '.join(self.metrics)}")
+            raise UnsupportedError(
+                f"this run has no accuracy; its metrics are {', '.join(self.metrics)}"
+            )
         return self.metrics["accuracy"]
 
     @property
@@ -154,27 +152,28 @@ def train(
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
-    """Training run of a plan, whose noise is calibrated to the privacy budget before the first
-    step.
+    """Training run of a plan, with noise that is calibrated to the plan's ε before the first step.
 
-    Clients and their randomness are simulated: draws follow from the plan's seed, which protects
-    nobody. The guarantee is that of a deployment of the same scheme with the system's randomness.
+    Clients and their random numbers are simulated: all draws follow from the plan's seed, which is
+    not secret. The guarantee is that of a deployment of the same scheme with the operating system's
+    random numbers.
 
     Args:
-        plan: the path of a TOML file, its tables as a mapping, or a `turnout.plans.Plan`; the path
-            of a trace in it is relative to the file, or to the current folder.
+        plan: the path of a TOML file, its tables as a mapping, or a `turnout.plans.Plan`; paths in
+            it are relative to the file, or to the current folder.
         out: a new or empty folder for checkpoints and the report; None writes nothing.
         example: an example plan by name, such as "digits", in place of ``plan``.
-        resume: a folder with a run that was stopped or killed, in place of both.
-        data: the clients' data, as `client_data` makes them, for a plan whose [data] names none; a
-            run that is resumed is given them again.
-        module: a torch.nn.Module, or what makes one, for a plan whose [model] names none; a run
-            that is resumed is given it again.
-        engine: what computes clients' updates, such as `turnout.integrations.ray.RayEngine` inside
-            of its ``with``; None for threads of this process, to the same bits.
-        baseline: whether to run the plan without noise and clipping too, as `TrainingRun.baseline`;
-            that result protects nobody. A run that began so goes on so.
-        progress: whether a terminal shows how far it is.
+        resume: folder of an interrupted run to continue, in place of ``plan`` and ``example``.
+        data: the clients' data, as returned by `client_data`, if the plan has no table [data];
+            pass the same data again to resume.
+        module: a torch.nn.Module, or a function that makes one, if the plan's table [model] has no
+            name; pass it again to resume.
+        engine: engine that computes the clients' updates, such as
+            `turnout.integrations.ray.RayEngine` in its ``with`` statement; None for threads of
+            this process. The results are the same, bit for bit.
+        baseline: whether to run the plan without noise and clipping as well. The result,
+            `TrainingRun.baseline`, is not private. A resumed run keeps its choice.
+        progress: whether to show progress in a terminal.
 
     Raises:
         ParameterError: the plan, its budget or the folder is refused.
@@ -221,10 +220,10 @@ class TrainedModel:
     """Trained model with its guarantee.
 
     Attributes:
-        saved: its file's contents: parameters by name, and facts.
-        module: a torch.nn.Module of the user's own, or what makes one; None for the one that the
-            plan names.
-        place: the folder to which paths in the plan are relative, and in which its code is.
+        saved: contents of the model's file: parameters by name, and facts about the run.
+        module: a torch.nn.Module, or a function that makes one; None for the model that the plan
+            names.
+        place: folder to which paths in the plan are relative and which has the plan's code.
     """
 
     saved: SavedModel
@@ -252,10 +251,10 @@ class TrainedModel:
         """Outputs of the model, float32: of classes or tags before softmax or sigmoid, or numbers.
 
         Args:
-            inputs: shape (n, …), as the training data had them before features.
+            inputs: inputs before features, as in the training data, shape (n, …).
 
         Returns:
-            Shape (n, outputs), or (n, tokens, outputs).
+            Array of shape (n, outputs), or (n, tokens, outputs).
 
         Raises:
             ParameterError: another shape, numbers that are not finite, or floats beyond [0, 1]
@@ -366,13 +365,13 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
     """Trained model from the folder of a run; nothing in its files is executed or unpickled.
 
     Args:
-        folder: of the run.
-        module: a torch.nn.Module, or what makes one, for a run that was given one; by default the
-            code that the plan names is imported once scores are asked for.
+        folder: folder of the run.
+        module: a torch.nn.Module, or a function that makes one, if the run was given one;
+            otherwise the code that the plan names is imported when scores are first computed.
 
     Raises:
-        ParameterError: a module, where the run's model has a name.
-        StorageError: there is no model, or it is damaged or another program's.
+        ParameterError: a module is given although the run's model has a name.
+        StorageError: the folder has no model, or the model is damaged or of another program.
     """
     require("train", what="turnout.load")
     from turnout.runs.folders import RunFolder

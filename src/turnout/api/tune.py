@@ -1,4 +1,4 @@
-"""Searching for a plan's settings, on public clients or on private ones at a price."""
+"""`tune`: random search for settings of a plan, on public or on private clients."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Tuning(Result):
     """Result of a finished search for settings.
 
     Attributes:
-        found: everything that was found and may be released.
-        folder: where it is; None where nothing was written.
+        found: results of the search, all of which may be released.
+        folder: folder of the results; None if nothing was written.
     """
 
     found: Searched
@@ -47,9 +47,7 @@ class Tuning(Result):
 
     @property
     def score(self) -> float:
-        """Metric of the best run on held-out clients, larger is better; noisy in a private
-        search.
-        """
+        """Metric of the best run on held-out clients; larger is better; noisy if private."""
         return self.found.best.score
 
     @property
@@ -59,16 +57,12 @@ class Tuning(Result):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """Privacy guarantee of the whole search to each client; None for a search on public
-        data.
-        """
+        """Privacy guarantee of the whole search for each client; None for a public search."""
         return None if self.found.price is None else self.found.price.guarantee
 
     @property
     def parameters(self) -> NDArray[Any] | None:
-        """Parameters of the best run's model, covered by the guarantee; None for a public
-        search.
-        """
+        """Parameters of the best run's model, which the guarantee covers; None if public."""
         return None if self.found.outcome is None else self.found.outcome.parameters
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,30 +100,30 @@ def tune(
 ) -> Tuning:
     """Random search for settings of a plan, which compares runs on held-out training clients.
 
-    On public data (``public_data``, or [tune.data] of the plan) the search is free and reads
-    nothing of the plan's own clients. On these it has a price, within the plan's target ε: the
-    number of runs is random and secret, scores have noise, and only the best run is kept, whose
-    model the guarantee covers. The test set is never read.
+    On public data (``public_data``, or [tune.data] of the plan) the search costs no
+    ε and reads nothing of the plan's own clients. On the plan's clients the search is within the
+    plan's target ε: the number of runs is random and secret, scores have noise, and only the best
+    run is kept, whose model the guarantee covers. The test set is never read.
 
     Clients and their randomness are simulated, as by `train`.
 
     Args:
-        plan: as of `train`; its [tune] says what is searched.
-        out: a new or empty folder; None writes nothing.
-        ranges: by dotted keys, in place of the plan's own: {"low": …, "high": …, "log": True}, or
-            a list of choices.
-        candidates: runs, or their mean number on private clients.
-        held_out: the share of clients on whom runs are compared.
-        resume: a folder with a search that was stopped or killed, in place of plan and out.
-        data: the clients' data, for a plan whose [data] names none.
-        public_data: data that are public.
-        module: as of `train`.
-        progress: whether a terminal shows how far it is.
+        plan: as for `train`; its table [tune] lists the settings to search.
+        out: a new or empty folder for the results; None writes nothing.
+        ranges: ranges by dotted keys, in place of those of the plan: {"low": …, "high": …, "log":
+            True}, or a list of choices.
+        candidates: number of runs; on private clients the mean of this number.
+        held_out: share of the clients on which runs are compared, between 0 and 1.
+        resume: folder of an interrupted search to continue, in place of ``plan`` and ``out``.
+        data: the clients' data, if the plan has no table [data].
+        public_data: public data to search on.
+        module: as for `train`.
+        progress: whether to show progress in a terminal.
 
     Raises:
         ParameterError: the plan, a range or the folder is refused.
-        UnsupportedError: nothing is known of the price of such a search.
-        NumericalError: its price cannot be certified.
+        UnsupportedError: no sound analysis of such a search is known.
+        NumericalError: the ε of the search cannot be certified.
         StorageError: a file cannot be written, or is damaged.
     """
     require("train", what="turnout.tune")
