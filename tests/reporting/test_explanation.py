@@ -142,7 +142,7 @@ def test_an_explanation_reports_a_missing_gaussian_bound():
     [
         (PoissonSampling(0.0, 10), Relation.ADD_REMOVE, {}),
         (PoissonSampling(0.02, 10), Relation.ZERO_OUT, {}),
-        (CheckIn(10), Relation.ZERO_OUT, {"release": ReleaseRule.ONE_CLIENT}),
+        (FixedAssignment(5, 2), Relation.ZERO_OUT, {"release": ReleaseRule.ONE_CLIENT}),
         (CheckIn(10, 2), Relation.REPLACE_ONE, {"release": ReleaseRule.AVERAGED}),
     ],
 )

@@ -79,7 +79,7 @@ BETWEEN = [
     (2.0, PoissonSampling(0.3, 5), REPLACE, ReleaseRule.AGGREGATED, 0.1),
     (2.0, KSubset(12, 3, 2), ADD, ReleaseRule.AGGREGATED, 0.1),
     (4.0, CheckIn(5, 6), ADD, ReleaseRule.ONE_CLIENT, 0.6),
-    (4.0, CheckIn(5, 6), ZERO, ReleaseRule.ONE_CLIENT, 0.8),
+    (4.0, CheckIn(5), ZERO, ReleaseRule.ONE_CLIENT, 0.8),
     (8.0, EveryStep(9), ZERO, ReleaseRule.ONE_CLIENT, 0.003),
 ]
 
