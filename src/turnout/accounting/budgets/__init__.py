@@ -1,8 +1,9 @@
-"""Budgets: the ε spent, the ε left, and whether one more window may run.
+"""Privacy budgets: the ε that is spent, the ε that is left, and the number of further windows.
 
-For a plan that is fixed in advance: `spent` along it, `remaining`, `Ledger` for several phases. For
-a run that looks at its own results: a `RenyiFilter` refuses a window before the budget would be
-exceeded, an `Odometer` returns at any time the ε spent. docs/design/ledger.md compares them.
+For plans that are fixed in advance, use `spent`, `remaining`, or a `Ledger` of several phases. For
+runs in which earlier releases decide about later windows, a `RenyiFilter` refuses a window that
+would exceed the budget, and an `Odometer` bounds the ε spent at any time. docs/design/ledger.md
+compares them.
 """
 
 from turnout.accounting.budgets.odometer import Odometer, RenyiFilter, running, spent

@@ -1,7 +1,7 @@
-"""Budgets of runs that look at their own results: an odometer, a filter, and ε along a run.
+"""Budgets of runs whose windows depend on earlier releases: odometer, filter, and ε along a run.
 
-`Odometer` bounds what has been spent whenever a run stops, for whatever reason (`mixture_epsilon`).
-`RenyiFilter` is an odometer that is stopped in time: it refuses a window that would exceed its
+`Odometer` bounds the ε of a run that stops at any time, even if releases decide when it stops
+(`mixture_epsilon`). `RenyiFilter` contains an odometer, and refuses a window that would exceed its
 budget. `spent` and `running` return ε after each number of steps of a scheme. They build on
 `divergence.renyi` and on the terms of `plan`. docs/design/ledger.md has the proofs.
 
@@ -121,13 +121,13 @@ class Odometer:
         The guarantee holds for every run, whenever it ends.
 
         Args:
-            expected: a typical window; its relation, unit and trust are the odometer's.
+            expected: a typical window; the odometer has its relation, unit and trust model.
             windows: the number of windows after which the bound should be tightest.
             delta: the δ at which the bound will be read, between 0 and 1.
             most_windows: largest number of windows that will be run.
 
         Raises:
-            UnsupportedError: filters and odometers do not follow such a scheme.
+            UnsupportedError: filters and odometers have no analysis of such a scheme.
         """
         checks.open_unit(delta=delta)
         checks.count(windows=windows, most_windows=most_windows)
@@ -166,7 +166,7 @@ class Odometer:
 
         Args:
             scheme: the scheme that will run.
-            label: name of the entry, for people.
+            label: name of the entry in reports.
             times: number of runs of the scheme, at least 1.
 
         Raises:
@@ -188,7 +188,7 @@ class Odometer:
             ε rounded up; 0 before anything was recorded.
 
         Raises:
-            ParameterError: the windows' cut tails use up all of δ.
+            ParameterError: δ is not larger than the probability that is cut off the windows' tails.
         """
         return self.bound_of(self.spent, delta)
 
@@ -384,11 +384,11 @@ class RenyiFilter:
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
-        """Filter after a scheme was charged ``times`` times, all of which may then run.
+        """Filter after ``times`` charges of a scheme; after that, all of these runs may start.
 
         Args:
             scheme: the scheme that will run.
-            label: name of the entry, for people.
+            label: name of the entry in reports.
             times: number of runs of the scheme, at least 1.
 
         Raises:

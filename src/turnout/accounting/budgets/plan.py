@@ -60,7 +60,7 @@ class BudgetTerms:
         return cls(scheme.relation, scheme.unit, scheme.trust)
 
     def require(self, scheme: Scheme) -> None:
-        """Refuse a scheme with another relation, unit or trust model, by a ParameterError."""
+        """Raise a ParameterError for a scheme with another relation, unit or trust model."""
         for name in ("relation", "unit", "trust"):
             ours, theirs = getattr(self, name), getattr(scheme, name)
             if ours is not theirs:
@@ -98,7 +98,7 @@ class BudgetTerms:
 
 
 def require_terms(terms: object) -> None:
-    """Refuse values that are not `BudgetTerms`: an account needs relation, unit and trust model."""
+    """Raise a ParameterError unless ``terms`` are `BudgetTerms`."""
     if not isinstance(terms, BudgetTerms):
         raise ParameterError("terms", terms, "BudgetTerms with relation, unit and trust")
 
@@ -177,7 +177,7 @@ def entries_from(data: Mapping[str, Any]) -> Entries:
 
 
 def require_kind(data: Mapping[str, Any], kind: str) -> None:
-    """Refuse a record of another kind, by a ParameterError."""
+    """Raise a ParameterError if a record is of another kind."""
     if data.get("kind") != kind:
         raise ParameterError("kind", data.get("kind"), repr(kind))
 
@@ -230,7 +230,7 @@ class Ledger:
         Args:
             scheme: scheme of the phase.
             steps: number of first steps of the scheme; all steps if None.
-            label: name of the phase, for people.
+            label: name of the phase in reports.
 
         Raises:
             ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
@@ -270,7 +270,7 @@ class Ledger:
         return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
 
     def require(self, epsilon: float, delta: float) -> None:
-        """Refuse, by a BudgetExceededError, a ledger whose upper bound on ε exceeds a budget.
+        """Raise a BudgetExceededError if the upper bound on ε exceeds a budget.
 
         Args:
             epsilon: budget of ε, at least 0.
@@ -314,12 +314,12 @@ class Ledger:
         """Smallest noise multiplier found with which a further phase stays within a budget.
 
         Args:
-            scheme_for: the further phase as a function of its noise multiplier.
-            epsilon: the budget of everything together.
-            delta: δ.
+            scheme_for: function that returns the further phase for a noise multiplier.
+            epsilon: budget of ε of all phases together, positive.
+            delta: δ, strictly between 0 and 1.
 
         Returns:
-            A multiplier of six digits, proved to be enough.
+            A noise multiplier of six digits that is proved to be sufficient.
 
         Raises:
             BudgetExceededError: the phases in the ledger have spent the budget.

@@ -1,1 +1,1 @@
-"""The meaning of a guarantee: privacy profile, trade-off, membership inference, Gaussian DP."""
+"""Meaning of a guarantee: privacy profile, trade-off, membership inference, Gaussian DP."""

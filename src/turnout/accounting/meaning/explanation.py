@@ -6,8 +6,9 @@ is as private as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` s
 the module builds on `membership` and `profile`. docs/explanation.md describes each number and what
 is proved about it.
 
-In general no finite μ dominates a profile all the way to δ = 0: the remove direction of random
-participation has heavier tails than any Gaussian. So μ is given with the δ down to which it holds.
+In general no finite μ bounds a profile down to δ = 0, since the remove direction of random
+participation has heavier tails than any Gaussian. So μ is returned with the least δ for which it is
+valid.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def explanation_of(scheme: Scheme, guarantee: Guarantee, prior: float | None = N
 
     Raises:
         ParameterError: the prior is out of range.
-        UnsupportedError: windows differ by client, so that there is no one profile.
+        UnsupportedError: windows differ by client, so that clients have different profiles.
         NumericalError: the profile cannot be certified down to the guarantee's δ.
 
     Source: docs/explanation.md.
@@ -231,7 +232,7 @@ def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
 
 
 def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
-    """Whether δ_μ lies below the lower bounds of a profile at some K: then μ is too small."""
+    """Whether μ is too small: δ_μ is below the lower bound of a profile at some K."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
     return bool(np.any(lower > gaussian.delta(ratios)))
 

@@ -121,7 +121,7 @@ class TradeOff:
 def gaussian_trade_off(mu: float, alpha: FloatArray) -> FloatArray:
     """Trade-off G_μ(α) = Φ(Φ⁻¹(1 − α) − μ) of N(0, 1) against N(μ, 1), shape of ``alpha``.
 
-    The values are rounded to nearest: they are no bounds.
+    The values are rounded to nearest, so they are neither upper nor lower bounds.
 
     Args:
         mu: μ ≥ 0.
@@ -152,7 +152,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Highest of all lines of the module header at each α; profiles are pairs of K and δ."""
+    """Largest value at each α of all lines in the module's header; profiles are pairs (K, δ)."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward

@@ -100,7 +100,7 @@ def privacy_profile(
     Args:
         scheme: the whole scheme.
         epsilons: values of ε in [0, 600], one above 0, in any order, shape (n,); 0 is added.
-        sharp_to: δ down to which bounds are sharp, strictly between 0 and 1; bounds at larger ε
+        sharp_to: δ down to which bounds are narrow, strictly between 0 and 1; bounds at larger ε
             are valid, but wide.
         refinement: level of the grids, at least 0; each level halves their steps.
 
@@ -205,7 +205,7 @@ def composed_curves(
 def _lower(
     runs: Sequence[Run], direction: Direction, sharp_to: float, refinement: int
 ) -> _Sharpest:
-    """Lower curves of all attacks in one direction; none if they exceed the budget of work."""
+    """Lower curves of all attacks in one direction; empty if they exceed the work budget."""
     found: list[_Sharpest] = []
     for run in runs:
         try:
@@ -282,7 +282,7 @@ def _uppers(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run on one side; at each ε the sharpest curve is used."""
+    """Several curves of one run on one side; at each ε the curve of the tightest bound is used."""
 
     side: Side
     curves: Sequence[Curve]

@@ -1,12 +1,12 @@
-"""Amplification by random check-ins, by the paper's own numbers: pure and (ε₀, δ₀) randomizers.
+"""Amplification by random check-ins, with the paper's constants: pure and (ε₀, δ₀) randomizers.
 
 `theorem_3_2`, `theorem_4_1` and `theorem_5_1` are the paper's bounds for ε₀-randomizers, the
 functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_delta` evaluates the latter at
 a whole δ. `comparison` uses them.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
-under replace-one and requires nothing of the randomizer but its ε₀ (and δ₀). All bounds are proved
-and loose: for guarantees use `turnout.accounting.price`. docs/errata.md lists the errors in print.
+under replace-one and depends on the randomizer only through its ε₀ (and δ₀). All bounds are proved
+and loose: for guarantees use `turnout.accounting.price`. docs/errata.md lists misprints.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer; ε₀, δ₀ with local_delta
@@ -15,7 +15,7 @@ Notation
     p₀  probability     in [0, 1], of checking in at all
     δ   delta           in (0, 1)
     v   variance        bound on Σ εᵢ² of the steps given the past
-    δ₂  load_delta      in (0, 1), probability that the steps' loads are unlucky
+    δ₂  load_delta      in (0, 1), probability that the loads of the steps exceed their bound
     δ₁  slack           distance of one message from one of the pure randomizer
     T   rounds          of the rejection sampler in the proof
 
@@ -56,7 +56,7 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
         probability: p₀ in [0, 1], probability of checking in at all.
 
     Returns:
-        ε, never below the true one under replace-one; it may exceed ε₀, which is also a bound.
+        ε, never below the true value under replace-one. It may exceed ε₀, which is a bound as well.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -110,7 +110,7 @@ def theorem_4_1(
         population: n, number of clients, at least 1.
         window: m, number of steps of the window, at least 1.
         delta: δ, strictly between 0 and 1.
-        load_delta: δ₂, probability of unlucky loads, strictly between 0 and 1, less than 1 − δ.
+        load_delta: δ₂, probability of larger loads, strictly between 0 and 1, less than 1 − δ.
 
     Raises:
         ParameterError: an argument is outside its domain.

@@ -114,7 +114,8 @@ class Method(Generic[SettingType]):
         directions: directions that its ε covers; "remove" alone is no guarantee.
         trust: trust model.
         status: whether the bound is proved.
-        side: UPPER if ε is never below the true value; LOWER if never above it: no guarantee.
+        side: UPPER if ε is never below the true value; LOWER if it is never above it, so that it is
+            not a guarantee.
     """
 
     name: str
@@ -137,7 +138,7 @@ class Setting:
 
     Attributes:
         relation: neighbouring relation of every method that does not fix its relation.
-        clients: n; each sends a message where messages are shuffled. None if unknown.
+        clients: number of clients n, each of which sends one message in shuffles; None if unknown.
         tolerance: requested relative width of the bounds on ε.
     """
 
@@ -318,7 +319,7 @@ class ShuffleSetting:
     Each round is shuffled anew.
 
     Attributes:
-        sampled: k, the size of the uniform subset of clients who send; None if all send.
+        sampled: k, the size of the uniform subset of clients that send; None if all send.
         tolerance: requested relative width of the bounds on ε.
     """
 

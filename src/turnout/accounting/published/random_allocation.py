@@ -1,4 +1,4 @@
-"""Amplification by random allocation, by the papers' own numbers: by Poisson sampling and by RDP.
+"""Amplification by random allocation, with the papers' constants: by Poisson sampling and by RDP.
 
 `corollary_3_12` and `theorem_4_1` compare one random allocation with a run of Poisson sampling,
 whose ε `engine_poisson` computes from a PLD. `theorem_4_6` and `corollary_4_7` return Rényi curves.
@@ -209,7 +209,7 @@ def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDE
 
 
 def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
-    """Rényi curve (remove direction only) of one check-in in a window, exact but for rounding up.
+    """Rényi curve (remove direction only) of one check-in in a window, exact up to rounding up.
 
     Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
     remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.

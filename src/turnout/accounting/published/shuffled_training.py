@@ -1,4 +1,4 @@
-"""Training by shuffled messages, by the papers' own numbers: composition, samples, whole runs.
+"""Training by shuffled messages, with the papers' constants: composition, samples, whole runs.
 
 `lemma_2_1_2` and the functions ``kov_…`` compose T rounds of one (ε, δ). `theorem_5_4_1`,
 `lemma_4_3_1` and `lemma_4_4_1` are rounds of sampled clients or records. `theorem_4_3_1` and
@@ -204,7 +204,7 @@ def kov_of_shuffle(
         share: share of δ for the rounds, strictly between 0 and 1; the better of two if None.
 
     Returns:
-        ε under replace-one, never below the true one if ``bound`` never is.
+        ε under replace-one, never below the true value if ``bound`` never is.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -269,7 +269,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
-        sampled: k, number of clients who send in a round, from 1 to n.
+        sampled: k, number of clients that send in a round, from 1 to n.
 
     Returns:
         The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
@@ -311,10 +311,10 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
-        sampled: k, number of clients who send in a round, from 1 to n.
+        sampled: k, number of clients that send in a round, from 1 to n.
 
     Returns:
-        Exact at whole orders α ≥ 2 but for rounding (down).
+        Exact at whole orders α ≥ 2, up to rounding down.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -346,14 +346,14 @@ def lemma_4_3_1(
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
-        sampled: k, number of clients who send in a round, from 1 to n.
+        sampled: k, number of clients that send in a round, from 1 to n.
         delta: δ, strictly between 0 and 1.
         records: m, number of records of a client, at least 1.
         samples: s, number of records that a client sends, from 1 to m.
         bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
 
     Returns:
-        ε for one record, never below the true one if ``bound`` never is; 0 where q ≤ δ.
+        ε for one record, never below the true value if ``bound`` never is; 0 where q ≤ δ.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -477,12 +477,12 @@ def theorem_4_3_1(
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
-        sampled: k, number of clients who send in a round, from 1 to n.
+        sampled: k, number of clients that send in a round, from 1 to n.
         rounds: T, number of rounds, at least 1.
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        Never below the true one; infinite where a round's ε is above 700.
+        ε, never below the true value; infinite where a round's ε is above 700.
 
     Raises:
         ParameterError: an argument is outside its domain.

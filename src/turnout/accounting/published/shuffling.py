@@ -1,4 +1,4 @@
-"""Shuffled ε₀-messages, by the papers' own numbers: ε of one round at a given δ.
+"""Shuffled ε₀-messages with the papers' constants: ε of one round at a given δ.
 
 Here are Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``, `stronger_clones_2023`),
 Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``). Elsewhere: Theorem 5.1 of
@@ -377,7 +377,7 @@ def blanket_2019_hoeffding(
         categories: k of k-ary randomized response, at least 2; None for any ε₀-randomizer.
 
     Returns:
-        ε ≤ ε₀, never below the true one.
+        ε ≤ ε₀, never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.

@@ -1,4 +1,4 @@
-"""Rényi divergences of shuffled ε₀-messages, by the papers' own numbers.
+"""Rényi divergences of shuffled ε₀-messages, with the papers' constants.
 
 `theorem_5_3_1`, `theorem_5_3_2`, `corollary_5_3_1`, `lemma_3_3_1` and `efm19_remark_1` are upper
 bounds as `RenyiFormula`; `lemma_3_3_2` is a conjecture. `theorem_5_3_3` and `corollary_5_3_2` are
@@ -339,7 +339,7 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        Exact at whole orders α ≥ 2 but for rounding (down).
+        Exact at whole orders α ≥ 2, up to rounding down.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -419,7 +419,7 @@ def _log1p_sum(*logs: FloatArray) -> FloatArray:
 
 
 def require_setting(local_epsilon: float, clients: int) -> None:
-    """Refuse an ε₀ or an n outside the domain of the formulas."""
+    """Raise an error for an ε₀ or an n outside the domain of the formulas."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     if local_epsilon > _LARGEST_LOCAL_EPSILON:

@@ -1,4 +1,4 @@
-"""Shuffled local messages: bounds on the ε of a round of n of them.
+"""Shuffled local messages: bounds on the ε of a round of n messages.
 
 `schemes.shuffled` turns a scheme into blocks; `messages.one_round` has the blocks of one round by
 randomizer. `clones_2021` and `shuffled_gaussian` are functions for users. docs/design/shuffling.md

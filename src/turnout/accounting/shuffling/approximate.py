@@ -186,7 +186,7 @@ class GaussianPrice:
         """Estimate of δ at each K ≥ 1, shape of ``k``."""
         epsilons, deltas = _ladder(self.noise_multiplier)
         rungs = epsilons[:, None], deltas[:, None]
-        about = [_about(*rungs, self.clients, k, choice) for choice in CHOICES]
+        about = [_estimated_bound(*rungs, self.clients, k, choice) for choice in CHOICES]
         return np.minimum(np.min(about, axis=(0, 1)), self.alone.delta(k))
 
     def at(self, k: FloatArray) -> FloatArray:
@@ -216,10 +216,10 @@ def rungs_by_ratio(
     epsilons, deltas = _ladder(noise_multiplier)
     nearest, about = [], []
     for choice in CHOICES:
-        values = _about(epsilons[:, None], deltas[:, None], clients, few, choice)
+        values = _estimated_bound(epsilons[:, None], deltas[:, None], clients, few, choice)
         rungs = np.rint(np.interp(ratios, few, np.argmin(values, axis=0))).astype(np.int64)
         nearest.append(rungs)
-        about.append(_about(epsilons[rungs], deltas[rungs], clients, ratios, choice))
+        about.append(_estimated_bound(epsilons[rungs], deltas[rungs], clients, ratios, choice))
     choices = np.argmin(about, axis=0)
     rungs = np.choose(choices, nearest)
     for index, choice in set(zip(rungs.tolist(), choices.tolist(), strict=True)):
@@ -238,19 +238,25 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
     return epsilons, message.delta(np.exp(epsilons))
 
 
-def _about(
+def _estimated_bound(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
-    """Estimate of the bound for the choice of rungs: pair as if Gaussian, or a single message."""
+    """Estimate of the upper bound, from which rungs are chosen; shape of ``k`` and the rungs.
+
+    It is the smaller of a Gaussian approximation of the pair and of the bound for a single message.
+    """
+    # Gaussian approximation of δ(K) of the pair with n clients.
     low = 1.0 / (np.exp(epsilon0) + 1.0)
     share = (low, 0.5 * np.exp(-epsilon0))[choice]
     gap = np.tanh(0.5 * epsilon0)
     spread = gap * np.sqrt(2.0 / (clients * share))
     score = np.log(k) / spread
     hidden = ndtr(0.5 * spread - score) - k * ndtr(-0.5 * spread - score)
+    # A single message, and the probability that no other message hides it.
     alone = np.maximum(1.0 - low - k * low, 0.0)
     nobody = np.exp((clients - 1) * np.log1p(-np.minimum(2.0 * share, _ALMOST_ONE)))
     hidden = np.minimum(hidden + nobody * alone, alone)
+    # Add the distance of the other messages from messages of ε₀'-randomizers.
     slack = _DISTANCES[choice] * (clients - 1) * np.exp(-epsilon0) * delta0
     fewer = np.minimum(hidden + (1.0 + k) * slack, 1.0)
     return delta0 + np.minimum(hidden + slack * (k - 1.0 + 2.0 * fewer), alone)
@@ -475,7 +481,7 @@ def shuffled_gaussian(
         rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true one; ε of the messages without shuffling where
+        ε under replace-one, never below the true value; ε of the messages without shuffling where
         no smaller bound by shuffling can be certified.
     """
     checks.positive(noise_multiplier=noise_multiplier)
@@ -580,6 +586,6 @@ def _root(curve: PolygonCurve, delta: float) -> float:
 
 
 def require_upper(side: Side) -> None:
-    """Refuse requests for lower bounds by an UnsupportedError."""
+    """Raise an UnsupportedError if a lower bound is requested."""
     if side is Side.LOWER:
         raise UnsupportedError("no lower bound is known for messages of approximate randomizers")

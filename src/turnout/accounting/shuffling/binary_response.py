@@ -109,13 +109,17 @@ class BinaryResponseBlock(Bits):
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Bound on the curve: exact in the worse direction (lower), or sharp near one δ (upper)."""
         if side is Side.LOWER:
-            return self._alike(Direction.REMOVE)
+            return self._identical_others_curve(Direction.REMOVE)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Bounds on both curves: of one split of the others (lower), or equal for both (upper)."""
         if side is Side.LOWER:
-            return CurvePair(side, [self._alike(Direction.REMOVE)], [self._alike(Direction.ADD)])
+            return CurvePair(
+                side,
+                [self._identical_others_curve(Direction.REMOVE)],
+                [self._identical_others_curve(Direction.ADD)],
+            )
         curve = _composed(self, delta, refinement)
         return CurvePair(side, [curve], [curve])
 
@@ -130,7 +134,7 @@ class BinaryResponseBlock(Bits):
         deviations = math.log(k) / self.loss_deviation
         return min(_LOOSE * (1.0 + deviations**2), _LOOSEST) / 2**refinement
 
-    def _alike(self, direction: Direction) -> Curve:
+    def _identical_others_curve(self, direction: Direction) -> Curve:
         others = self.clients - 1
         return BinaryResponseCurve(self.local_epsilon, self.clients, others, direction, Side.LOWER)
 
@@ -170,19 +174,20 @@ class BinaryResponseCurve:
     def delta(self, k: FloatArray) -> FloatArray:
         """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
         if self.side is Side.LOWER:
-            return self._prices(k).lower
+            return self._bounds(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:
             raise UnsupportedError(f"shuffled bits have no bound above epsilon0 = {_LARGEST_KNOWN}")
-        upper = self._prices(k).upper
+        upper = self._bounds(k).upper
         if np.isinf(upper).any():
             raise NumericalError("shuffled bits cannot be bounded: rounding hides the best event")
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
         """Slope at each K ≥ 1: minus the smaller of the two probabilities of the best event."""
-        return self._prices(k).slope
+        return self._bounds(k).slope
 
-    def _prices(self, k: FloatArray) -> SplitPrices:
+    def _bounds(self, k: FloatArray) -> SplitPrices:
+        """Bounds on δ(K) at each K, with the others' bits counted for this direction."""
         identical_others, opposed = self.ones, self.clients - 1 - self.ones
         if self.direction is Direction.ADD:
             identical_others, opposed = opposed, identical_others
@@ -297,7 +302,7 @@ def split_prices(
     result = np.empty((3, flat[0].size))
     for start in range(0, flat[0].size, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
-        result[:, part] = _prices(local_epsilon, *(row[part] for row in flat))
+        result[:, part] = _solved_rows(local_epsilon, *(row[part] for row in flat))
     lower, upper, slope = result.reshape(3, *rows[0].shape)
     return SplitPrices(lower, upper, slope)
 
@@ -345,14 +350,14 @@ def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
     return starts[kept], ends[kept]
 
 
-def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -> FloatArray:
-    """Lower bound, upper bound and slope of δ(K) for each row, shape (3, rows)."""
-    # Beyond e^{ε₀} δ is 0, up to the rounding of c₁.
+def _solved_rows(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -> FloatArray:
+    """Lower bound, upper bound and slope of δ(K) for each row of arguments, shape (3, rows)."""
+    # For K above e^{ε₀}, δ is 0 up to the rounding error of c₁.
     e = math.exp(local_epsilon)
     blur = _blur(local_epsilon)
     result = np.zeros((3, a.size))
     result[1] = np.where(k < e * (1.0 + blur), 8.0 * blur, 0.0)
-    # Rows that are left to solve; each moves its t's until the best one is among them.
+    # Solve the other rows: move each row's range of thresholds t until it contains the best t.
     left = np.flatnonzero(k < e * (1.0 - 4.0 * blur))
     moved = np.zeros(left.size)
     for _ in range(_MOST_MOVES):
@@ -361,12 +366,12 @@ def _prices(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -
         tilted = _Tilted.of(local_epsilon, a[left], b[left], k[left], moved)
         values, errors, slopes = tilted.values()
         scale, off = tilted.scale()
-        # The best t of each row, proved by a rise before it and a fall after it.
+        # The best t of each row; it is proved if the values rise before it and fall after it.
         best, rows = np.argmax(values, axis=1), np.arange(left.size)
         top, error = values[rows, best], errors[rows, best]
         steps, doubt = np.diff(values), errors[:, 1:] + errors[:, :-1]
         done = np.any(steps > doubt, axis=1) & np.any(steps < -doubt, axis=1)
-        # Bounds and slope of all rows so far; rows without proof go on from their best t.
+        # Store bounds and slope of all rows; continue rows without a proof from their best t.
         upper = np.minimum((scale + off) * (top + error) + _TINY, 1.0)
         result[0, left] = (scale - off) * np.maximum(top - error, 0.0)
         result[1, left] = np.where(done, upper, np.inf)

@@ -287,7 +287,7 @@ def _near(pair: BlanketPair, clients: int, side: Side, delta: float, refinement:
     guess = math.log(
         nodes_near(_priced(rough), Side.UPPER, delta, _loss_deviation(pair, clients))[-1]
     )
-    return _polygon(pair, side, *_about(curve, delta, guess))
+    return _polygon(pair, side, *_enclosing_points(curve, delta, guess))
 
 
 @remembered
@@ -314,15 +314,18 @@ def _priced(curve: BlanketCurve) -> PricedSide:
     return priced
 
 
-def _about(
+def _enclosing_points(
     curve: BlanketCurve, delta: float, guess: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """K = 1 and values of K that enclose a curve's root at δ, with δ and slope at each."""
-    # Begin around the guess.
+    """Values of K that enclose the K at which a curve equals δ, with δ and slope at each.
+
+    The first value is K = 1.
+    """
+    # Start with values around the guess.
     epsilons = guess * np.array([0.0, 0.94, 1.0, 1.03])
     values, slopes = curve.delta_and_slope(np.exp(epsilons))
     for _ in range(_MOST_STEPS):
-        # Stop when two neighbouring ε's enclose the root closely; else widen or go between them.
+        # Stop if two neighbouring ε enclose the root closely; else add values beyond or between.
         index = int(np.argmax(values <= delta)) if values[-1] <= delta else values.size
         if index == 0:
             break
@@ -396,7 +399,7 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
         rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true one; at most r·ε₀ but for rounding up.
+        ε under replace-one, never below the true value; at most r·ε₀ up to rounding up.
 
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153

@@ -1,4 +1,4 @@
-"""Blanket pairs: five numbers that bound the shuffler's view of one client's message.
+"""Blanket pairs: five probabilities that bound what shuffled messages reveal about one client.
 
 `BlanketPair` holds the numbers. `worst_pair` is that of any ε₀-randomizers; `clones_pair`,
 `stronger_clones_pair`, `trinomial_pair`, `kary_pair`, `hadamard_pair` and `third_value_pair` are
@@ -342,7 +342,7 @@ def points_of(
     if chance == 1.0:
         return everywhere, trials * chance, np.ones(trials.size)
     rows, points, weights = [], [], []
-    for block in _alike(trials, 0.1 * chance / fine):
+    for block in _similar_slices(trials, 0.1 * chance / fine):
         own = trials[block]
         reference = float(own.min() if side is Side.UPPER else own.max())
         spread = _hats if side is Side.UPPER else _means
@@ -354,7 +354,7 @@ def points_of(
     return np.concatenate(rows), np.concatenate(points), np.concatenate(weights)
 
 
-def _alike(trials: FloatArray, apart: float) -> list[slice]:
+def _similar_slices(trials: FloatArray, apart: float) -> list[slice]:
     """Slices of decreasing numbers m whose relative differences are at most ``apart``·m and ¼."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:

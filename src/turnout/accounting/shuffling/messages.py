@@ -87,7 +87,7 @@ def one_round(randomizer: object, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class PublishedRandomizer:
-    """Any adaptive ε₀-randomizer, bounded by the smallest published result.
+    """Any adaptive ε₀-randomizer, analysed by the smallest published bound.
 
     The class replaces `PureRandomizer` inside accounting; no scheme holds an instance.
     """

@@ -346,7 +346,7 @@ _FEWEST, _MOST = 4, 24
 _COMPOSED = (-7.0, -3.0, -1.0, 1.0, 4.0)  # where groups begin whose curves are compositions
 _FEW = 24  # N's about the mean that are single groups
 _WIDTH = 1e-3  # of a group, relative to N; about four times the error that it makes in ε
-_COINS = 64  # groups that the number of blanket messages is cut into
+_GROUPS_OF_BLANKET = 64  # number of groups into which numbers of blanket messages are divided
 
 
 class RoundGroup(NamedTuple):
@@ -468,7 +468,9 @@ def wide_curve(
     if isinstance(block, BlanketBlock):  # few K need no polygon
         pair = block.upper if side is Side.UPPER else block.lower
         if pair is not None:
-            return BlanketCurve(pair, block.clients, side, round(_COINS * 2 ** (refinement / 2)))
+            return BlanketCurve(
+                pair, block.clients, side, round(_GROUPS_OF_BLANKET * 2 ** (refinement / 2))
+            )
     return best_curve(block.curves(side, delta, refinement), direction)
 
 

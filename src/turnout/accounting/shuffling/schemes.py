@@ -99,7 +99,7 @@ def shuffled_blocks(
             randomizer, rounds = randomizer.each, rounds * randomizer.messages
         one = one_round(randomizer, clients)
         lower = one.lower
-        if lower is not None and _turned(randomizer):
+        if lower is not None and _has_ordered_lower_blocks(randomizer):
             lower = WorseOrderBlock(lower, 1.0)
         return _rounds(randomizer, one.upper, lower, rounds, one.method)
     # A uniform subset, or self-sampling.
@@ -119,7 +119,7 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
     lower: Block | None = None
     if one.identical_others is not None:
         lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
-        if _turned(randomizer):
+        if _has_ordered_lower_blocks(randomizer):
             lower = WorseOrderBlock(lower, rate)
     if one.bits is not None and draw.size < draw.population:
         upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
@@ -137,7 +137,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         lower = SelfSamplingBlock(
             IdenticalOthersMessages(randomizer), clients, draw.rate, identical_others=True
         )
-        if _turned(randomizer):
+        if _has_ordered_lower_blocks(randomizer):
             lower = WorseOrderBlock(lower, draw.rate)
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
@@ -145,7 +145,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
     return _rounds(randomizer, upper, lower, steps, f"{one.method}, of self-sampling clients")
 
 
-def _turned(randomizer: object) -> bool:
+def _has_ordered_lower_blocks(randomizer: object) -> bool:
     """Whether a randomizer's lower blocks hold only for one order of the two worlds."""
     one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
     return isinstance(one, AttainedVariation)
@@ -175,7 +175,7 @@ def _require_analysis(scheme: Scheme) -> None:
 
 
 def _require_hidden_order(scheme: Scheme) -> None:
-    """Refuse randomizers that depend on earlier messages, unless the order is hidden.
+    """Raise an error for randomizers that depend on earlier messages, unless the order is hidden.
 
     Each randomizer being private is not enough: if the first client is known and later randomizers
     repeat the first answer, the shuffle does not hide the first client.
