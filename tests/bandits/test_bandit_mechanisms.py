@@ -34,7 +34,7 @@ def at_once(mechanism, runs, source, mean=MEAN):
     )
 
 
-def law(mechanism):
+def distribution(mechanism):
     """The exact distribution of a sum from −80 to 80, by convolution."""
     kappa = float(mechanism.channels(np.array([PULLS])).attenuation[0])
     bit = np.zeros(3)
@@ -58,7 +58,7 @@ def counted(sums):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.word)
 def test_sums_have_the_same_distribution_by_pull_and_by_batch(mechanism):
-    expected, streams = law(mechanism), SimulationStreams(1)
+    expected, streams = distribution(mechanism), SimulationStreams(1)
 
     def agrees(counts):
         assert_frequencies(counts, expected)

@@ -34,14 +34,14 @@ def test_bits_have_the_largest_moment_of_all_means(x, means):
 
 def test_laplace_log_moment_agrees_with_summation():
     rate, places = 0.5, np.arange(-600, 601)
-    law = np.exp(-rate * np.abs(places))
-    law /= law.sum()
+    distribution = np.exp(-rate * np.abs(places))
+    distribution /= distribution.sum()
     for x in (0.01, -0.2, 0.45):
-        brute = np.log(law @ np.exp(x * places))
+        brute = np.log(distribution @ np.exp(x * places))
         assert laplace_log_moments(np.array([x]), rate)[0] == pytest.approx(brute, rel=1e-9)
     assert np.isinf(laplace_log_moments(np.array([0.5, -0.7]), rate)).all()
     # A gaussian of the same variance would have a smaller one: Lemma E.1.2's mistake.
-    assert laplace_log_moments(np.array([0.45]), rate)[0] > 0.45**2 * (law @ places**2) / 2
+    assert laplace_log_moments(np.array([0.45]), rate)[0] > 0.45**2 * (distribution @ places**2) / 2
 
 
 def test_many_sums_are_bounded_by_a_cubic_above_the_exact_moments():

@@ -45,7 +45,7 @@ def game(start, schemes, epsilon) -> Game:
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.0, 0.05), (1.5, 0.1), (2.5, 0.01)])
-def test_no_adversary_beats_a_renyi_filter(epsilon, delta, monkeypatch):
+def test_no_adaptive_adversary_exceeds_the_budget_of_a_renyi_filter(epsilon, delta, monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     for expected in (None, schemes["weak"], schemes["rare"]):
         start = RenyiFilter.of(TERMS, epsilon, delta, expected=expected, most_windows=ROUNDS)
@@ -55,7 +55,7 @@ def test_no_adversary_beats_a_renyi_filter(epsilon, delta, monkeypatch):
         assert sum(play.known.values()) > 4  # the filter does not refuse everything
 
 
-def test_no_adversary_beats_several_orders_with_weights(monkeypatch):
+def test_no_adaptive_adversary_exceeds_the_budget_of_a_filter_of_several_orders(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     odometer = Odometer(TERMS, (2.0, 4.0, 8.0), (0.3, 0.4, 0.3), 1e-6, ROUNDS)
     play = game(RenyiFilter(2.5, 0.05, odometer), schemes, 2.5)
@@ -81,7 +81,7 @@ def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_accounting_for_the_realised_run_alone_is_no_filter():
+def test_accounting_only_for_the_realised_run_does_not_bound_adaptive_runs():
     """Each list of windows is (ε, δ)-DP, but an adaptive choice between two lists is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}
@@ -96,7 +96,7 @@ def test_accounting_for_the_realised_run_alone_is_no_filter():
     assert play.worst(Direction.REMOVE) > 1.1 * delta
 
 
-def test_the_best_order_in_hindsight_without_weights_is_no_filter(monkeypatch):
+def test_the_best_order_in_hindsight_without_weights_does_not_bound_adaptive_runs(monkeypatch):
     """Each list meets (ε, δ) at some order, but the first release decides at which order."""
     epsilon, delta = 4.5, 1.4e-4
     blocks = {

@@ -44,7 +44,7 @@ def scheme(sigma, participation=None, relation=Relation.ADD_REMOVE):
     return Scheme(GaussianNoise(sigma), participation or EveryStep(1), relation)
 
 
-def test_a_renyi_filter_allows_the_bound_of_its_order():
+def test_a_renyi_filter_allows_the_divergence_that_its_order_proves():
     start = RenyiFilter.of(TERMS, 2.0, DELTA)
     (order,) = start.odometer.orders
     budget = renyi_budget(2.0, 0.99 * DELTA, order)
@@ -112,7 +112,7 @@ def test_a_filter_refuses_more_than_most_windows():
         state.spend(window)
 
 
-def test_an_odometers_bound_rises_and_is_never_below_the_plans_epsilon():
+def test_an_odometer_bound_increases_and_is_at_least_the_epsilon_of_the_plan():
     state = Odometer(TERMS)
     assert state.bound(DELTA) == 0
     bounds = []
@@ -126,7 +126,7 @@ def test_an_odometers_bound_rises_and_is_never_below_the_plans_epsilon():
     assert state.windows == 7
 
 
-def test_an_odometer_made_for_a_run_has_the_tightest_bound_there():
+def test_an_odometer_is_tightest_after_the_expected_number_of_windows():
     window, plan = scheme(1.0, CheckIn(64)), epsilon_upper(scheme(1.0, CheckIn(64, 7)), DELTA)
     states = [Odometer(TERMS), Odometer.of(window, 7, DELTA), Odometer.of(window, 500, DELTA)]
     for _ in range(7):
@@ -150,7 +150,7 @@ def test_an_odometer_with_one_order_has_the_closed_form_bound():
     st.lists(st.floats(1e-4, 8.0), min_size=3, max_size=3),
     st.sampled_from([1e-10, 1e-5, 0.01, 0.3]),
 )
-def test_mixture_epsilon_is_the_least_that_holds_at_every_loss(totals, delta):
+def test_mixture_epsilon_is_the_least_that_satisfies_every_loss(totals, delta):
     orders, weights = (1.5, 3.0, 17.0), (0.2, 0.5, 0.3)
     found = mixture_epsilon(orders, weights, tuple(totals), delta)
     losses = np.linspace(found - 1.0, found + 40.0, 40001)

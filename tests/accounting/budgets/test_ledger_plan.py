@@ -74,7 +74,7 @@ def test_a_plan_cut_into_phases_has_the_epsilon_of_the_whole(participation):
     assert pieces.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_epsilon_of_different_windows_is_below_that_of_the_costlier_twice():
+def test_two_different_windows_have_less_epsilon_than_the_larger_twice():
     mild, harsh = scheme(3.0, CheckIn(100, 3)), scheme(1.0, CheckIn(40, 3))
     ledger = Ledger(TERMS).add(mild).add(harsh)
     alone = [Ledger(TERMS).add(part).epsilon(DELTA) for part in (mild, harsh)]
@@ -142,7 +142,7 @@ def test_a_spent_budget_fits_no_further_window():
     assert refused.value.requested == done.epsilon(DELTA)
 
 
-def test_noise_of_a_further_phase_ends_on_the_private_side():
+def test_noise_of_a_further_phase_keeps_epsilon_within_the_budget():
     done = Ledger(TERMS).add(scheme(3.0, CheckIn(50, 2)))
 
     def further(sigma):
@@ -238,7 +238,7 @@ def test_running_uses_a_smaller_later_bound_for_earlier_steps():
     assert running(jagged.__getitem__, [4, 1], whole=0.7) == [0.7, 0.5]
 
 
-def test_running_uses_the_next_bound_where_a_step_has_none():
+def test_running_uses_the_next_steps_bound_if_a_step_has_no_bound():
     def bound(step):
         if step in (2, 3):
             raise NumericalError("not certified")

@@ -36,8 +36,10 @@ from turnout.schemes import (
 )
 
 
-def scheme(sigma: float, law: Participation, relation=Relation.ADD_REMOVE, **other) -> Scheme:
-    return Scheme(GaussianNoise(sigma), law, relation, **other)
+def scheme(
+    sigma: float, participation: Participation, relation=Relation.ADD_REMOVE, **other
+) -> Scheme:
+    return Scheme(GaussianNoise(sigma), participation, relation, **other)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def test_returning_the_wrong_end_of_the_bracket_is_detected(mutate):
     assert "above the target" in faults(CASES[0])
 
 
-def test_pricing_a_value_before_rounding_is_detected(monkeypatch):
+def test_checking_a_value_before_it_is_rounded_is_detected(monkeypatch):
     def unrounded(unknown, position):
         return math.exp(-position)
 
@@ -166,7 +168,7 @@ def test_a_search_by_halving_alone_is_detected(mutate):
 
 
 @pytest.mark.parametrize(
-    ("law", "epsilon", "delta"),
+    ("participation", "epsilon", "delta"),
     [
         (CheckIn(1000), 0.2, None),
         (CheckIn(1000, 10), 1.0, None),
@@ -175,8 +177,8 @@ def test_a_search_by_halving_alone_is_detected(mutate):
         (EveryStep(4), 0.5, None),
     ],
 )
-def test_smallest_delta_meets_the_target(law, epsilon, delta, evaluations):
-    one = scheme(1.0, law)
+def test_smallest_delta_meets_the_target(participation, epsilon, delta, evaluations):
+    one = scheme(1.0, participation)
     found = calibrate_delta(one, epsilon)
     assert len(evaluations) <= 10
     assert epsilon_upper(one, found.value) <= epsilon < epsilon_upper(one, found.value * 0.9998)

@@ -79,7 +79,7 @@ def test_a_target_no_value_meets_keeps_the_default_start():
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.12])
-def test_delta_is_looked_for_where_it_is(epsilon):
+def test_the_search_for_delta_starts_near_the_result(epsilon):
     near = guessed_delta(shuffle(), epsilon)
     found = calibrate_delta(shuffle(), epsilon, unknown=near)
     assert found.epsilon <= epsilon
@@ -90,7 +90,7 @@ def test_delta_is_looked_for_where_it_is(epsilon):
         assert far.value == pytest.approx(found.value, rel=2e-2)
 
 
-def test_delta_of_gaussian_noise_is_the_rule_itself():
+def test_calibrated_delta_of_gaussian_noise_equals_the_closed_form():
     scheme = Scheme(GaussianNoise(20.0), EveryStep(1), Relation.ADD_REMOVE)
     near = guessed_delta(scheme, 0.1)
     assert near == replace(DELTA_UNKNOWN, start=near.start)

@@ -37,7 +37,7 @@ def searched(unknown, cost, epsilon=1.0, most=10):
     power=st.floats(0.5, 2.0),
     curvature=st.floats(-0.02, 0.02),
 )
-def test_search_ends_on_the_private_side_of_the_root(unknown, root, power, curvature):
+def test_a_search_returns_the_more_private_end_of_its_bracket(unknown, root, power, curvature):
     span = math.log(unknown.most / unknown.least)
     answer = unknown.least * math.exp(span * root)
     assume(1e-4 < answer < 1e5)
@@ -63,7 +63,7 @@ def test_search_ends_on_the_private_side_of_the_root(unknown, root, power, curva
 
 
 @given(st.floats(-8.0, 8.0), st.floats(0.7, 1.5))
-def test_power_law_costs_need_few_evaluations(log_answer, power):
+def test_epsilon_that_is_a_power_of_the_noise_needs_few_evaluations(log_answer, power):
     search = searched(DEMO, lambda value: (value / math.exp(log_answer)) ** power)
     assert search.evaluations <= 8
     assert search.missed is not None
@@ -71,7 +71,7 @@ def test_power_law_costs_need_few_evaluations(log_answer, power):
 
 
 @given(st.integers(2, 900_000), st.floats(0.0, 1e-4), st.integers(0, 2**32))
-def test_uneven_bounds_cannot_lead_to_the_costly_side(answer, unevenness, seed):
+def test_non_monotone_bounds_never_lead_to_a_value_above_the_target(answer, unevenness, seed):
     unknown = UNKNOWNS["windows"]
 
     def cost(value):
@@ -104,7 +104,7 @@ def test_a_limit_that_misses_the_target_gives_no_result():
 
 
 @pytest.mark.parametrize("border", [0.5, 0.031, 7.0])
-def test_uncertified_values_count_as_costly(border):
+def test_values_without_a_certified_bound_count_as_above_the_target(border):
     def cost(sigma):
         if sigma < border:
             raise NumericalError("no")
@@ -115,7 +115,7 @@ def test_uncertified_values_count_as_costly(border):
     assert cost(search.met.value) <= 1.0
 
 
-def test_a_zero_cost_is_accepted():
+def test_a_value_with_epsilon_zero_is_accepted():
     """Where δ alone pays for everything, ε is 0 and says nothing about how far to go."""
     search = searched(UNKNOWNS["rate"], lambda rate: max(0.0, 100 * rate - 5), most=20)
     assert search.met.value == pytest.approx(0.06, rel=2e-4)

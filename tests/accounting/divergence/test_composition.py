@@ -39,7 +39,7 @@ def test_large_negative_losses_do_not_overflow():
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
-def test_upper_curve_that_is_one_near_k_one_gives_a_valid_distribution():
+def test_an_upper_curve_equal_to_one_near_k_one_gives_a_valid_distribution():
     class Useless:
         def __init__(self, base: Curve, start: float):
             self.base, self.start = base, start
@@ -94,16 +94,18 @@ class ReadTooFarOut:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_rounding_of_thresholds_is_charged_for_every_block(direction, mutate):
+def test_rounding_of_thresholds_is_added_for_every_block(direction, mutate):
     """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)
     off = [ReadTooFarOut(PairCurve(pair, d, Side.UPPER), eta) for d in Direction]
-    law = loss_distribution(CurvePair(Side.UPPER, off[:1], off[1:]), direction, 2e-3, 1e-12)
+    distribution = loss_distribution(
+        CurvePair(Side.UPPER, off[:1], off[1:]), direction, 2e-3, 1e-12
+    )
     points = np.exp(np.linspace(0.0, 4.0, 9))
     truth = PairCurve(GaussianPair(1.0), direction, Side.LOWER).delta(points)
-    uncharged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
+    uncharged = ComposedCurve.of(Side.UPPER, [(distribution, count)], 1e-5).delta(points)
     assert np.any(uncharged < truth)
     mutate(composition, "_ROUNDINGS_A_THRESHOLD", 2 * eta / UNIT_ROUNDOFF)
-    charged = ComposedCurve.of(Side.UPPER, [(law, count)], 1e-5).delta(points)
+    charged = ComposedCurve.of(Side.UPPER, [(distribution, count)], 1e-5).delta(points)
     assert np.all(charged >= truth)

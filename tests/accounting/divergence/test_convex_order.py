@@ -22,13 +22,15 @@ RATIOS = {
 }
 
 
-def grid_hockey_sticks(grid, law, k):
+def grid_hockey_sticks(grid, distribution, k):
     """E[(Y − k)₊] for k up to the cap: what lies above it has the price ``beyond``."""
-    return (law.masses * np.maximum(grid.points - k[:, None], 0.0)).sum(axis=1) + law.beyond
+    return (distribution.masses * np.maximum(grid.points - k[:, None], 0.0)).sum(
+        axis=1
+    ) + distribution.beyond
 
 
-def grid_reverse_hockey_sticks(grid, law, k):
-    return (law.masses * np.maximum(k[:, None] - grid.points, 0.0)).sum(axis=1)
+def grid_reverse_hockey_sticks(grid, distribution, k):
+    return (distribution.masses * np.maximum(k[:, None] - grid.points, 0.0)).sum(axis=1)
 
 
 @pytest.mark.parametrize(("step", "cells"), GRIDS)
@@ -38,7 +40,7 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
     upper_grid = convex_order.Grid(step, cells)
     lower_grid = convex_order.lower_grid(pair, step, upper_grid.cap)
     upper = convex_order.upper_distribution(pair, upper_grid)
-    for grid, law in (
+    for grid, distribution in (
         (upper_grid, upper),
         (lower_grid, convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=True)),
         (lower_grid, convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=False)),
@@ -47,18 +49,24 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
         slack = (
             8 * (hockey_stick_rounding(pair, k) + reverse_hockey_stick_rounding(pair, k)) + 1e-14
         )
-        if law is upper:
-            assert np.all(grid_hockey_sticks(grid, law, k) >= hockey_stick(pair, k) - slack)
+        if distribution is upper:
             assert np.all(
-                grid_reverse_hockey_sticks(grid, law, k) >= reverse_hockey_stick(pair, k) - slack
+                grid_hockey_sticks(grid, distribution, k) >= hockey_stick(pair, k) - slack
             )
-            assert law.masses @ grid.points + law.beyond == pytest.approx(1.0, abs=1e-12)
+            assert np.all(
+                grid_reverse_hockey_sticks(grid, distribution, k)
+                >= reverse_hockey_stick(pair, k) - slack
+            )
+            assert distribution.masses @ grid.points + distribution.beyond == pytest.approx(
+                1.0, abs=1e-12
+            )
         else:
             hockey_sticks = np.all(
-                grid_hockey_sticks(grid, law, k) <= hockey_stick(pair, k) + slack
+                grid_hockey_sticks(grid, distribution, k) <= hockey_stick(pair, k) + slack
             )
             reverse_hockey_sticks = np.all(
-                grid_reverse_hockey_sticks(grid, law, k) <= reverse_hockey_stick(pair, k) + slack
+                grid_reverse_hockey_sticks(grid, distribution, k)
+                <= reverse_hockey_stick(pair, k) + slack
             )
             assert hockey_sticks or reverse_hockey_sticks
     by_hockey_sticks = convex_order.lower_distribution(pair, lower_grid, by_hockey_sticks=True)
@@ -72,9 +80,9 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
         grid_reverse_hockey_sticks(lower_grid, by_reverse_hockey_sticks, k)
         <= reverse_hockey_stick(pair, k) + slack
     )
-    for law in (upper, by_hockey_sticks, by_reverse_hockey_sticks):
-        assert np.all(law.masses >= -1e-12)
-        assert law.masses.sum() == pytest.approx(1.0, abs=1e-12)
+    for distribution in (upper, by_hockey_sticks, by_reverse_hockey_sticks):
+        assert np.all(distribution.masses >= -1e-12)
+        assert distribution.masses.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
@@ -113,9 +121,9 @@ def test_a_coarse_lower_distribution_keeps_a_heavy_tail(sigma):
     """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
     pair, step = GaussianPair(sigma), 1e3
     grid = convex_order.lower_grid(pair, step, 1e6)
-    law = convex_order.lower_distribution(pair, grid, by_hockey_sticks=True)
+    distribution = convex_order.lower_distribution(pair, grid, by_hockey_sticks=True)
     k = np.array([1e5, 5e5])
-    assert np.all(grid_hockey_sticks(grid, law, k) >= 0.98 * hockey_stick(pair, k))
+    assert np.all(grid_hockey_sticks(grid, distribution, k) >= 0.98 * hockey_stick(pair, k))
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 20.0, 1000.0])

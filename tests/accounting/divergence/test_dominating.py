@@ -242,7 +242,7 @@ NORMALS = MonotonePair(stats.norm(1.0, 1.5), stats.norm(0.0, 1.5), -45.0, 45.0)
 
 
 @pytest.mark.parametrize("law", [EveryStep(1), CheckIn(4)])
-def test_two_custom_normals_are_priced_as_gaussian_noise(law):
+def test_two_custom_normals_have_the_epsilon_of_gaussian_noise(law):
     own = price(scheme(PairRandomizer(NORMALS), law), 1e-5, 1e-2)
     named = price(scheme(GaussianNoise(1.5), law), 1e-5, 1e-2)
     for direction, bounds in named.directions.items():
@@ -270,7 +270,7 @@ class Coin:
 
 
 @pytest.mark.parametrize("law", [EveryStep(2), CheckIn(4), PoissonSampling(0.1, 10)])
-def test_a_custom_pair_class_is_priced(law):
+def test_a_custom_pair_class_has_an_epsilon(law):
     own = price(scheme(PairRandomizer(Coin()), law), 1e-3, 1e-2).epsilon
     named = price(scheme(PureRandomizer(math.log(3)), law), 1e-3, 1e-2).epsilon
     assert own.lower <= named.upper
@@ -332,7 +332,7 @@ def test_window_epsilon_is_at_most_that_of_an_observed_step(randomizer):
         assert bounds.upper < single.directions[direction].lower
 
 
-def test_displacing_another_client_costs_at_most_twice_the_sensitivity():
+def test_displacing_another_client_has_at_most_twice_the_sensitivity():
     for randomizer, half in (
         (LaplaceNoise(2.0), LaplaceNoise(1.0)),
         (RoundedGaussianNoise(3.0, 1), RoundedGaussianNoise(3.0, 2)),
@@ -349,7 +349,7 @@ def test_displacing_another_client_costs_at_most_twice_the_sensitivity():
 
 
 @pytest.mark.parametrize("randomizer", [ApproximateRandomizer(1.0, 1e-8), PureRandomizer(1.0)])
-def test_replacing_a_record_costs_at_least_its_absence_and_at_most_two_hops(randomizer):
+def test_replacement_epsilon_lies_between_removal_and_two_neighbour_bounds(randomizer):
     replaced = price(scheme(randomizer, CheckIn(50), Relation.REPLACE_ONE), 1e-5, 1e-2).epsilon
     removed = price(scheme(randomizer, CheckIn(50)), 1e-5).epsilon
     assert removed.lower <= replaced.upper

@@ -62,7 +62,7 @@ def test_two_values_are_the_binomial_sum(epsilon0, window, epsilons, direction):
         assert high - low <= 1e-6 * float(exact)
 
 
-def test_the_known_price_of_a_window():
+def test_epsilon_of_a_window_equals_its_reference_value():
     scheme = Scheme(PureRandomizer(1.0), CheckIn(1000), Relation.ADD_REMOVE)
     directions = price(scheme, 1e-6).directions
     assert directions["remove"].upper == pytest.approx(0.1161, abs=5e-5)
@@ -144,16 +144,16 @@ def test_table_of_randomized_response_equals_its_pure_pair(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_sums_equal_to_a_threshold_are_priced(direction):
+def test_sums_equal_to_a_threshold_are_included(direction):
     """K at a value of S, or next to it: nothing is lost between two floats."""
     fractions = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]
     pair = pair_of_table([0.75, 0.25], [0.25, 0.75])[0]
-    laws = truths.window_laws(*fractions, 3, Fraction(1))
+    distributions = truths.window_laws(*fractions, 3, Fraction(1))
     values = [3.0, 19 / 9, 11 / 9, 1.0, 9 / 11, 9 / 19]
     for value in values:
         near = value * (1.0 + np.arange(-3, 4) * 2.0**-52)
         for k in near[near >= 1.0]:
-            exact = truths.hockey_stick(laws, direction, float(k))
+            exact = truths.hockey_stick(distributions, direction, float(k))
             low, high = (
                 float(curve(pair, 3, direction, side).delta(k)) for side in (Side.LOWER, Side.UPPER)
             )

@@ -212,7 +212,7 @@ def test_invalid_pure_randomizers_are_refused(epsilon0):
         PurePair(epsilon0)
 
 
-def test_rounding_a_gaussian_costs_less_than_the_gaussian():
+def test_rounded_gaussian_noise_has_less_epsilon_than_gaussian_noise():
     k = np.exp(np.linspace(0.0, 4.0, 50))
     for deviation, sensitivity in ((0.6, 1), (3.0, 2), (40.0, 40)):
         rounded = rounded_gaussian_pair(deviation, sensitivity)
@@ -229,8 +229,8 @@ def test_discrete_and_rounded_gaussians_agree_on_a_fine_lattice():
     distances = []
     for points in (4, 16, 64):
         rounded, discrete = (
-            PairCurve(law(points, points), Direction.REMOVE, Side.UPPER).delta(k)
-            for law in (rounded_gaussian_pair, discrete_gaussian_pair)
+            PairCurve(distribution(points, points), Direction.REMOVE, Side.UPPER).delta(k)
+            for distribution in (rounded_gaussian_pair, discrete_gaussian_pair)
         )
         distances.append([np.abs(rounded - whole).max(), np.abs(discrete - whole).max()])
     first, second, third = np.array(distances)

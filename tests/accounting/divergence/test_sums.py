@@ -11,7 +11,7 @@ def power(masses, count, size, first, **errors):
     return sums.convolve([sums.Factor(masses, count, **errors)], size, first)
 
 
-def law(seed: int, cells: int) -> np.ndarray:
+def distribution(seed: int, cells: int) -> np.ndarray:
     """Masses whose mean is not on the grid, some of them zero."""
     generator = np.random.default_rng(seed)
     masses = generator.exponential(size=cells + 1) ** 3
@@ -42,7 +42,7 @@ CASES = [(11, 1, 64, 0), (11, 2, 64, 0), (40, 5, 512, 17), (40, 60, 1536, 300), 
 @pytest.mark.parametrize(("cells", "count", "size", "first"), CASES)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size, first):
-    masses = law(seed, cells)
+    masses = distribution(seed, cells)
     result = power(masses, count, size, first)
     truth = wrapped(exact_power(masses, count), size, first)
     error = float(np.linalg.norm((result.masses - truth).astype(float)))
@@ -54,7 +54,7 @@ def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size
 @pytest.mark.parametrize("seed", [1, 2])
 def test_wrong_number_of_summands_is_detected(seed):
     """Negative control for the test above."""
-    masses = law(seed, 40)
+    masses = distribution(seed, 40)
     result = power(masses, 4, 512, 17)
     truth = wrapped(exact_power(masses, 5), 512, 17)
     assert float(np.linalg.norm((result.masses - truth).astype(float))) > 1e3 * result.l2_error
@@ -83,9 +83,9 @@ def binomial(count: int, successes: int, likely: float):
     return mpmath.e**log
 
 
-def test_rounding_error_of_hockey_sticks_is_charged():
+def test_the_rounding_error_of_hockey_sticks_is_added():
     """Masses differenced from prices that are off move the law by no more than the bound."""
-    masses, count, size = law(5, 30), 20, 1024
+    masses, count, size = distribution(5, 30), 20, 1024
     errors = np.full(masses.size + 2, 1e-10)
     noise = np.random.default_rng(6).choice([-1.0, 1.0], errors.size) * errors
     noise[[0, 1, -2, -1]] = 0.0  # mass and mean stay
@@ -100,8 +100,8 @@ def test_rounding_error_of_hockey_sticks_is_charged():
 def test_a_distribution_far_from_zero_keeps_its_digits():
     """Round-off goes by the variance, not by how far the bins are from the first one."""
     masses = np.zeros(4001)
-    masses[3990:] = law(9, 10)
-    near, far = power(law(9, 10), 10**4, 1 << 12, 10**4), power(masses, 10**4, 1 << 12, 0)
+    masses[3990:] = distribution(9, 10)
+    near, far = power(distribution(9, 10), 10**4, 1 << 12, 10**4), power(masses, 10**4, 1 << 12, 0)
     assert far.l2_error <= 4 * near.l2_error
     np.testing.assert_allclose(
         np.roll(far.masses, -(3990 * 10**4 + 10**4) % (1 << 12)), near.masses, atol=1e-14
@@ -110,7 +110,7 @@ def test_a_distribution_far_from_zero_keeps_its_digits():
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 10, 1000, 60_000])
 def test_hockey_sticks_are_double_tail_sums(cells):
-    masses = law(8, cells)
+    masses = distribution(8, cells)
     exact = np.zeros(cells + 1, dtype=np.longdouble)
     tails = np.cumsum(masses[::-1].astype(np.longdouble))[::-1]
     exact[:-1] = np.cumsum(tails[:0:-1])[::-1]
@@ -137,7 +137,7 @@ def test_complex_logarithm_is_computed_without_cancellation():
 
 
 def test_sums_of_different_distributions_agree_with_convolution():
-    first, second = law(11, 30), law(12, 50)
+    first, second = distribution(11, 30), distribution(12, 50)
     factors = [
         sums.Factor(first, 3),
         sums.Factor(second, 2),

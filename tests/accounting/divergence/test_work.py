@@ -44,7 +44,7 @@ def test_a_budget_ends_work_that_exceeds_it():
     charge(10**12)  # outside of a question nothing is limited
 
 
-def test_cached_results_are_charged_once_per_question(store):
+def test_cached_results_count_once_per_question(store):
     calls = []
 
     @remembered
@@ -81,7 +81,7 @@ def test_cached_results_are_charged_once_per_question(store):
     assert meter.used == 12
 
 
-def test_failed_computations_are_charged_their_work():
+def test_failed_computations_count_against_the_work_budget():
     @remembered
     def failing() -> None:
         charge(30)

@@ -78,7 +78,7 @@ def test_the_bound_of_the_demo_plan(demo):
     assert 0.9715 < demo.absence.lower <= demo.absence.upper <= 0.9716
 
 
-def test_a_client_who_stops_exceeds_the_tail_of_the_worst_pair_but_not_the_bound():
+def test_an_adaptive_client_exceeds_the_worst_pairs_tail_but_not_the_bound():
     """Her updates fall to zero once the ratio is high: clipping allows that, and it stays high."""
     mu, steps, runs, delta = 0.2, 100, 100_000, 0.01
     drawn = np.random.default_rng(21).normal(mu * mu / 2, mu, (runs, steps))
@@ -116,16 +116,18 @@ def test_the_likelihood_ratio_exceeds_the_shift_with_chance_delta_at_most(delta)
 
 
 @pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3])
-def test_the_posterior_of_an_enumerated_mechanism_is_bracketed(delta):
+def test_certainty_bounds_enclose_the_posterior_of_an_enumerated_mechanism(delta):
     """Every event of an enumerable law, sorted by its ratio, and half of the last one."""
-    law = average(randomized_response(Fraction(8)), 5)
-    curve = TradeOff.of(profile_of(law, np.linspace(0.0, 2.2, 400)))
+    distribution = average(randomized_response(Fraction(8)), 5)
+    curve = TradeOff.of(profile_of(distribution, np.linspace(0.0, 2.2, 400)))
     shift, back = largest_shift(curve, delta), largest_shift(curve.inverse(), delta)
-    assert sum(x * m for x, m in law.items() if x > Fraction(math.exp(shift.upper))) <= delta
-    assert sum(m for x, m in law.items() if x < Fraction(math.exp(-back.upper))) <= delta
+    assert (
+        sum(x * m for x, m in distribution.items() if x > Fraction(math.exp(shift.upper))) <= delta
+    )
+    assert sum(m for x, m in distribution.items() if x < Fraction(math.exp(-back.upper))) <= delta
     for found, rows in (
-        (shift, [(x * m, m) for x, m in sorted(law.items(), reverse=True)]),
-        (back, [(m, x * m) for x, m in sorted(law.items())]),
+        (shift, [(x * m, m) for x, m in sorted(distribution.items(), reverse=True)]),
+        (back, [(m, x * m) for x, m in sorted(distribution.items())]),
     ):
         true = false = Fraction(0)
         for hit, wrong in rows:  # randomized at the last, so that there are δ true positives
@@ -167,7 +169,7 @@ def test_partial_runs_and_own_windows_are_refused_for_profiles(demo):
     assert max(hers.sides) <= found.presence.upper < max(hers.sides) + 0.01
 
 
-def test_a_costly_profile_is_replaced_by_one_bound():
+def test_certainty_of_a_slow_profile_uses_one_bound_on_epsilon():
     subset = Scheme(GaussianNoise(2.0), KSubset(4, picks=2), Relation.ADD_REMOVE)
     found = scheme_certainty(subset, 1e-3)
     assert found.presence.lower == pytest.approx(0.5)

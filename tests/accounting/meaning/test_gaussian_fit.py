@@ -27,20 +27,20 @@ from turnout.schemes import CheckIn, EveryStep, GaussianNoise, PoissonSampling, 
 DELTA = 1e-5
 
 
-def profile(law, sigma: float, reach: float, points: int = 601) -> Profile:
-    scheme = Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE)
+def profile(participation, sigma: float, reach: float, points: int = 601) -> Profile:
+    scheme = Scheme(GaussianNoise(sigma), participation, Relation.ADD_REMOVE)
     return privacy_profile(scheme, np.linspace(0.0, reach, points), sharp_to=DELTA / 10)
 
 
 @pytest.mark.parametrize(("sigma", "reach"), [(0.5, 14.0), (1.0, 5.5), (5.0, 0.9), (40.0, 0.1)])
-def test_gaussian_noise_fits_itself(sigma, reach):
+def test_gaussian_fit_of_gaussian_noise_has_its_own_mu(sigma, reach):
     fit = gaussian_fit(profile(EveryStep(1), sigma, reach), DELTA)
     assert fit.mu.lower <= 1 / sigma <= fit.mu.upper
     assert fit.mu.relative_width <= 1e-4
     assert fit.delta <= DELTA
 
 
-def test_a_coarse_grid_gives_a_larger_mu_never_a_smaller_one():
+def test_mu_on_a_coarse_grid_is_never_smaller():
     fits = [gaussian_fit(profile(EveryStep(1), 1.0, 5.5, n), DELTA).mu for n in (12, 50, 200)]
     assert fits[0].upper > fits[1].upper > fits[2].upper >= 1.0
     # Second order: sixteen times the points, less than a hundredth of the excess.
@@ -68,25 +68,25 @@ def test_gaussian_fit_is_the_smallest_valid_mu():
     assert fit.mu.relative_width < 1e-3
 
 
-def respects(fit: GaussianFit, law, delta) -> bool:
+def respects(fit: GaussianFit, participation, delta) -> bool:
     """Guarantee 1 for an enumerated direction, on a grid much finer than the fit's."""
     mu = fit.mu.upper
     return all(
-        float(delta(law, Fraction(math.exp(e)))) <= gaussian_delta(e, mu) + 1e-12
+        float(delta(participation, Fraction(math.exp(e)))) <= gaussian_delta(e, mu) + 1e-12
         for e in np.linspace(0.0, fit.epsilon, 300)
     )
 
 
 def test_gaussian_fit_needs_both_directions():
-    law = average(randomized_response(Fraction(math.exp(3.0))), 5)
-    exact = profile_of(law, np.linspace(0.0, 3.2, 81))
+    participation = average(randomized_response(Fraction(math.exp(3.0))), 5)
+    exact = profile_of(participation, np.linspace(0.0, 3.2, 81))
     fit = gaussian_fit(exact, 0.05)
-    assert respects(fit, law, forward_delta)
-    assert respects(fit, law, backward_delta)
+    assert respects(fit, participation, forward_delta)
+    assert respects(fit, participation, backward_delta)
     # Negative control: fitted to remove alone, add is far above.
     remove = gaussian_fit(Profile(exact.forward, exact.forward, exact.relation), 0.05)
-    assert respects(remove, law, forward_delta)
-    assert not respects(remove, law, backward_delta)
+    assert respects(remove, participation, forward_delta)
+    assert not respects(remove, participation, backward_delta)
 
 
 ONE_OF_FIVE = average(randomized_response(Fraction(math.exp(3.0))), 5)
@@ -94,15 +94,15 @@ TELL_TALE = {Fraction(100): Fraction(1, 5000), Fraction(4900, 4999): Fraction(49
 """A rare view that gives her away: with chance 1/50 where she took part."""
 
 
-@pytest.mark.parametrize(("law", "delta"), [(ONE_OF_FIVE, 0.05), (TELL_TALE, 0.015)])
-def test_the_trade_off_lies_above_the_gaussian_one(law, delta):
+@pytest.mark.parametrize(("participation", "delta"), [(ONE_OF_FIVE, 0.05), (TELL_TALE, 0.015)])
+def test_the_trade_off_lies_above_the_gaussian_one(participation, delta):
     """Guarantees 3 and 4 against the best tests of an enumerated law, in both directions."""
-    fit = gaussian_fit(profile_of(law, np.linspace(0.0, 5.0, 251)), delta)
+    fit = gaussian_fit(profile_of(participation, np.linspace(0.0, 5.0, 251)), delta)
     alphas = np.concatenate([np.geomspace(1e-9, 1e-2, 60), np.linspace(0.0, 1.0, 201)])
     gaussian = gaussian_trade_off(fit.mu.upper, alphas)
     inside = (alphas >= fit.alpha_lower) & (alphas <= fit.alpha_upper)
     assert 0 < inside.sum() < alphas.size
-    for ratios in (law, {1 / x: x * m for x, m in law.items()}):
+    for ratios in (participation, {1 / x: x * m for x, m in participation.items()}):
         truth = np.array([float(misses(ratios, Fraction(a))) for a in alphas])
         assert np.all(truth >= gaussian - fit.delta - 1e-12)
         assert np.all(truth[inside] >= gaussian[inside] - 1e-12)

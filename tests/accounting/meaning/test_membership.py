@@ -23,13 +23,13 @@ GRID = np.linspace(0.0, 12.0, 1201)
 PRIORS = (0.5, 0.1, 0.9, 0.02, 0.37)
 
 
-def profile(law, sigma: float = 1.0) -> Profile:
-    return privacy_profile(Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE), GRID)
+def profile(participation, sigma: float = 1.0) -> Profile:
+    return privacy_profile(Scheme(GaussianNoise(sigma), participation, Relation.ADD_REMOVE), GRID)
 
 
-def best_guess(law: Law, prior: Fraction) -> Fraction:
+def best_guess(participation: Law, prior: Fraction) -> Fraction:
     """The best of all deterministic answers to every view, tried one by one."""
-    views = list(law.items())
+    views = list(participation.items())
     return max(
         sum(
             (
@@ -44,26 +44,26 @@ def best_guess(law: Law, prior: Fraction) -> Fraction:
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_success_is_that_of_the_best_of_all_guesses(steps, prior):
-    law = average(randomized_response(Fraction(8)), steps)
-    truth = float(best_guess(law, Fraction(prior)))
+def test_bayes_success_equals_the_best_of_all_guesses(steps, prior):
+    participation = average(randomized_response(Fraction(8)), steps)
+    truth = float(best_guess(participation, Fraction(prior)))
     mark = abs(math.log((1 - prior) / prior))
-    exact = profile_of(law, np.unique(np.append(np.linspace(0.0, 4.5, 20), mark)))
+    exact = profile_of(participation, np.unique(np.append(np.linspace(0.0, 4.5, 20), mark)))
     success = bayes_success(exact, prior)
     assert success.lower <= truth * (1 + 1e-14)
     assert truth * (1 - 1e-14) <= success.upper
     assert success.upper - success.lower < 1e-12
-    coarse = bayes_success(profile_of(law, np.linspace(0.0, 4.5, 20)), prior)
+    coarse = bayes_success(profile_of(participation, np.linspace(0.0, 4.5, 20)), prior)
     assert coarse.lower <= truth * (1 + 1e-14)
     assert truth * (1 - 1e-14) <= coarse.upper
 
 
 def test_swapped_directions_are_detected():
     """Negative control: at a prior off ½ the two directions answer different questions."""
-    law = average(randomized_response(Fraction(20)), 5)
-    exact = profile_of(law, np.linspace(0.0, 4.5, 200))
+    participation = average(randomized_response(Fraction(20)), 5)
+    exact = profile_of(participation, np.linspace(0.0, 4.5, 200))
     swapped = Profile(exact.backward, exact.forward, exact.relation)
-    truth = float(best_guess(law, Fraction(0.2)))
+    truth = float(best_guess(participation, Fraction(0.2)))
     assert bayes_success(exact, 0.2).lower <= truth <= bayes_success(exact, 0.2).upper
     wrong = bayes_success(swapped, 0.2)
     assert not wrong.lower <= truth <= wrong.upper

@@ -40,8 +40,10 @@ from turnout.schemes import (
 GRID = np.linspace(0.0, 4.0, 41)
 
 
-def scheme(law, sigma: float = 1.0, relation: Relation = Relation.ADD_REMOVE, **rest) -> Scheme:
-    return Scheme(GaussianNoise(sigma), law, relation, **rest)
+def scheme(
+    participation, sigma: float = 1.0, relation: Relation = Relation.ADD_REMOVE, **rest
+) -> Scheme:
+    return Scheme(GaussianNoise(sigma), participation, relation, **rest)
 
 
 def holds(bounds: DeltaBounds, truth) -> bool:
@@ -84,10 +86,12 @@ def test_two_steps_against_quadrature(sigma):
 
 
 @pytest.mark.parametrize(
-    "law", [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)], ids=repr
+    "participation",
+    [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)],
+    ids=repr,
 )
-def test_upper_profiles_fall_are_convex_and_agree_at_zero(law):
-    profile = privacy_profile(scheme(law), np.linspace(0.0, 1.5, 61))
+def test_upper_profiles_fall_are_convex_and_agree_at_zero(participation):
+    profile = privacy_profile(scheme(participation), np.linspace(0.0, 1.5, 61))
     for bounds in (profile.forward, profile.backward):
         slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
         assert np.all(slopes <= 0)
@@ -98,7 +102,7 @@ def test_upper_profiles_fall_are_convex_and_agree_at_zero(law):
 
 
 @pytest.mark.parametrize(
-    ("law", "relation"),
+    ("participation", "relation"),
     [
         (CheckIn(100), Relation.ADD_REMOVE),
         (CheckIn(20, 5), Relation.ZERO_OUT),
@@ -108,12 +112,12 @@ def test_upper_profiles_fall_are_convex_and_agree_at_zero(law):
     ],
     ids=repr,
 )
-def test_the_guarantee_is_a_point_of_the_profile(law, relation):
+def test_the_guarantee_is_a_point_of_the_profile(participation, relation):
     """ε's bounds and δ's bounds speak of one curve."""
     delta = 1e-5
-    epsilon = price(scheme(law, relation=relation), delta).epsilon
+    epsilon = price(scheme(participation, relation=relation), delta).epsilon
     profile = privacy_profile(
-        scheme(law, relation=relation),
+        scheme(participation, relation=relation),
         np.array([epsilon.lower, epsilon.upper]),
         sharp_to=delta / 5,
     )
@@ -132,15 +136,15 @@ def replaced_poisson_delta(epsilon: float, rate: float) -> float:
     return float(np.sum(density * np.maximum(up - math.exp(epsilon) * down, 0.0)) * step)
 
 
-def test_two_hops_bound_a_replacement_that_one_hop_does_not():
-    law = PoissonSampling(0.3, 1)
+def test_replacement_is_bounded_by_two_neighbour_bounds_but_not_by_one():
+    participation = PoissonSampling(0.3, 1)
     epsilons = np.linspace(0.0, 1.5, 16)
-    replaced = privacy_profile(scheme(law, relation=Relation.REPLACE_ONE), epsilons).worst
+    replaced = privacy_profile(scheme(participation, relation=Relation.REPLACE_ONE), epsilons).worst
     truth = np.array([replaced_poisson_delta(e, 0.3) for e in epsilons])
     assert np.all(replaced.lower <= truth + 1e-8)
     assert np.all(truth <= replaced.upper + 1e-8)
     # Negative control: the price of adding or removing her is too low.
-    removed = privacy_profile(scheme(law), epsilons).worst
+    removed = privacy_profile(scheme(participation), epsilons).worst
     assert np.any(removed.upper < truth - 1e-4)
 
 
@@ -161,12 +165,15 @@ def test_a_client_that_never_participates_has_delta_zero():
 @pytest.mark.parametrize("points", [4, 9, 40])
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_profile_bounds_hold_between_grid_points(points, steps):
-    law = average(randomized_response(Fraction(6)), steps)
-    profile = profile_of(law, np.linspace(0.0, 1.6, points))
+    participation = average(randomized_response(Fraction(6)), steps)
+    profile = profile_of(participation, np.linspace(0.0, 1.6, points))
     truths = ((profile.forward, forward_delta), (profile.backward, backward_delta))
     for bounds, delta in truths:
         for epsilon in np.linspace(0.0, 2.0, 81):
-            truth, found = float(delta(law, Fraction(math.exp(epsilon)))), bounds.at(float(epsilon))
+            truth, found = (
+                float(delta(participation, Fraction(math.exp(epsilon)))),
+                bounds.at(float(epsilon)),
+            )
             assert found.lower <= truth * (1 + 1e-12)
             assert truth * (1 - 1e-12) <= found.upper
 
@@ -174,26 +181,29 @@ def test_profile_bounds_hold_between_grid_points(points, steps):
 @pytest.mark.parametrize("seed", range(8))
 def test_loose_profile_bounds_hold_between_grid_points(seed):
     """Where bounds are wide, chords are drawn from the upper one through the lower one."""
-    law = average(randomized_response(Fraction(6)), 3)
-    exact = profile_of(law, np.linspace(0.0, 1.7, 12)).forward
+    participation = average(randomized_response(Fraction(6)), 3)
+    exact = profile_of(participation, np.linspace(0.0, 1.7, 12)).forward
     loose = np.random.default_rng(seed).uniform(0.0, 0.2, (2, exact.epsilons.size))
     bounds = DeltaBounds.of(
         exact.epsilons, exact.lower * (1 - loose[0]), exact.upper * (1 + loose[1])
     )
     for epsilon in np.linspace(0.0, 2.0, 161):
-        truth, found = float(forward_delta(law, Fraction(math.exp(epsilon)))), bounds.at(epsilon)
+        truth, found = (
+            float(forward_delta(participation, Fraction(math.exp(epsilon)))),
+            bounds.at(epsilon),
+        )
         assert found.lower <= truth * (1 + 1e-12)
         assert truth * (1 - 1e-12) <= found.upper
 
 
 def test_a_polygon_through_the_points_is_no_lower_bound():
     """Negative control: chords, which bound from above, would fail from below."""
-    law = average(randomized_response(Fraction(6)), 2)
-    bounds = profile_of(law, np.linspace(0.0, 1.6, 6)).forward
+    participation = average(randomized_response(Fraction(6)), 2)
+    bounds = profile_of(participation, np.linspace(0.0, 1.6, 6)).forward
     # Between these two ε lies an atom of the law, where δ(K) bends.
     middle = float(0.5 * (bounds.epsilons[3] + bounds.epsilons[4]))
     chord = float(np.interp(math.exp(middle), bounds.ratios, bounds.lower))
-    assert chord > float(forward_delta(law, Fraction(math.exp(middle)))) * (1 + 1e-6)
+    assert chord > float(forward_delta(participation, Fraction(math.exp(middle)))) * (1 + 1e-6)
 
 
 def test_bounds_from_several_sharp_points_are_the_best_of_them():
@@ -203,7 +213,7 @@ def test_bounds_from_several_sharp_points_are_the_best_of_them():
     assert np.all(width <= 1e-3 * profile.worst.upper)
 
 
-def test_near_certainty_a_window_is_no_worse_than_one_step():
+def test_a_window_with_participation_near_one_is_at_most_one_step():
     """At small σ a window's grid is coarse where δ is large; one step's closed form is not."""
     profile = privacy_profile(scheme(CheckIn(2), 0.25), np.linspace(0.0, 1.0, 5))
     for bounds in (profile.forward, profile.backward):
@@ -211,7 +221,7 @@ def test_near_certainty_a_window_is_no_worse_than_one_step():
     assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
 
 
-def test_the_reach_is_where_delta_is_negligible():
+def test_reach_is_an_epsilon_with_negligible_delta():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
     reach = curves.reach(1e-5)
     assert curves.at(np.array([reach])).worst.upper[-1] <= 1e-5
@@ -228,15 +238,15 @@ def test_an_epsilon_out_of_range_is_refused(epsilons):
         privacy_profile(scheme(EveryStep(1)), np.array(epsilons))
 
 
-def test_schemes_without_one_profile_are_refused():
-    law = AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)
+def test_schemes_whose_clients_have_different_profiles_are_refused():
+    participation = AvailabilityCheckIn(np.ones((2, 4), dtype=bool), 2)
     with pytest.raises(UnsupportedError, match="no one profile"):
-        privacy_profile(scheme(law), GRID)
+        privacy_profile(scheme(participation), GRID)
     with pytest.raises(ParameterError, match="sharp_to"):
         privacy_profile(scheme(EveryStep(1)), GRID, sharp_to=0.0)
 
 
-def test_bounds_that_cross_cannot_be_built():
+def test_lower_bounds_above_upper_bounds_are_refused():
     for lower in ([0.6, 0.1], [math.nan, 0.1]):
         with pytest.raises(NumericalError, match="not ordered"):
             DeltaBounds(np.array([0.0, 1.0]), np.array(lower), np.array([0.5, 0.2]))

@@ -27,8 +27,10 @@ FINE = np.linspace(0.0, 10.0, 1001)
 E3 = Fraction(math.exp(3.0))
 
 
-def profile(law, epsilons: np.ndarray, sigma: float = 1.0) -> Profile:
-    return privacy_profile(Scheme(GaussianNoise(sigma), law, Relation.ADD_REMOVE), epsilons)
+def profile(participation, epsilons: np.ndarray, sigma: float = 1.0) -> Profile:
+    return privacy_profile(
+        Scheme(GaussianNoise(sigma), participation, Relation.ADD_REMOVE), epsilons
+    )
 
 
 def holds(curve: TradeOff, alphas: np.ndarray, truth: np.ndarray) -> bool:
@@ -90,7 +92,7 @@ LAWS = {
 
 @pytest.mark.parametrize("points", [3, 8, 400])
 @pytest.mark.parametrize("name", LAWS)
-def test_the_best_test_of_an_enumerated_mechanism_is_bracketed(name, points):
+def test_trade_off_bounds_enclose_the_best_test_of_an_enumerated_mechanism(name, points):
     curve = TradeOff.of(profile_of(LAWS[name], np.linspace(0.0, 3.2, points)))
     assert brackets(curve, LAWS[name], ALPHAS)
     if points == 400:
@@ -99,19 +101,19 @@ def test_the_best_test_of_an_enumerated_mechanism_is_bracketed(name, points):
 
 def test_swapped_directions_are_detected():
     """Negative control: remove taken for add brackets the inverse of f, not f."""
-    law = LAWS["one of five, ε₀ = 3"]
-    curve = TradeOff.of(profile_of(law, np.linspace(0.0, 3.2, 400)))
-    assert brackets(curve, law, ALPHAS)
-    assert not brackets(curve.inverse(), law, ALPHAS)
+    participation = LAWS["one of five, ε₀ = 3"]
+    curve = TradeOff.of(profile_of(participation, np.linspace(0.0, 3.2, 400)))
+    assert brackets(curve, participation, ALPHAS)
+    assert not brackets(curve.inverse(), participation, ALPHAS)
 
 
 def test_the_maximum_over_a_grid_is_no_upper_bound():
     """Negative control: with lower δ's on a grid, but no polygon, f comes out too low."""
-    law = LAWS["one of two, three values"]
-    exact = profile_of(law, np.linspace(0.0, 3.2, 8))
+    participation = LAWS["one of two, three values"]
+    exact = profile_of(participation, np.linspace(0.0, 3.2, 8))
     careless = TradeOff.of(exact).lower(ALPHAS)  # upper and lower δ's agree here
     careful = TradeOff.of(exact).upper(ALPHAS)
-    truth = TradeOff.of(profile_of(law, np.linspace(0.0, 3.2, 400)))
+    truth = TradeOff.of(profile_of(participation, np.linspace(0.0, 3.2, 400)))
     assert np.any(careless < truth.lower(ALPHAS) - 1e-4)
     assert np.all(careful >= truth.lower(ALPHAS))
 
@@ -151,10 +153,12 @@ def test_one_of_two_steps_against_quadrature(sigma):
     )
 
 
-@pytest.mark.parametrize("law", [CheckIn(30), CheckIn(10, 4), PoissonSampling(0.05, 20)], ids=repr)
-def test_results_have_the_shape_of_the_arguments(law):
+@pytest.mark.parametrize(
+    "participation", [CheckIn(30), CheckIn(10, 4), PoissonSampling(0.05, 20)], ids=repr
+)
+def test_results_have_the_shape_of_the_arguments(participation):
     """Decreasing, convex, between 0 and a coin; the inverse undoes it; symmetric is symmetric."""
-    curve = TradeOff.of(profile(law, np.linspace(0.0, 3.0, 301)))
+    curve = TradeOff.of(profile(participation, np.linspace(0.0, 3.0, 301)))
     alphas = np.linspace(0.0, 1.0, 101)
     for side in (curve.lower, curve.upper, curve.symmetric().lower, curve.symmetric().upper):
         values = side(alphas)

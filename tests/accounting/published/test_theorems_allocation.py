@@ -85,8 +85,8 @@ def test_theorem_4_6_against_quadrature_of_two_steps():
     scores, weights = np.polynomial.hermite_e.hermegauss(120)
     ratio = np.exp(scores / sigma - 0.5 / sigma**2)
     average = (ratio[:, None] + ratio) / 2
-    law = np.multiply.outer(weights, weights) / (2 * math.pi)
-    expected = math.log(float((law * average**order).sum()))
+    distribution = np.multiply.outer(weights, weights) / (2 * math.pi)
+    expected = math.log(float((distribution * average**order).sum()))
     curve = random_allocation.corollary_4_7(sigma, 2, largest_order=order)
     assert curve.log_moments[order] == pytest.approx(expected, rel=1e-9)
 
@@ -270,7 +270,7 @@ def test_these_theorems_do_not_cover_the_add_direction():
         assert result.directions == ("remove",)
 
 
-def test_theorem_4_1_undoes_the_chance_of_not_being_taken():
+def test_theorem_4_1_removes_the_probability_of_no_participation():
     window, local, rate, delta = 6, 2.0, 0.3, 0.01
 
     def poisson(_, rate, steps, delta):
@@ -326,11 +326,11 @@ def test_the_overlap_distribution_is_exact_for_long_windows():
     window, picks = 10**7, 100
     curve = allocation_forms.dong_2025(1.0, window, picks, 2)
     with mpmath.workdps(40):
-        law = [
+        distribution = [
             mpmath.binomial(picks, j) * mpmath.binomial(window - picks, picks - j) * mpmath.exp(j)
             for j in range(picks + 1)
         ]
-        exact = mpmath.log(mpmath.fsum(law) / mpmath.binomial(window, picks))
+        exact = mpmath.log(mpmath.fsum(distribution) / mpmath.binomial(window, picks))
     assert 0 <= curve.log_moments[2] - exact <= 1e-11
 
 

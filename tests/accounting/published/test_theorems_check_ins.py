@@ -26,8 +26,10 @@ def response_deltas(local_epsilon, window, epsilon):
     k, growth = math.exp(epsilon), math.exp(local_epsilon)
     ones = np.arange(window + 1)
     ratio = (ones * growth + (window - ones) / growth) / window
-    law = binom.pmf(ones, window, 1 / (1 + growth))
-    return float(law @ np.maximum(ratio - k, 0)), float(law @ np.maximum(1 - k * ratio, 0))
+    distribution = binom.pmf(ones, window, 1 / (1 + growth))
+    return float(distribution @ np.maximum(ratio - k, 0)), float(
+        distribution @ np.maximum(1 - k * ratio, 0)
+    )
 
 
 def root(delta_of, delta, high):
@@ -110,15 +112,15 @@ def replacement_delta(local, window, chance, epsilon):
     likely, other = growth / (growth + 2), 1 / (growth + 2)
     worlds = []
     for record in (1, 2):
-        law = []
+        distribution = []
         for view in product(range(3), repeat=window):
             others = math.prod(likely if v == 0 else other for v in view)
             hers = sum(
                 others * (likely if v == record else other) / (likely if v == 0 else other)
                 for v in view
             )
-            law.append((1 - chance) * others + chance * hers / window)
-        worlds.append(np.array(law))
+            distribution.append((1 - chance) * others + chance * hers / window)
+        worlds.append(np.array(distribution))
     gap = np.maximum(worlds[0] - math.exp(epsilon) * worlds[1], 0)
     return float(gap.sum())
 
@@ -132,7 +134,7 @@ def test_theorem_3_2_is_never_below_the_enumerated_protocol(local, chance):
     assert replacement_delta(local, window, chance, 0.0) > 0.01
 
 
-def test_the_printed_proof_of_theorem_3_2_promises_too_much():
+def test_the_formula_in_the_proof_of_theorem_3_2_is_below_the_truth():
     truth = response_epsilon(1.0, 1000, 1e-6)
     assert truth == pytest.approx(0.1266, abs=2e-4)
     assert check_in_forms.theorem_3_2_as_printed(1.0, 1000, 1e-6) < truth / 5
@@ -170,7 +172,7 @@ def test_the_simple_form_refuses_values_outside_its_range():
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.05, 1.5), st.integers(1, 40), st.floats(1e-12, 1e-7), st.floats(1.0, 20.0))
-def test_both_conditions_of_corollary_3_3_give_half(local, window, beta, factor):
+def test_both_conditions_of_corollary_3_3_give_epsilon_one_half(local, window, beta, factor):
     growth, change = math.exp(local), math.expm1(local)
     least = max(
         8 * math.sqrt(window) * growth**1.5,
@@ -184,7 +186,7 @@ def test_both_conditions_of_corollary_3_3_give_half(local, window, beta, factor)
     assert closed.delta == pytest.approx(full.delta)
 
 
-def test_one_condition_of_corollary_3_3_does_not_give_half():
+def test_one_condition_of_corollary_3_3_does_not_give_epsilon_one_half():
     local, population, beta = 5.0, 14_500, 1e-12
     assert local <= 2 / 3 * math.log(population / 8)
     assert check_ins.theorem_3_2(local, 1, beta, 1 / population) > 0.9

@@ -46,10 +46,10 @@ def test_poisson_sampling_agrees_with_a_tilted_transform(figures, sigma, rate, s
 
 def test_theorem_4_1_has_the_stated_distribution(figures):
     module, pair = figures("poisson"), GaussianPair(1.0)
-    law = module.decomposed_distribution(pair, 200, 1e-6)
-    found = module.composed_epsilon(*law, 1, 1e-6)
+    distribution = module.decomposed_distribution(pair, 200, 1e-6)
+    found = module.composed_epsilon(*distribution, 1, 1e-6)
     assert found == pytest.approx(theorem_4_1(pair, 200, 1e-6), rel=1e-3)
-    assert float(law[1] @ np.exp(-law[0])) <= 1 + 1e-6
+    assert float(distribution[1] @ np.exp(-distribution[0])) <= 1 + 1e-6
 
 
 def test_figures_are_drawn_identically_each_time(figures):

@@ -32,17 +32,17 @@ LAWS = {
 }
 
 
-def scheme(law, randomizer=None, trust="shuffled"):
+def scheme(participation, randomizer=None, trust="shuffled"):
     randomizer = randomizer or SampledBitResponse(2.0)
-    return tn.Scheme(randomizer, law, "replace-one", trust=trust, population=CLIENTS)
+    return tn.Scheme(randomizer, participation, "replace-one", trust=trust, population=CLIENTS)
 
 
 @pytest.mark.parametrize("name", LAWS)
 def test_theorems_on_a_run_are_above_the_exact_epsilon(name):
-    law, names = LAWS[name]
-    found = thesis_epsilons(scheme(law), DELTA)
+    participation, names = LAWS[name]
+    found = thesis_epsilons(scheme(participation), DELTA)
     assert set(found) == names
-    assert min(found.values()) > tn.price(scheme(law), delta=DELTA).epsilon.upper
+    assert min(found.values()) > tn.price(scheme(participation), delta=DELTA).epsilon.upper
 
 
 def test_run_composes_its_rounds_with_the_whole_delta():
@@ -57,18 +57,22 @@ def test_run_composes_its_rounds_with_the_whole_delta():
     assert theorem_4_4_1(2.0, CLIENTS, 1 / 6, 480, DELTA) == pytest.approx(expected.epsilon, 1e-6)
 
 
-@pytest.mark.parametrize("law", [tn.EveryStep(1), tn.FixedSize(1, 1, 3), SelfSampling(0.5, 2)])
-def test_rounds_with_zero_epsilon_cost_delta_only(law):
-    alone = tn.Scheme(SampledBitResponse(1e-3), law, "replace-one", trust="shuffled", population=1)
+@pytest.mark.parametrize(
+    "participation", [tn.EveryStep(1), tn.FixedSize(1, 1, 3), SelfSampling(0.5, 2)]
+)
+def test_rounds_with_zero_epsilon_cost_delta_only(participation):
+    alone = tn.Scheme(
+        SampledBitResponse(1e-3), participation, "replace-one", trust="shuffled", population=1
+    )
     for epsilon in thesis_epsilons(alone, 0.9).values():
         assert epsilon >= 0.0
 
 
 def test_settings_without_a_theorem_return_no_bound():
-    law = LAWS["every step"][0]
+    participation = LAWS["every step"][0]
     several = RepeatedMessages.of(NonAdaptiveRandomizer(1.0), 3)
-    assert thesis_epsilons(scheme(law, several), DELTA) == {}
-    assert thesis_epsilons(scheme(law, trust="local"), DELTA) == {}
+    assert thesis_epsilons(scheme(participation, several), DELTA) == {}
+    assert thesis_epsilons(scheme(participation, trust="local"), DELTA) == {}
     few = tn.Scheme(
         SampledBitResponse(2.0), SelfSampling(0.1, 10), "replace-one", trust="shuffled",
         population=100,

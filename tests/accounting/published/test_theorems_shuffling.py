@@ -66,11 +66,17 @@ def two_valued(local_epsilon: float, clients: int, epsilon: float) -> float:
     p = 1 / (math.exp(local_epsilon) + 1)
     found, k_ratio = 0.0, math.exp(min(epsilon, 700.0))
     for ones in range(clients):
-        law = [0.0] * (clients + 1)
+        distribution = [0.0] * (clients + 1)
         for a, b in itertools.product(range(ones + 1), range(clients - ones)):
-            law[a + b] += binom.pmf(a, ones, 1 - p) * binom.pmf(b, clients - 1 - ones, p)
-        one = [p * law[k] + (1 - p) * (law[k - 1] if k else 0.0) for k in range(clients + 1)]
-        zero = [(1 - p) * law[k] + p * (law[k - 1] if k else 0.0) for k in range(clients + 1)]
+            distribution[a + b] += binom.pmf(a, ones, 1 - p) * binom.pmf(b, clients - 1 - ones, p)
+        one = [
+            p * distribution[k] + (1 - p) * (distribution[k - 1] if k else 0.0)
+            for k in range(clients + 1)
+        ]
+        zero = [
+            (1 - p) * distribution[k] + p * (distribution[k - 1] if k else 0.0)
+            for k in range(clients + 1)
+        ]
         for first, second in ((one, zero), (zero, one)):
             pairs = zip(first, second, strict=True)
             found = max(found, sum(max(x - k_ratio * y, 0.0) for x, y in pairs))
@@ -139,7 +145,7 @@ def test_the_table_of_single_rounds(function, expected):
         assert float(three_digits(function(*setting))) == float(printed)
 
 
-def test_theorem_5_3_2_is_vacuous_at_four():
+def test_theorem_5_3_2_is_vacuous_at_epsilon0_four():
     assert shuffling.theorem_5_3_2_epsilon(*TABLE[3]) > 4
 
 
@@ -177,7 +183,7 @@ def test_theorem_7_at_every_epsilon0():
     assert shuffling.efm19_theorem_7(300.0, 10, 1e-6) == math.inf
 
 
-def test_the_clones_closed_form_stops_at_its_limit():
+def test_the_closed_form_of_clones_is_refused_above_its_limit():
     limit = shuffling.clones_2021_limit(10**4, 1e-6)
     assert limit == pytest.approx(math.log(10**4 / (16 * math.log(2e6))), rel=1e-10)
     assert shuffling.clones_2021_closed_form(limit, 10**4, 1e-6) > 0
@@ -256,10 +262,10 @@ def test_no_bound_is_below_binary_response_on_a_grid_of_settings(epsilon0, clien
 def shuffled(messages: list[tuple[Fraction, ...]]) -> Counter[tuple[int, ...]]:
     """The exact distribution of how often each value comes."""
     total = Counter({(0,) * len(messages[0]): Fraction(1)})
-    for law in messages:
+    for distribution in messages:
         grown: Counter[tuple[int, ...]] = Counter()
         for counts, chance in total.items():
-            for value, own in enumerate(law):
+            for value, own in enumerate(distribution):
                 grown[(*counts[:value], counts[value] + 1, *counts[value + 1 :])] += chance * own
         total = grown
     return total
@@ -267,9 +273,11 @@ def shuffled(messages: list[tuple[Fraction, ...]]) -> Counter[tuple[int, ...]]:
 
 def price(victim: list[str], other: list[str], clients: int, k: int) -> Fraction:
     """H_K of the shuffles in which the victim sends by a law, or by it with two values swapped."""
-    own, rest = (tuple(map(Fraction, law)) for law in (victim, other))
+    own, rest = (tuple(map(Fraction, distribution)) for distribution in (victim, other))
     swapped = (own[1], own[0], *own[2:])
-    one, two = (shuffled([law, *[rest] * (clients - 1)]) for law in (own, swapped))
+    one, two = (
+        shuffled([distribution, *[rest] * (clients - 1)]) for distribution in (own, swapped)
+    )
     return sum((max(chance - k * two[event], Fraction(0)) for event, chance in one.items()))
 
 
@@ -277,14 +285,17 @@ def test_lemma_3_5_of_the_stronger_clones_fails():
     """It reduces any randomizer with R(x) >= p(Q0 + Q1) to neutral messages that look alike."""
     epsilon0, e, p = math.log(3), 3, Fraction(1, 10)
     victim, other = ["0.3", "0.1", "0.375", "0.225"], ["0.1", "0.1", "0.125", "0.675"]
-    laws = [tuple(map(Fraction, law)) for law in (victim, [victim[i] for i in (1, 0, 2, 3)], other)]
-    for one, two in itertools.permutations(laws, 2):
+    distributions = [
+        tuple(map(Fraction, distribution))
+        for distribution in (victim, [victim[i] for i in (1, 0, 2, 3)], other)
+    ]
+    for one, two in itertools.permutations(distributions, 2):
         assert sum(one) == 1
         assert all(x <= e * y for x, y in zip(one, two, strict=True))
     # The decomposition with p < 1/(e + 1): both worlds' victim, and p of either for the others.
     assert p < Fraction(1, e + 1)
-    assert laws[0][:2] == (e * p, p)
-    assert laws[2][:2] == (p, p)
+    assert distributions[0][:2] == (e * p, p)
+    assert distributions[2][:2] == (p, p)
     truth, lemma = (
         price(victim, other, 2, 2),
         price(["0.3", "0.1", "0.6"], ["0.1", "0.1", "0.8"], 2, 2),
@@ -317,7 +328,7 @@ def test_the_kary_closed_form():
     assert epsilon == pytest.approx(27 * 100 / (5320 * gamma))
 
 
-def test_the_kary_closed_form_stops_at_one():
+def test_the_kary_closed_form_is_refused_above_epsilon_one():
     with pytest.raises(UnsupportedError, match="epsilon <= 1"):
         shuffling.blanket_2019_kary(2.0, 100, 1e-6, 4)
     with pytest.raises(UnsupportedError):
@@ -342,7 +353,7 @@ def test_bennett_bound_is_continuous_at_the_series_expansion():
         assert 0.6 < bennett / hoeffding < 0.85
 
 
-def test_largest_epsilon0_values_are_answered():
+def test_the_largest_epsilon0_values_have_finite_bounds():
     for function in (
         shuffling.blanket_2019_hoeffding,
         shuffling.blanket_2019_bennett,

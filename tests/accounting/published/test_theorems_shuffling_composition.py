@@ -50,7 +50,7 @@ def test_the_optimum_is_attained_by_brute_force(point, rounds):
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.02, 1000), (0.5, 60), (2.0, 7)])
-def test_theorem_3_3_is_the_least_of_its_list(epsilon, rounds):
+def test_theorem_3_3_is_the_least_epsilon_of_its_list(epsilon, rounds):
     with mpmath.workdps(60):
         for slack in (0.1, 1e-5, 1e-9):
             found = shuffled_training.kov_theorem_3_3(PrivacyPoint(epsilon, 0.0), rounds, slack)

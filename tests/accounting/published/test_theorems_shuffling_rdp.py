@@ -53,9 +53,11 @@ def third_value(local_epsilon: float, clients: int) -> tuple[np.ndarray, np.ndar
     a, b = a[inside], b[inside]
     c = clients - a - b
     # The blanket law of all messages, and what one of them being the victim's makes of it.
-    law = gammaln(clients + 1) - gammaln(a + 1) - gammaln(b + 1) - gammaln(c + 1)
-    law = np.exp(law - clients * math.log(e + 2) + c * local_epsilon)
-    return law * (a * e + b + c / e) / clients, law * (a + b * e + c / e) / clients
+    distribution = gammaln(clients + 1) - gammaln(a + 1) - gammaln(b + 1) - gammaln(c + 1)
+    distribution = np.exp(distribution - clients * math.log(e + 2) + c * local_epsilon)
+    return distribution * (a * e + b + c / e) / clients, distribution * (
+        a + b * e + c / e
+    ) / clients
 
 
 def printed_5_4(local_epsilon: float, clients: int, order: int) -> mpmath.mpf:
@@ -148,7 +150,7 @@ def test_uppers_are_above_every_split_of_the_others_and_the_third_value(epsilon0
 @pytest.mark.parametrize(
     ("epsilon0", "ratio"), [(0.5, 0.904), (1.0, 1.15), (2.0, 1.58), (4.0, 1.95)]
 )
-def test_binary_response_is_not_the_worst_above_ln_2(epsilon0, ratio):
+def test_binary_response_is_not_the_worst_case_for_epsilon0_above_ln_2(epsilon0, ratio):
     """Against Remark 5.3.7."""
     clients = 4000
     attained = shuffling_rdp.theorem_5_3_3(epsilon0, clients).divergence(2)
@@ -196,7 +198,7 @@ def test_lemma_3_3_2_within_its_range_is_above_binary_response():
 
 
 @pytest.mark.parametrize("order", [1.01, 1.5, 2.5, 7.3])
-def test_real_orders_lie_on_the_chord(order):
+def test_bounds_at_real_orders_lie_on_the_chord_of_whole_orders(order):
     bound = shuffling_rdp.theorem_5_3_1(1.0, 10**4)
     low, high = math.floor(order), math.ceil(order)
     a = high - order

@@ -131,10 +131,10 @@ def test_lemma_4_3_1_is_above_brute_force(epsilon0):
             assert found <= epsilon0 + 1e-12
             for rest in itertools.product((0, 1), repeat=m - 1 + m * (n - 1)):
                 others = [rest[m - 1 + m * i : m - 1 + m * (i + 1)] for i in range(n - 1)]
-                laws = [
+                distributions = [
                     one_round(epsilon0, [(own, *rest[: m - 1]), *others], k, s) for own in (0, 1)
                 ]
-                assert delta(*laws, found) <= 0.01 * (1 + 1e-9)
+                assert delta(*distributions, found) <= 0.01 * (1 + 1e-9)
 
 
 def test_sampling_clients_with_several_records_gives_no_amplification():
@@ -144,12 +144,12 @@ def test_sampling_clients_with_several_records_gives_no_amplification():
         epsilon0, 2, 1, delta_, records=2, samples=2, bound=exact_shuffle
     )
     wrong = shuffled_training.amplified(exact_shuffle(epsilon0, 2, delta_ / 0.5), 0.5)
-    laws = [one_round(epsilon0, [(own, 0), (1, 1)], 1, 2) for own in (0, 1)]
-    assert delta(*laws, wrong) > delta_ * 1.2
-    assert delta(*laws, ours) <= delta_
+    distributions = [one_round(epsilon0, [(own, 0), (1, 1)], 1, 2) for own in (0, 1)]
+    assert delta(*distributions, wrong) > delta_ * 1.2
+    assert delta(*distributions, ours) <= delta_
 
 
-def test_lemma_4_3_1_holds_for_almost_no_clients():
+def test_lemma_4_3_1_holds_for_very_few_clients():
     assert shuffled_training.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
 
 
@@ -178,7 +178,7 @@ def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
     assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 
 
-def test_lemma_4_4_1_holds_for_no_constant():
+def test_lemma_4_4_1_as_printed_holds_for_no_constant():
     """The proof puts e^{−c'qn} for more than the chance of unlucky counts, and it is less."""
     for epsilon0, clients, probability in ((1.0, 1000, 0.02), (2.0, 10**4, 0.01)):
         expected = clients * probability

@@ -25,21 +25,22 @@ from turnout.core.errors import ParameterError, UnsupportedError
 
 def response_count(records, ratio):
     """Law of the number of ones after binary response with e^ε = ``ratio``, as fractions."""
-    law = [Fraction(1)]
+    distribution = [Fraction(1)]
     for record in records:
         one = Fraction(ratio if record else 1, ratio + 1)
-        law = [
-            (law[i] if i < len(law) else 0) * (1 - one) + (law[i - 1] * one if i else 0)
-            for i in range(len(law) + 1)
+        distribution = [
+            (distribution[i] if i < len(distribution) else 0) * (1 - one)
+            + (distribution[i - 1] * one if i else 0)
+            for i in range(len(distribution) + 1)
         ]
-    return law
+    return distribution
 
 
 def sampled(records, size, ratio):
     """Law of the same count for a uniform subset."""
     subsets = list(itertools.combinations(records, size))
-    laws = [response_count(subset, ratio) for subset in subsets]
-    return [sum(column) / len(subsets) for column in zip(*laws, strict=True)]
+    distributions = [response_count(subset, ratio) for subset in subsets]
+    return [sum(column) / len(subsets) for column in zip(*distributions, strict=True)]
 
 
 def largest_log_ratio(first, second):
@@ -52,14 +53,16 @@ def cost_of_sampling(size, population, ratio):
     for ones in range(population):
         fewer = [1] * ones + [0] * (population - ones)
         more = [1] * (ones + 1) + [0] * (population - ones - 1)
-        laws = sampled(fewer, size, ratio), sampled(more, size, ratio)
-        found = max(found, largest_log_ratio(*laws), largest_log_ratio(*laws[::-1]))
+        distributions = sampled(fewer, size, ratio), sampled(more, size, ratio)
+        found = max(
+            found, largest_log_ratio(*distributions), largest_log_ratio(*distributions[::-1])
+        )
     return found
 
 
 @pytest.mark.parametrize(("size", "population"), [(1, 4), (2, 4), (3, 5), (4, 4)])
 @pytest.mark.parametrize("ratio", [2, 3, 20])
-def test_sampling_costs_the_amount_of_lemma_2_1_1(size, population, ratio):
+def test_sampled_rounds_have_the_epsilon_of_lemma_2_1_1(size, population, ratio):
     bound = lemma_2_1_1(PrivacyPoint(math.log(ratio), 0.0), size, population).epsilon
     true = cost_of_sampling(size, population, ratio)
     assert true <= bound

@@ -36,11 +36,11 @@ LAWS = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_the_bound_is_above_the_exact_epsilon_for_any_order(law):
+@pytest.mark.parametrize("distribution", LAWS)
+def test_the_bound_is_above_the_exact_epsilon_for_any_order(distribution):
     for p, q in pairs():
-        truth = worst_over_orders(p, q, LAWS[law], ASKED)
-        bound = selected_deltas(exact_profile(p, q, GRID), LAWS[law], ASKED)
+        truth = worst_over_orders(p, q, LAWS[distribution], ASKED)
+        bound = selected_deltas(exact_profile(p, q, GRID), LAWS[distribution], ASKED)
         assert np.all(bound >= truth - 1e-13)
 
 
@@ -76,31 +76,34 @@ def test_a_wrong_distribution_of_the_count_is_detected(drawn, priced):
 
 
 def test_number_of_candidates_is_not_released():
-    law, caught = LAWS["geometric"], False
+    distribution, caught = LAWS["geometric"], False
     for p, q in pairs():
-        bound = selected_deltas(exact_profile(p, q, GRID), law, ASKED)
+        bound = selected_deltas(exact_profile(p, q, GRID), distribution, ASKED)
         both = ((p, q), (q, p), (p[::-1], q[::-1]), (q[::-1], p[::-1]))
-        caught |= any(np.any(reported_count(*laws, law, ASKED) > bound * 1.01) for laws in both)
+        caught |= any(
+            np.any(reported_count(*distributions, distribution, ASKED) > bound * 1.01)
+            for distributions in both
+        )
     assert caught
 
 
 def test_one_run_times_the_mean_without_the_shift_is_no_bound():
-    law, caught = LAWS["geometric"], False
+    distribution, caught = LAWS["geometric"], False
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
-        naive = law.mean * np.interp(ASKED, GRID, profile.worst.upper)
-        caught |= bool(np.any(worst_over_orders(p, q, law, ASKED) > naive + 1e-9))
+        naive = distribution.mean * np.interp(ASKED, GRID, profile.worst.upper)
+        caught |= bool(np.any(worst_over_orders(p, q, distribution, ASKED) > naive + 1e-9))
     assert caught
 
 
-def test_pure_runs_cost_at_most_papernot_and_steinke():
+def test_selection_of_pure_runs_is_at_most_the_bound_of_papernot_and_steinke():
     # Their Theorem 2 at infinite order: (2 + η) ε₀ for a negative binomial count.
     half = 0.5
     response = np.array([np.exp(half), 1.0]) / (1.0 + np.exp(half))
     profile = exact_profile(response, response[::-1], np.linspace(0.0, 1.0, 1001))
     for shape in (0.0, 1.0, 2.0):
-        law = Stopping.negative_binomial(20.0, shape, most=500)
-        assert selection_epsilon(profile, law, 1e-6) <= (2.0 + shape) * half + 2e-3
+        distribution = Stopping.negative_binomial(20.0, shape, most=500)
+        assert selection_epsilon(profile, distribution, 1e-6) <= (2.0 + shape) * half + 2e-3
 
 
 def published(profile, mean, gamma, shape, epsilon):
@@ -115,9 +118,9 @@ def test_below_the_published_profile_bound():
     gamma = 0.1
     scheme = Scheme(GaussianNoise(2.0), EveryStep(1), Relation.ADD_REMOVE)
     profile = privacy_profile(scheme, np.linspace(0.0, 4.0, 801), sharp_to=1e-7)
-    law = Stopping.negative_binomial(1.0 / gamma, 1.0, most=400)
+    distribution = Stopping.negative_binomial(1.0 / gamma, 1.0, most=400)
     for epsilon in (1.5, 2.0, 2.5, 3.0):
-        ours = float(selected_deltas(profile, law, np.array([epsilon]))[0])
+        ours = float(selected_deltas(profile, distribution, np.array([epsilon]))[0])
         assert ours < published(profile, 1.0 / gamma, gamma, 1.0, epsilon)
 
 
@@ -131,17 +134,17 @@ def test_search_epsilon_exceeds_a_run_and_rises_with_the_mean():
 
 
 def test_calibrated_noise_meets_the_target():
-    law = Stopping.negative_binomial(5.0)
+    distribution = Stopping.negative_binomial(5.0)
 
     def scheme_for(noise):
         return Scheme(GaussianNoise(noise), EveryStep(1), Relation.REPLACE_ONE)
 
-    noise, guarantee = calibrate_selection(scheme_for, law, 2.0, 1e-5)
+    noise, guarantee = calibrate_selection(scheme_for, distribution, 2.0, 1e-5)
     assert guarantee.epsilon.upper <= 2.0
     assert guarantee.epsilon.upper > 1.99
-    again = selected(scheme_for(noise), law, 1e-5)
+    again = selected(scheme_for(noise), distribution, 1e-5)
     assert again.epsilon == guarantee.epsilon
-    assert selected(scheme_for(0.99 * noise), law, 1e-5).epsilon.upper > 2.0
+    assert selected(scheme_for(0.99 * noise), distribution, 1e-5).epsilon.upper > 2.0
 
 
 def test_uncertified_selections_are_refused():

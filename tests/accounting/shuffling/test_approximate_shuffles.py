@@ -64,9 +64,9 @@ def deltas(law_pairs) -> np.ndarray:
 @pytest.mark.parametrize("local_epsilon", [0.5, 1.5])
 @pytest.mark.parametrize("clients", [1, 2, 4])
 @pytest.mark.parametrize("local_delta", [1e-4, 0.01])
-def test_leaky_responses_cost_no_more(local_epsilon, clients, local_delta):
-    laws = with_infinity_mass(local_epsilon, local_delta)
-    truth = deltas(list(truths.neighbours(laws, clients)))
+def test_responses_with_infinity_mass_stay_below_the_bound(local_epsilon, clients, local_delta):
+    distributions = with_infinity_mass(local_epsilon, local_delta)
+    truth = deltas(list(truths.neighbours(distributions, clients)))
     for curve in curves(ApproximateMessagesBlock(local_epsilon, local_delta, clients)):
         assert (curve.delta(RATIOS) >= truth * (1 - 1e-12)).all()
     # Where ε is larger than ε₀ only leaks are left, which the pure bound does not know.
@@ -75,7 +75,7 @@ def test_leaky_responses_cost_no_more(local_epsilon, clients, local_delta):
     assert (
         pure
         < 1e-12
-        < max(truths.hockey_stick(a, b, k) for a, b in truths.neighbours(laws, clients))
+        < max(truths.hockey_stick(a, b, k) for a, b in truths.neighbours(distributions, clients))
     )
 
 
@@ -92,27 +92,29 @@ def adaptive(records, local_epsilon: float, local_delta: float) -> dict[tuple[in
             for i, (record, message) in enumerate(zip(order, messages, strict=True)):
                 past = messages[:i]
                 half = 0.5 if any(m > 1 for m in past) else 1.0
-                law = with_infinity_mass(half * local_epsilon, local_delta)
-                chance *= law[(record + sum(past)) % 2][message]
+                distribution = with_infinity_mass(half * local_epsilon, local_delta)
+                chance *= distribution[(record + sum(past)) % 2][message]
             total[messages] = total.get(messages, 0.0) + chance
     return total
 
 
 @pytest.mark.parametrize("local_epsilon", [0.7, 2.0])
-def test_randomizers_may_be_chosen_by_the_messages_before(local_epsilon):
+def test_the_bound_holds_for_randomizers_that_depend_on_earlier_messages(local_epsilon):
     for others in ((0, 0), (0, 1), (1, 1)):
         pair = [adaptive((own, *others), local_epsilon, 0.02) for own in (0, 1)]
         for curve in curves(ApproximateMessagesBlock(local_epsilon, 0.02, 3)):
             assert (curve.delta(RATIOS) >= deltas([pair])).all()
 
 
-@pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
-def test_bound_equals_its_closed_formula(way, pair_of, laws):
+@pytest.mark.parametrize(
+    ("way", "pair_of", "distributions"), [(0, worst_pair, 2), (1, clones_pair, 1)]
+)
+def test_bound_equals_its_closed_formula(way, pair_of, distributions):
     """δ₀, the pair at ε₀' and (K − 1 + 2D)τ, each in full; a halved τ would show."""
     local_epsilon, delta0, clients = 1.1, 1e-3, 5
     price = ApproximatePrice.of(local_epsilon, delta0, clients, 64, (way,))
     pair = pair_of(local_epsilon - math.log1p(-delta0))
-    tau = laws * (clients - 1) * delta0 / math.exp(local_epsilon)
+    tau = distributions * (clients - 1) * delta0 / math.exp(local_epsilon)
     for k in (1.0, 1.05, 1.3):
         fewer = truths.pair_delta(pair, clients - 1, k) + (1 + k) * tau
         shuffled = truths.pair_delta(pair, clients, k) + (k - 1 + 2 * fewer) * tau
@@ -127,7 +129,7 @@ def test_bound_equals_its_closed_formula(way, pair_of, laws):
     assert float(price.at(np.array(math.exp(1.2)))) == pytest.approx(delta0)
 
 
-def test_either_of_two_pairs_can_have_the_smaller_epsilon():
+def test_each_of_the_two_pairs_has_the_smaller_epsilon_in_some_setting():
     """The worst pair where δ₀ is next to nothing, clones where it is nearly all there is."""
     for delta0, better in ((1e-12, 0), (1e-5, 1)):
         prices = [
@@ -173,7 +175,7 @@ def test_other_messages_are_within_two_delta_over_e():
 def test_the_infinity_mass_is_attained():
     """The law that InfinityMassBlock claims: a leaky victim among others who do not leak."""
     local_epsilon, delta0, clients = 1.2, 0.02, 4
-    pure = [[*law, 0.0, 0.0] for law in truths.response(local_epsilon, 2)]
+    pure = [[*distribution, 0.0, 0.0] for distribution in truths.response(local_epsilon, 2)]
     victims = with_infinity_mass(local_epsilon, delta0)
     pairs = [
         [truths.shuffled([victim, *[pure[other]] * (clients - 1)]) for victim in victims]
@@ -237,8 +239,10 @@ def test_two_rounds_with_infinity_mass_are_bracketed():
     zero, one = with_infinity_mass(local_epsilon, delta0)
     first, second = truths.shuffled([zero, one, zero]), truths.shuffled([one, one, zero])
 
-    def twice(law):
-        return {(a, b): p * q for (a, p), (b, q) in itertools.product(law.items(), repeat=2)}
+    def twice(distribution):
+        return {
+            (a, b): p * q for (a, p), (b, q) in itertools.product(distribution.items(), repeat=2)
+        }
 
     block = ApproximateMessagesBlock(local_epsilon, delta0, 3)
     for delta in (0.2, 0.05, 0.015):

@@ -44,12 +44,12 @@ def bracket(block, delta, rounds=1):
     return lower, upper
 
 
-def brackets(block, laws, clients):
+def brackets(block, distributions, clients):
     """Whether ε's at several δ enclose the worst of all neighbours."""
     for delta in DELTAS:
         lower, upper = bracket(block, delta)
         points = (upper * (1 + SLACK), max(lower * (1 - SLACK) - SLACK, 0.0))
-        above, below = worst(laws, clients, points)
+        above, below = worst(distributions, clients, points)
         assert above <= delta * (1 + SLACK)
         assert lower == 0.0 or below >= delta * (1 - SLACK)
 
@@ -88,12 +88,14 @@ def test_sampled_bits_of_one_or_two_coordinates_are_bracketed(local_epsilon, cli
 
 @settings(max_examples=10, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 6))
-def test_the_worst_known_is_attained_and_bounded(local_epsilon, clients):
+def test_the_largest_known_lower_bound_is_attained_and_below_the_upper_bound(
+    local_epsilon, clients
+):
     block = LowerBoundBlock(local_epsilon, clients)
     binary, ternary = kary_laws(local_epsilon, 2), kary_laws(local_epsilon, 3)
     pairs = [
-        [shuffled([laws[j], *[laws[-1]] * (clients - 1)]) for j in (1, 0)]
-        for laws in (binary, ternary)
+        [shuffled([distributions[j], *[distributions[-1]] * (clients - 1)]) for j in (1, 0)]
+        for distributions in (binary, ternary)
     ]
     for delta in DELTAS:
         lower, upper = bracket(block, delta)
@@ -117,7 +119,7 @@ def test_the_worst_known_is_attained_and_bounded(local_epsilon, clients):
         (4.0, 10**6, 1e-8, 0.04465),
     ],
 )
-def test_known_values_of_the_worst_known(local_epsilon, clients, delta, epsilon):
+def test_reference_values_of_the_largest_known_lower_bound(local_epsilon, clients, delta, epsilon):
     """Binary response below e = 2, three-valued response above."""
     lower, upper = bracket(LowerBoundBlock(local_epsilon, clients), delta)
     assert lower == pytest.approx(epsilon, abs=6e-6)
@@ -150,7 +152,7 @@ def test_two_values_are_the_exact_block():
     assert kary_response_block(1.0, 2, 10) == BinaryResponseBlock(1.0, 10)
 
 
-def test_weaker_hiding_than_any_randomizer_is_detected():
+def test_a_blanket_that_is_too_large_is_detected():
     """A mutant: a lower bound whose others send high and low half as often as they must."""
     honest = kary_pair(2.0, 3)
     share = 0.5 * honest.share

@@ -18,7 +18,9 @@ EPSILON0, VARIATION = 1.2, 0.3
 LAW = AttainedVariation(EPSILON0, VARIATION)
 
 
-def laws(variation: float = VARIATION, epsilon0: float = EPSILON0) -> tuple[np.ndarray, np.ndarray]:
+def distributions(
+    variation: float = VARIATION, epsilon0: float = EPSILON0
+) -> tuple[np.ndarray, np.ndarray]:
     """Three messages under the two records."""
     share = variation / math.expm1(epsilon0)
     preferred = share * math.exp(epsilon0)
@@ -40,7 +42,7 @@ def shuffled_laws(
     clients: int, variation: float = VARIATION, epsilon0: float = EPSILON0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the three messages; all others hold one record, the victim the other in p."""
-    own, others = laws(variation, epsilon0)
+    own, others = distributions(variation, epsilon0)
     p: dict[tuple[int, ...], float] = {}
     q: dict[tuple[int, ...], float] = {}
     for messages in itertools.product(range(3), repeat=clients):
@@ -65,19 +67,19 @@ def test_the_lower_bound_equals_identical_others(clients, delta):
 
 @pytest.mark.parametrize("clients", [2, 4])
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_messages_that_are_taken_for_one_still_bound_from_below(clients, delta):
+def test_merged_messages_still_give_a_lower_bound(clients, delta):
     epsilon0, variation = 3.0, 0.5
     p, q = shuffled_laws(clients, variation, epsilon0)
     exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
-    law = AttainedVariation(epsilon0, variation)
-    epsilon = tn.price(shuffled(law, clients), delta=delta).epsilon
+    distribution = AttainedVariation(epsilon0, variation)
+    epsilon = tn.price(shuffled(distribution, clients), delta=delta).epsilon
     assert 0.7 * exact < epsilon.lower <= exact <= epsilon.upper
     p, q = shuffled_laws(clients, 0.1 * variation, epsilon0)  # negative control
     assert epsilon.lower > max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
 
 
 def test_under_local_trust_both_bounds_are_exact():
-    delta, (p, q) = 0.02, laws()
+    delta, (p, q) = 0.02, distributions()
     two = (np.outer(p, p).ravel(), np.outer(q, q).ravel())
     exact = epsilon_of(*two, delta)
     scheme = replace(shuffled(LAW, 10, 2), trust="local")
@@ -92,8 +94,8 @@ def test_under_local_trust_both_bounds_are_exact():
 def test_the_upper_bound_is_that_of_the_bounded_variation():
     for changes in ({}, {"sampled": 40}, {"rate": 0.5}):
         attained, bounded = (
-            tn.price(shuffled(law, 100, 3, **changes), delta=1e-4).epsilon
-            for law in (AttainedVariation(2.5, 0.4), BoundedVariation(2.5, 0.4))
+            tn.price(shuffled(distribution, 100, 3, **changes), delta=1e-4).epsilon
+            for distribution in (AttainedVariation(2.5, 0.4), BoundedVariation(2.5, 0.4))
         )
         assert attained.upper == bounded.upper
         assert bounded.lower == 0.0

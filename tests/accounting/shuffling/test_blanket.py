@@ -83,8 +83,11 @@ def test_the_hadamard_pair_lies_above_every_shuffle(local_epsilon, clients, part
 @given(local_epsilon=st.floats(0.01, 4.0), clients=st.integers(1, 6), part=st.floats(0.0, 1.0))
 def test_the_lower_bound_is_attained_by_a_distribution(local_epsilon, clients, part):
     k = math.exp(part * local_epsilon)
-    laws = response(local_epsilon, 3)
-    first, second = (shuffled([law, *[laws[2]] * (clients - 1)]) for law in laws[:2])
+    distributions = response(local_epsilon, 3)
+    first, second = (
+        shuffled([distribution, *[distributions[2]] * (clients - 1)])
+        for distribution in distributions[:2]
+    )
     truth = hockey_stick(first, second, k)
     assert truth == pytest.approx(hockey_stick(second, first, k), rel=1e-9, abs=1e-15)
     assert truth == pytest.approx(

@@ -53,7 +53,7 @@ def test_one_round_in_a_narrow_bracket(make, local_epsilon, clients, delta):
 
 @pytest.mark.parametrize("make", [stronger_clones_pair, hadamard_pair, third_value_pair])
 @pytest.mark.parametrize("delta", [0.9, 0.05, 1e-4])
-def test_polygons_stay_on_their_side_everywhere(make, delta):
+def test_polygons_are_on_their_side_of_the_curve_everywhere(make, delta):
     pair, clients = make(1.2), 5
     block = both(pair, clients)
     ks = np.exp(np.linspace(0.0, 1.3, 27))
@@ -99,8 +99,11 @@ def test_two_rounds_of_a_pair(delta):
 
 @pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
 def test_two_rounds_of_a_small_shuffle(delta):
-    laws = response(1.0, 3)
-    first, second = (twice(shuffled([law, laws[2], laws[1]])) for law in laws[:2])
+    distributions = response(1.0, 3)
+    first, second = (
+        twice(shuffled([distribution, distributions[2], distributions[1]]))
+        for distribution in distributions[:2]
+    )
     k = math.exp(found(BlanketBlock(kary_pair(1.0, 3), 3), 2, Side.UPPER, delta))
     assert hockey_stick(first, second, k) <= delta
     assert hockey_stick(second, first, k) <= delta
@@ -150,7 +153,7 @@ def test_a_lower_curve_needs_an_attained_pair():
             ask()
 
 
-def test_a_lower_pair_of_its_own():
+def test_a_block_may_have_a_separate_lower_pair():
     block = BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))
     assert hash(block) == hash(
         BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))

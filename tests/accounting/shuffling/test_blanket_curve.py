@@ -178,15 +178,15 @@ def test_a_lower_slope_belongs_to_a_line_below(name):
 
 @pytest.mark.parametrize(("trials", "chance"), [(30, 0.3), (400, 0.02), (5000, 0.6)])
 @pytest.mark.parametrize("fine", [10.0, 1e4])
-def test_points_for_neutral_messages_move_convex_prices_one_way(trials, chance, fine):
+def test_points_for_neutral_messages_move_convex_functions_to_one_side(trials, chance, fine):
     counts = np.arange(trials + 1.0)
-    law = binom.pmf(counts, trials, chance)
+    distribution = binom.pmf(counts, trials, chance)
     mean = trials * chance
     above, below = (f(trials, chance, fine) for f in (blanket_pairs._hats, blanket_pairs._means))
     assert above[1].sum() == pytest.approx(1.0)
     assert below[1].sum() == pytest.approx(1.0)
     for threshold in mean * np.array([0.3, 0.8, 0.95, 1.0, 1.1, 1.5]):
-        truth = float(law @ np.maximum(threshold - counts, 0.0))
+        truth = float(distribution @ np.maximum(threshold - counts, 0.0))
         upper, lower = (float(w @ np.maximum(threshold - x, 0.0)) for x, w in (above, below))
         assert lower <= truth * (1 + 1e-9)
         assert upper >= truth * (1 - 1e-9)

@@ -69,7 +69,7 @@ def test_few_messages_cost_the_local_epsilon():
 def test_two_rounds_of_a_small_shuffle(delta):
     """Composed: above the exact distribution of two rounds of three clients."""
     zero, one = response(1.0, 2)
-    first, second = (twice(shuffled([law, one, zero])) for law in (zero, one))
+    first, second = (twice(shuffled([distribution, one, zero])) for distribution in (zero, one))
     k = math.exp(clones_2021(1.0, 3, delta, 2))
     assert hockey_stick(first, second, k) <= delta
     assert hockey_stick(second, first, k) <= delta

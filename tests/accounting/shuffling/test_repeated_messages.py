@@ -29,18 +29,18 @@ LEVEL, MESSAGES = 1.2, 2
 BIT = KaryResponse(LEVEL, 2)
 
 
-def scheme(randomizer, law, clients, trust="shuffled"):
-    return Scheme(randomizer, law, "replace-one", trust=trust, population=clients)
+def scheme(randomizer, participation, clients, trust="shuffled"):
+    return Scheme(randomizer, participation, "replace-one", trust=trust, population=clients)
 
 
 def counts_law(bits):
     """The law of the number of true answers of clients with these bits."""
-    law = np.array([1.0])
+    distribution = np.array([1.0])
     for bit in bits:
         truth = math.exp(LEVEL) / (1 + math.exp(LEVEL))
         yes = truth if bit else 1 - truth
-        law = np.convolve(law, [1 - yes, yes])
-    return law
+        distribution = np.convolve(distribution, [1 - yes, yes])
+    return distribution
 
 
 def round_law(bits, samples, messages=MESSAGES):
@@ -89,8 +89,8 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("delta", [0.02, 1e-3])
 def test_a_bound_is_above_every_sum_over_outcomes(name, delta):
-    law, clients, samples = STEPS[name]
-    found = price(scheme(RepeatedMessages.of(BIT, MESSAGES), law, clients), delta).epsilon
+    participation, clients, samples = STEPS[name]
+    found = price(scheme(RepeatedMessages.of(BIT, MESSAGES), participation, clients), delta).epsilon
     exact = [delta_of(bits, samples, found.upper) for bits in itertools.product((0, 1), repeat=3)]
     assert max(exact) <= delta * (1 + 1e-6)
     least = [
@@ -123,9 +123,12 @@ def test_at_full_participation_messages_equal_rounds(each):
 
 
 def test_messages_of_a_sample_lie_between_one_message_and_a_shuffle_of_answers():
-    law, several = FixedSize(300, 1500, 10), RepeatedMessages.of(NonAdaptiveRandomizer(0.5), 3)
+    participation, several = (
+        FixedSize(300, 1500, 10),
+        RepeatedMessages.of(NonAdaptiveRandomizer(0.5), 3),
+    )
     one, three, answer = (
-        price(scheme(randomizer, law, 1500), 1e-5).epsilon
+        price(scheme(randomizer, participation, 1500), 1e-5).epsilon
         for randomizer in (several.each, several, NonAdaptiveRandomizer(1.5))
     )
     assert one.upper < 0.7 * three.upper
@@ -142,8 +145,10 @@ def test_self_sampling_is_a_little_above_a_cohort_of_its_mean():
 
 def test_observed_messages_of_a_window_are_composed():
     """Two messages in a step that comes with chance 0.6: all outcomes of one client."""
-    law = CheckIn(window=4, windows=2, probability=0.6)
-    found = price(scheme(RepeatedMessages.of(BIT, 2), law, None, trust="local"), 1e-2).epsilon
+    participation = CheckIn(window=4, windows=2, probability=0.6)
+    found = price(
+        scheme(RepeatedMessages.of(BIT, 2), participation, None, trust="local"), 1e-2
+    ).epsilon
     true = math.exp(LEVEL) / (1 + math.exp(LEVEL))
     step = {(): (0.4, 0.4)}
     for answers in itertools.product((0, 1), repeat=2):

@@ -95,9 +95,9 @@ def test_two_rounds_of_a_small_shuffle():
     q = 1 / (1 + math.exp(-local_epsilon))
 
     def worlds(ones):
-        law = binary_law(local_epsilon, ones, clients - 1 - ones)
-        first = np.convolve(law, [1 - q, q])
-        second = np.convolve(law, [q, 1 - q])
+        distribution = binary_law(local_epsilon, ones, clients - 1 - ones)
+        first = np.convolve(distribution, [1 - q, q])
+        second = np.convolve(distribution, [q, 1 - q])
         return first, second
 
     def delta(splits, epsilon, *, swap):

@@ -42,9 +42,9 @@ def test_bound_equals_its_closed_formula(rate):
     """q·δ₀, the pair's mixture and (K − 1 + 2D)τ with τ = (n − 1)qτ₁; half of τ would show."""
     local_epsilon, delta0, clients, k = 1.0, 1e-3, 6, 1.05
     expected = math.inf
-    for pair_of, laws in ((worst_pair, 2), (clones_pair, 1)):
+    for pair_of, distributions in ((worst_pair, 2), (clones_pair, 1)):
         pair = pair_of(local_epsilon - math.log1p(-delta0))
-        tau = laws * (clients - 1) * rate * delta0 / math.exp(local_epsilon)
+        tau = distributions * (clients - 1) * rate * delta0 / math.exp(local_epsilon)
         fewer = mixed(pair, clients - 1, rate, k) + (k - 1 + 2 * rate) * tau
         hidden = mixed(pair, clients, rate, k) + (k - 1 + 2 * fewer) * tau
         expected = min(expected, rate * delta0 + (1 - delta0) * hidden)
@@ -52,9 +52,9 @@ def test_bound_equals_its_closed_formula(rate):
     assert expected * (1 - 1e-9) <= price <= expected * (1 + 1e-4)
 
 
-def by_number(pair_of, laws: int, clients: int, rate: float, k: float) -> float:
+def by_number(pair_of, distributions: int, clients: int, rate: float, k: float) -> float:
     """Theorem 4 for every number of messages, each as a uniform subset, less what leaks; ε₀ = 1."""
-    pair, kappa = pair_of(1.0 - math.log1p(-DELTA0)), laws * DELTA0 / math.e
+    pair, kappa = pair_of(1.0 - math.log1p(-DELTA0)), distributions * DELTA0 / math.e
     total = 0.0
     for messages in range(1, clients + 1):
         share = messages / clients
@@ -69,14 +69,16 @@ def by_number(pair_of, laws: int, clients: int, rate: float, k: float) -> float:
     return total
 
 
-@pytest.mark.parametrize(("way", "pair_of", "laws"), [(0, worst_pair, 2), (1, clones_pair, 1)])
+@pytest.mark.parametrize(
+    ("way", "pair_of", "distributions"), [(0, worst_pair, 2), (1, clones_pair, 1)]
+)
 @pytest.mark.parametrize("rate", [0.05, 0.4, 0.95])
-def test_one_mixture_bound_covers_every_number_of_messages(way, pair_of, laws, rate):
+def test_one_mixture_bound_covers_every_number_of_messages(way, pair_of, distributions, rate):
     """What the proof of the sampled price comes down to, where what others miss is most of it."""
     for clients in (2, 3, 5):
         hidden = approximate(1.0, DELTA0, clients, rate).hidden[way]
         for k in (1.0, 1.02, 1 + rate, 2.5):
-            least = by_number(pair_of, laws, clients, rate, k)
+            least = by_number(pair_of, distributions, clients, rate, k)
             assert least <= float(hidden.delta(np.array(k))) * (1 + 1e-9)
             half = replace(hidden, slack=0.5 * hidden.slack)
             if rate == 0.95:  # Where nearly all come, half of τ would be too small.
@@ -85,20 +87,20 @@ def test_one_mixture_bound_covers_every_number_of_messages(way, pair_of, laws, r
 
 @pytest.mark.parametrize("rate", [0.3, 0.8])
 @pytest.mark.parametrize("delta0", [1e-3, 0.05])
-def test_leaky_responses_of_some_cost_no_more(rate, delta0):
+def test_sampled_responses_with_infinity_mass_stay_below_the_bound(rate, delta0):
     """Enumerated: each of three clients sends nothing, or a binary response that may leak."""
     local_epsilon, clients = 1.0, 3
     large = (1 - delta0) / (1 + math.exp(-local_epsilon))
     small = 1 - delta0 - large
     sent = [[large, small, delta0, 0.0], [small, large, 0.0, delta0]]
-    laws = [[1 - rate, *(rate * p for p in law)] for law in sent]
+    distributions = [[1 - rate, *(rate * p for p in distribution)] for distribution in sent]
     price = approximate(local_epsilon, delta0, clients, rate)
     for k in (1.0, 1.05, 1.3, 2.0, 3.5):
-        truth = truths.worst(laws, clients, k)
+        truth = truths.worst(distributions, clients, k)
         found = float(price.delta(np.array(k)))
         assert truth * (1 - 1e-9) <= found <= (2 if k < 1.1 else 4) * truth
     # Past K = e there are leaks alone, and she must come to leak.
-    assert truths.worst(laws, clients, 9.0) == pytest.approx(price.floor, rel=1e-9)
+    assert truths.worst(distributions, clients, 9.0) == pytest.approx(price.floor, rel=1e-9)
 
 
 def test_certain_participation_equals_a_full_round():

@@ -46,11 +46,11 @@ def slot_law(words: Words, slots: int, epsilon0: float) -> np.ndarray:
     orders = list(itertools.permutations(range(len(words)), slots))
     total = np.zeros(len(bits))
     for order in orders:
-        law = np.ones(len(bits))
+        distribution = np.ones(len(bits))
         for slot, client in enumerate(order):
             one = p + (1 - 2 * p) * words[client][slot]
-            law = law * np.where(bits[:, slot] == 1, one, 1 - one)
-        total += law
+            distribution = distribution * np.where(bits[:, slot] == 1, one, 1 - one)
+        total += distribution
     return total / len(orders)
 
 

@@ -101,7 +101,7 @@ def test_groups_with_swapped_ends_are_detected(name, coarse, mutate):
     assert shortfall(name, rate=0.9) > 1e-4
 
 
-def test_left_out_mass_is_charged_in_full():
+def test_the_probability_of_omitted_groups_is_added_in_full():
     pair = clones_pair(1.0)
     whole = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-17))
     rough = SampledCurve(pair, 10**4, 0.05, Grain(16, 500.0, 1e-7))

@@ -63,19 +63,21 @@ def subsampled(messages, size: int) -> truths.Law:
 
 def self_sampling(messages, rate: float) -> truths.Law:
     """The view where each client tosses her own coin; silence is one more value."""
-    return truths.shuffled([[*(rate * p for p in law), 1.0 - rate] for law in messages])
+    return truths.shuffled(
+        [[*(rate * p for p in distribution), 1.0 - rate] for distribution in messages]
+    )
 
 
-def neighbours(laws, clients: int):
-    for records in itertools.combinations_with_replacement(range(len(laws)), clients - 1):
-        others = [laws[record] for record in records]
-        yield [laws[0], *others], [laws[1], *others]
+def neighbours(distributions, clients: int):
+    for records in itertools.combinations_with_replacement(range(len(distributions)), clients - 1):
+        others = [distributions[record] for record in records]
+        yield [distributions[0], *others], [distributions[1], *others]
 
 
-def worst(law_of, laws, clients: int) -> np.ndarray:
+def worst(law_of, distributions, clients: int) -> np.ndarray:
     """The largest δ over both directions and all records of the others, at each K."""
     found = np.zeros(RATIOS.size)
-    for first, second in neighbours(laws, clients):
+    for first, second in neighbours(distributions, clients):
         one, other = law_of(first), law_of(second)
         for a, b in ((one, other), (other, one)):
             found = np.maximum(found, [truths.hockey_stick(a, b, k) for k in RATIOS])
@@ -101,8 +103,8 @@ PAIRS = {"clones": clones_pair, "worst": worst_pair}
 )
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
 def test_sampled_subset_stays_below_the_proved_bound(name, values, clients, size, local_epsilon):
-    laws = truths.response(local_epsilon, values)
-    truth = worst(lambda messages: subsampled(messages, size), laws, clients)
+    distributions = truths.response(local_epsilon, values)
+    truth = worst(lambda messages: subsampled(messages, size), distributions, clients)
     block = SubsampledBlock(BlanketBlock(PAIRS[name](local_epsilon), size), size / clients)
     assert above(block, truth)
 
@@ -111,8 +113,8 @@ def test_sampled_subset_stays_below_the_proved_bound(name, values, clients, size
 @pytest.mark.parametrize(("values", "clients", "rate"), [(2, 5, 0.3), (2, 4, 0.9), (3, 4, 0.5)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
 def test_self_sampling_stays_below_the_proved_bound(name, values, clients, rate, local_epsilon):
-    laws = truths.response(local_epsilon, values)
-    truth = worst(lambda messages: self_sampling(messages, rate), laws, clients)
+    distributions = truths.response(local_epsilon, values)
+    truth = worst(lambda messages: self_sampling(messages, rate), distributions, clients)
     assert above(SelfSamplingBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
 
 
@@ -125,7 +127,10 @@ def identical_others(local_epsilon: float, clients: int):
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
 @pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
 def test_subset_of_identical_others_has_the_exact_epsilon(direction, local_epsilon, clients, size):
-    one, other = (subsampled(laws, size) for laws in identical_others(local_epsilon, clients))
+    one, other = (
+        subsampled(distributions, size)
+        for distributions in identical_others(local_epsilon, clients)
+    )
     if direction is Direction.ADD:
         one, other = other, one
     truth = np.array([truths.hockey_stick(one, other, k) for k in RATIOS])
@@ -141,7 +146,9 @@ def test_subset_of_identical_others_has_the_exact_epsilon(direction, local_epsil
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
 def test_self_sampling_of_identical_others_is_nearly_exact(direction, clients, rate):
-    one, other = (self_sampling(laws, rate) for laws in identical_others(1.2, clients))
+    one, other = (
+        self_sampling(distributions, rate) for distributions in identical_others(1.2, clients)
+    )
     if direction is Direction.ADD:
         one, other = other, one
     block = SelfSamplingBlock(IdenticalOthersMessages(1.2), clients, rate, identical_others=True)
@@ -161,12 +168,14 @@ def test_self_sampling_of_identical_others_is_nearly_exact(direction, clients, r
 @pytest.mark.parametrize("rate", [0.3, 0.9])
 def test_two_rounds_of_self_sampling_are_bracketed(rate):
     """Composed, between its own bounds, for others alike."""
-    laws = [self_sampling(messages, rate) for messages in identical_others(1.0, 3)]
+    distributions = [self_sampling(messages, rate) for messages in identical_others(1.0, 3)]
 
-    def twice(law):
-        return {(a, b): p * q for (a, p), (b, q) in itertools.product(law.items(), repeat=2)}
+    def twice(distribution):
+        return {
+            (a, b): p * q for (a, p), (b, q) in itertools.product(distribution.items(), repeat=2)
+        }
 
-    one, other = map(twice, laws)
+    one, other = map(twice, distributions)
     upper = [(SelfSamplingBlock(Messages(worst_pair(1.0)), 3, rate), 2)]
     lower = [(SelfSamplingBlock(IdenticalOthersMessages(1.0), 3, rate, identical_others=True), 2)]
     for delta in (0.1, 0.01):
@@ -272,8 +281,8 @@ def test_few_sampled_messages_cost_at_most_the_local_epsilon():
 
 def test_sampling_rate_is_applied_exactly_once():
     """Mutants: γ squared before the curve, or in its argument."""
-    laws = truths.response(1.0, 2)
-    truth = worst(lambda messages: subsampled(messages, 2), laws, 5)
+    distributions = truths.response(1.0, 2)
+    truth = worst(lambda messages: subsampled(messages, 2), distributions, 5)
     base = BlanketBlock(clones_pair(1.0), 2).curve(Direction.REMOVE, Side.UPPER, 0.02, 0)
     right = diluted(base, Direction.REMOVE, 0.4).delta(RATIOS)
     assert (right >= truth).all()

@@ -53,11 +53,11 @@ from turnout.schemes import (
 _ROUNDING = 1e-15  # of a sum of products, about
 
 
-def scheme(randomizer, law, clients: int | None = None) -> Scheme:
+def scheme(randomizer, participation, clients: int | None = None) -> Scheme:
     """Shuffled messages."""
     replace, hidden = Relation.REPLACE_ONE, SpeakingOrder.HIDDEN
     given = {"trust": TrustModel.SHUFFLED, "population": clients, "order": hidden}
-    return Scheme(randomizer, law, replace, **given)
+    return Scheme(randomizer, participation, replace, **given)
 
 
 def is_sound(given: Scheme, delta: float, worlds: Worlds, *, known: bool = True) -> bool:
@@ -145,10 +145,10 @@ def test_two_and_three_rounds_are_bracketed(seed: int):
     identical_others, _, opposed = splits(epsilon0, clients + 2, [0, 1, clients + 1])
     worlds = [composed([identical_others] * rounds), composed([opposed] * rounds)]
     worlds.append(composed([identical_others, *[opposed] * (rounds - 1)]))
-    law = EveryStep(rounds)
-    assert is_sound(scheme(KaryResponse(epsilon0), law, clients + 2), delta, worlds)
+    participation = EveryStep(rounds)
+    assert is_sound(scheme(KaryResponse(epsilon0), participation, clients + 2), delta, worlds)
     for any_ in (PureRandomizer(epsilon0), NonAdaptiveRandomizer(epsilon0)):
-        assert is_sound(scheme(any_, law, clients + 2), delta, worlds, known=False)
+        assert is_sound(scheme(any_, participation, clients + 2), delta, worlds, known=False)
 
 
 @pytest.mark.parametrize("seed", seeds(3))
@@ -162,13 +162,13 @@ def test_sampled_rounds_are_bracketed(seed: int):
         (FixedSize(size, clients, 1), [subset(epsilon0, clients, size, h) for h in holds]),
         (SelfSampling(rate, 1), [by_coins(epsilon0, clients, rate, h) for h in holds]),
     )
-    for law, worlds in cases:
+    for participation, worlds in cases:
         for any_ in (
             KaryResponse(epsilon0),
             PureRandomizer(epsilon0),
             NonAdaptiveRandomizer(epsilon0),
         ):
-            assert is_sound(scheme(any_, law, clients), delta, worlds)
+            assert is_sound(scheme(any_, participation, clients), delta, worlds)
 
 
 @pytest.mark.parametrize("seed", seeds(2))
@@ -242,9 +242,9 @@ def test_averaged_check_ins_with_dependent_slots_stay_below_the_bound(
     rng = np.random.default_rng(90 + seed)
     epsilon0, clients = drawn(rng, 5.0)[0], int(rng.integers(1, 5))
     delta, chance = float(10 ** rng.uniform(-5, -0.5)), (1.0, float(rng.uniform()))[seed % 2]
-    law = CheckIn(2, 1, chance)
+    participation = CheckIn(2, 1, chance)
     given = Scheme(
-        PureRandomizer(epsilon0), law, relation, ReleaseRule.AVERAGED, population=clients
+        PureRandomizer(epsilon0), participation, relation, ReleaseRule.AVERAGED, population=clients
     )
     upper, lower = price(given, delta).epsilon.upper, price(given, delta).epsilon.lower
     true = 1 / (1 + math.exp(-epsilon0))
@@ -315,8 +315,10 @@ def test_extreme_sampling_rates_are_bracketed(rate: float, clients: int):
 def test_curves_that_end_in_a_corner_are_answered(
     epsilon0: float, rate: float, clients: int, delta: float
 ):
-    law, pure = CheckIn(2, 1, rate), PureRandomizer(epsilon0)
-    given = Scheme(pure, law, Relation.REPLACE_ONE, ReleaseRule.AVERAGED, population=clients)
+    participation, pure = CheckIn(2, 1, rate), PureRandomizer(epsilon0)
+    given = Scheme(
+        pure, participation, Relation.REPLACE_ONE, ReleaseRule.AVERAGED, population=clients
+    )
     bounds = price(given, delta).epsilon
     worlds = [by_coins(epsilon0, clients, rate, held) for held in (0, clients - 1)]
     assert worst(worlds, bounds.upper) <= delta

@@ -55,9 +55,11 @@ PLAIN = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
         GaussianNoise(2.0),
     ],
 )
-@pytest.mark.parametrize("law", [EveryStep(6), FixedSize(50, 2000, 6), SelfSampling(0.1, 6)])
-def test_population_and_trust_round_trip(randomizer, law):
-    written = replace(SHUFFLE, randomizer=randomizer, participation=law)
+@pytest.mark.parametrize(
+    "distribution", [EveryStep(6), FixedSize(50, 2000, 6), SelfSampling(0.1, 6)]
+)
+def test_population_and_trust_round_trip(randomizer, distribution):
+    written = replace(SHUFFLE, randomizer=randomizer, participation=distribution)
     read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
     assert read == written
     assert type(read.randomizer) is type(randomizer)
@@ -79,7 +81,7 @@ def test_an_invalid_population_is_not_read(population):
         scheme_from_dict({**scheme_to_dict(SHUFFLE), "population": population})
 
 
-def test_a_ledger_of_shuffled_rounds_costs_what_one_run_does():
+def test_a_ledger_of_shuffled_rounds_has_the_epsilon_of_one_run():
     rounds = [replace(SHUFFLE, participation=EveryStep(n)) for n in (2, 4)]
     ledger = Ledger(BudgetTerms.of(SHUFFLE)).add(rounds[0]).add(rounds[1])
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
@@ -95,7 +97,7 @@ def test_a_ledger_of_shuffled_rounds_refuses_other_schemes(other):
         Ledger(BudgetTerms.of(SHUFFLE)).add(SHUFFLE).add(other)
 
 
-def test_each_population_of_a_ledger_has_its_own_price():
+def test_ledger_phases_with_different_populations_are_analysed_separately():
     ledgers = [
         Ledger(BudgetTerms.of(SHUFFLE)).add(replace(SHUFFLE, population=n)) for n in (200, 2000)
     ]

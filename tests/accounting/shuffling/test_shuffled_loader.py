@@ -43,11 +43,11 @@ def loader_delta(epsilon: float, noise: float, steps: int, epochs: int = 1) -> f
     return float(np.max(present - np.exp(epsilon) * absent))
 
 
-def scheme(noise: float, law) -> Scheme:
-    return Scheme(GaussianNoise(noise), law, Relation.ZERO_OUT)
+def scheme(noise: float, participation) -> Scheme:
+    return Scheme(GaussianNoise(noise), participation, Relation.ZERO_OUT)
 
 
-def test_one_permutation_that_is_reused_is_no_fixed_assignment():
+def test_one_reused_permutation_exceeds_the_epsilon_of_fixed_assignment():
     epsilon = price(scheme(1.0, FixedAssignment(250, epochs=4)), DELTA).epsilon.upper
     assert epsilon == pytest.approx(5.480, abs=1e-3)
     assert loader_delta(epsilon, 1.0, 250, 4) == pytest.approx(0.0186, abs=1e-4)
@@ -56,7 +56,7 @@ def test_one_permutation_that_is_reused_is_no_fixed_assignment():
     assert loader_delta(4.0, 0.8, 10_000, 4) == pytest.approx(0.226, abs=1e-3)
 
 
-def test_permutations_drawn_afresh_are_no_check_ins():
+def test_a_new_permutation_per_epoch_exceeds_the_epsilon_of_check_ins():
     epsilon = price(scheme(1.0, CheckIn(250, windows=4)), DELTA).epsilon.upper
     assert epsilon == pytest.approx(0.7534, abs=1e-4)
     assert loader_delta(epsilon, 1.0, 250) > 0.011
@@ -64,8 +64,8 @@ def test_permutations_drawn_afresh_are_no_check_ins():
 
 def test_independent_assignment_stays_within_its_bound():
     """Negative control: where others' batches say nothing of hers, absence leaves no gap."""
-    for law, epochs in ((FixedAssignment(250, epochs=4), 4), (CheckIn(250), 1)):
-        epsilon = price(scheme(1.0, law), DELTA).epsilon.upper
+    for participation, epochs in ((FixedAssignment(250, epochs=4), 4), (CheckIn(250), 1)):
+        epsilon = price(scheme(1.0, participation), DELTA).epsilon.upper
         present = some_step_is_high(HEIGHTS, np.sqrt(epochs), 250)
         absent = some_step_is_high(HEIGHTS, 0.0, 250)
         assert np.max(present - np.exp(epsilon) * absent) <= DELTA

@@ -41,27 +41,27 @@ REPLACE = Relation.REPLACE_ONE
 DELTA = 1e-2
 
 
-def scheme(randomizer, law, population=None, **changes) -> Scheme:
+def scheme(randomizer, participation, population=None, **changes) -> Scheme:
     parts = {"relation": REPLACE, "trust": TrustModel.SHUFFLED, "population": population}
-    return Scheme(randomizer, law, **(parts | {"order": SpeakingOrder.HIDDEN} | changes))
+    return Scheme(randomizer, participation, **(parts | {"order": SpeakingOrder.HIDDEN} | changes))
 
 
-def mixed(laws, chances):
-    """The law of a draw from one of several."""
+def mixed(distributions, chances):
+    """Distribution of a draw from one of several distributions."""
     total = {}
-    for law, chance in zip(laws, chances, strict=True):
-        for event, own in law.items():
+    for distribution, chance in zip(distributions, chances, strict=True):
+        for event, own in distribution.items():
             total[event] = total.get(event, 0.0) + chance * own
     return total
 
 
-def view(law, records, rows):
-    """What one round of a participation law shows of these records."""
+def view(participation, records, rows):
+    """Distribution of the messages of one round with these records."""
     clients = range(len(records))
-    if isinstance(law, EveryStep):
+    if isinstance(participation, EveryStep):
         return shuffled([rows[record] for record in records])
-    if isinstance(law, FixedSize):
-        samples = list(combinations(clients, law.size))
+    if isinstance(participation, FixedSize):
+        samples = list(combinations(clients, participation.size))
         views = [shuffled([rows[records[i]] for i in sample]) for sample in samples]
         return mixed(views, [1 / len(samples)] * len(samples))
     views, chances = [], []
@@ -69,16 +69,18 @@ def view(law, records, rows):
         for sample in combinations(clients, size):
             nobody = {(0,) * len(rows[0]): 1.0}
             views.append(shuffled([rows[records[i]] for i in sample]) if sample else nobody)
-            chances.append(law.rate**size * (1 - law.rate) ** (len(records) - size))
+            chances.append(
+                participation.rate**size * (1 - participation.rate) ** (len(records) - size)
+            )
     return mixed(views, chances)
 
 
-def worst_delta(law, rows, clients, epsilon):
+def worst_delta(participation, rows, clients, epsilon):
     """The largest δ over all records of the others and both directions, over all rounds."""
     found = 0.0
     for others in combinations_with_replacement(range(len(rows)), clients - 1):
-        one, other = (view(law, (own, *others), rows) for own in (0, 1))
-        if law.steps == 2:
+        one, other = (view(participation, (own, *others), rows) for own in (0, 1))
+        if participation.steps == 2:
             one, other = twice(one), twice(other)
         k = math.exp(epsilon)
         found = max(found, hockey_stick(one, other, k), hockey_stick(other, one, k))
@@ -95,16 +97,16 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("participation", LAWS)
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("kind", [PureRandomizer, NonAdaptiveRandomizer, KaryResponse])
-def test_the_bracket_holds_randomized_response(law, values, kind):
+def test_the_bracket_holds_randomized_response(participation, values, kind):
     epsilon0, rows = 1.2, response(1.2, values)
     randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
-    found = price(scheme(randomizer, law, 4), DELTA).epsilon
-    assert worst_delta(law, rows, 4, found.upper) <= DELTA * (1 + 1e-9)
+    found = price(scheme(randomizer, participation, 4), DELTA).epsilon
+    assert worst_delta(participation, rows, 4, found.upper) <= DELTA * (1 + 1e-9)
     if kind is KaryResponse and found.lower > 0:
-        assert worst_delta(law, rows, 4, found.lower) >= DELTA * (1 - 1e-9)
+        assert worst_delta(participation, rows, 4, found.lower) >= DELTA * (1 - 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -115,18 +117,18 @@ def test_the_bracket_holds_randomized_response(law, values, kind):
     values=st.integers(2, 3),
 )
 def test_no_bound_is_below_an_enumerated_shuffle(epsilon0, clients, digits, values):
-    delta, law = 10.0**-digits, EveryStep(1)
+    delta, participation = 10.0**-digits, EveryStep(1)
     rows = response(epsilon0, values)
     for randomizer in (
         PureRandomizer(epsilon0),
         NonAdaptiveRandomizer(epsilon0),
         KaryResponse(epsilon0, values),
     ):
-        upper = price(scheme(randomizer, law, clients), delta, 1e-2).epsilon.upper
-        assert worst_delta(law, rows, clients, upper) <= delta * (1 + 1e-9)
+        upper = price(scheme(randomizer, participation, clients), delta, 1e-2).epsilon.upper
+        assert worst_delta(participation, rows, clients, upper) <= delta * (1 + 1e-9)
 
 
-def test_one_client_too_many_is_detected(monkeypatch):
+def test_counting_one_client_too_many_is_detected(monkeypatch):
     """A mutant: a shuffle of n that is priced as one of n + 1."""
     monkeypatch.setattr(
         messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)
@@ -152,10 +154,10 @@ RANDOMIZERS = [
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS)
 @pytest.mark.parametrize(
-    "law", [EveryStep(1), EveryStep(20), FixedSize(500, 2000, 20), SelfSampling(0.25, 1)]
+    "participation", [EveryStep(1), EveryStep(20), FixedSize(500, 2000, 20), SelfSampling(0.25, 1)]
 )
-def test_every_randomizer_has_an_answer_with_all_texts(randomizer, law):
-    asked = scheme(randomizer, law, 2000)
+def test_every_randomizer_has_an_answer_with_all_texts(randomizer, participation):
+    asked = scheme(randomizer, participation, 2000)
     found = price(asked, 1e-6, 1e-2)
     assert 0.0 <= found.epsilon.lower <= found.epsilon.upper < math.inf
     assert (found.relation, found.trust) == (REPLACE, TrustModel.SHUFFLED)
@@ -163,7 +165,7 @@ def test_every_randomizer_has_an_answer_with_all_texts(randomizer, law):
     assert epsilon_upper(asked, 1e-6) >= found.epsilon.upper * (1 - 1e-12)
 
 
-def test_more_assumptions_never_cost_more():
+def test_stronger_assumptions_never_increase_epsilon():
     """Any randomizers, one fixed one, and a known one, at one point of docs/shuffling.md."""
     uppers = [
         price(scheme(randomizer, EveryStep(1), 10**5), 1e-6).epsilon.upper
@@ -181,7 +183,7 @@ def test_all_clients_of_a_sample_of_all_are_the_shuffle():
     assert coins == pytest.approx(whole, rel=2e-3)
 
 
-def test_participation_never_costs_zero():
+def test_epsilon_of_shuffled_messages_is_never_zero():
     asked = scheme(PureRandomizer(1.0), SelfSampling(0.0, 5), 100)
     assert price(asked, 1e-6).epsilon.upper == 0.0
 

@@ -48,21 +48,25 @@ Profile = Callable[[float], float]
 """δ at ε."""
 
 
-def priced(randomizer, clients: int, delta: float, law: Participation | None = None) -> Bounds:
+def priced(
+    randomizer, clients: int, delta: float, participation: Participation | None = None
+) -> Bounds:
     """What we say."""
-    return price(scheme(randomizer, clients, law, SpeakingOrder.HIDDEN), delta, 1e-3).epsilon
+    return price(
+        scheme(randomizer, clients, participation, SpeakingOrder.HIDDEN), delta, 1e-3
+    ).epsilon
 
 
 def scheme(
     randomizer,
     clients: int,
-    law: Participation | None = None,
+    participation: Participation | None = None,
     order: SpeakingOrder | str | None = None,
 ) -> Scheme:
     """Shuffled messages."""
-    law = EveryStep(1) if law is None else law
+    participation = EveryStep(1) if participation is None else participation
     given = {"trust": TrustModel.SHUFFLED, "population": clients, "order": order}
-    return Scheme(randomizer, law, Relation.REPLACE_ONE, **given)
+    return Scheme(randomizer, participation, Relation.REPLACE_ONE, **given)
 
 
 def third_value(local_epsilon: float, clients: int, values: int) -> Profile:
@@ -79,12 +83,14 @@ def third_value(local_epsilon: float, clients: int, values: int) -> Profile:
     rest = rest[possible]
     parts, share = (one, two, three, rest), 1 / (e + values - 1)
     masses = (share, share, e * share, (values - 3) * share if values > 3 else 1.0)
-    log_law = gammaln(clients + 1) + sum(
+    log_distribution = gammaln(clients + 1) + sum(
         part * math.log(mass) - gammaln(part + 1) for part, mass in zip(parts, masses, strict=True)
     )
-    law = np.exp(log_law) / clients
+    distribution = np.exp(log_distribution) / clients
     first, second = e * one + two + three / e + rest, one + e * two + three / e + rest
-    return lambda epsilon: float((law * np.maximum(first - math.exp(epsilon) * second, 0.0)).sum())
+    return lambda epsilon: float(
+        (distribution * np.maximum(first - math.exp(epsilon) * second, 0.0)).sum()
+    )
 
 
 def binary(local_epsilon: float, clients: int, ones: int) -> Profile:
@@ -111,11 +117,14 @@ def root(profile: Profile, delta: float, highest: float) -> float:
 @pytest.mark.parametrize(("values", "clients"), [(3, 4), (4, 4), (6, 3)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
 def test_the_sums_here_are_distributions_of_shuffles(values, clients, local_epsilon):
-    laws = response(local_epsilon, values)
-    first, second = (shuffled([law, *[laws[2]] * (clients - 1)]) for law in laws[:2])
+    distributions = response(local_epsilon, values)
+    first, second = (
+        shuffled([distribution, *[distributions[2]] * (clients - 1)])
+        for distribution in distributions[:2]
+    )
     two = response(local_epsilon, 2)
     ones = [two[1]] * (clients - 2)
-    zero, one = (shuffled([law, two[0], *ones]) for law in two)
+    zero, one = (shuffled([distribution, two[0], *ones]) for distribution in two)
     for epsilon in (0.0, 0.1, 0.4, 1.2):
         k = math.exp(epsilon)
         assert third_value(local_epsilon, clients, values)(epsilon) == pytest.approx(
@@ -158,10 +167,16 @@ def ternary(local_epsilon: float, clients: int) -> Profile:
     possible = one + two <= clients
     one, two = one[possible], two[possible]
     three = clients - one - two
-    log_law = gammaln(clients + 1) - gammaln(one + 1) - gammaln(two + 1) - gammaln(three + 1)
-    law = np.exp(log_law + local_epsilon * three - clients * math.log(e + 2)) / clients
+    log_distribution = (
+        gammaln(clients + 1) - gammaln(one + 1) - gammaln(two + 1) - gammaln(three + 1)
+    )
+    distribution = (
+        np.exp(log_distribution + local_epsilon * three - clients * math.log(e + 2)) / clients
+    )
     first, second = e * one + two + three / e, one + e * two + three / e
-    return lambda epsilon: float((law * np.maximum(first - math.exp(epsilon) * second, 0)).sum())
+    return lambda epsilon: float(
+        (distribution * np.maximum(first - math.exp(epsilon) * second, 0)).sum()
+    )
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(1.0, 2000), (2.0, 2000), (4.0, 9000)])
@@ -215,7 +230,7 @@ def self_sampling(local_epsilon: float, clients: int, rate: float, ones: int) ->
     """Binary response; each client sends with chance q, and everybody sees how many do."""
     send = [[rate * value for value in row] + [1 - rate] for row in response(local_epsilon, 2)]
     others = [send[1]] * ones + [send[0]] * (clients - 1 - ones)
-    first, second = (shuffled([law, *others]) for law in send)
+    first, second = (shuffled([distribution, *others]) for distribution in send)
 
     def delta(epsilon: float) -> float:
         k = math.exp(epsilon)
@@ -225,15 +240,18 @@ def self_sampling(local_epsilon: float, clients: int, rate: float, ones: int) ->
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])
-def test_self_sampled_rounds_have_few_clients_now_and_then(rate):
+def test_self_sampled_rounds_sometimes_have_very_few_clients(rate):
     """ "About qn send" holds but for a tail that no constant hides: so few are sent with them."""
     clients, local_epsilon = 8, 1.5
     profiles = [self_sampling(local_epsilon, clients, rate, ones) for ones in (0, 3, 7)]
     below = 0
     for epsilon in (0.1, 0.5, 1.0, 1.3):
         truth = max(profile(epsilon) for profile in profiles)
-        law = SelfSampling(rate, 1)
-        assert priced(PureRandomizer(local_epsilon), clients, truth * 0.999, law).upper >= epsilon
+        participation = SelfSampling(rate, 1)
+        assert (
+            priced(PureRandomizer(local_epsilon), clients, truth * 0.999, participation).upper
+            >= epsilon
+        )
         # A mutant: always as many as are expected, a uniform subset.
         expected = max(1, round(rate * clients))
         inner = math.log1p(math.expm1(epsilon) / rate)
@@ -243,15 +261,18 @@ def test_self_sampled_rounds_have_few_clients_now_and_then(rate):
 
 
 @pytest.mark.parametrize("local_delta", [0.01, 0.1])
-def test_leaks_of_approximate_randomizers_stay(local_delta):
+def test_the_infinity_mass_of_approximate_randomizers_remains_after_shuffling(local_delta):
     """With chance δ₀ a message gives its sender away, however many others there are."""
     local_epsilon, clients = 1.0, 4
     large = (1 - local_delta) / (1 + math.exp(-local_epsilon))
-    laws = [
+    distributions = [
         [large, 1 - local_delta - large, local_delta, 0.0],
         [1 - local_delta - large, large, 0.0, local_delta],
     ]
-    first, second = (shuffled([law, *[laws[1]] * (clients - 1)]) for law in laws)
+    first, second = (
+        shuffled([distribution, *[distributions[1]] * (clients - 1)])
+        for distribution in distributions
+    )
     randomizer = ApproximateRandomizer(local_epsilon, local_delta)
     for epsilon in (0.05, 0.3, 0.9):
         k = math.exp(epsilon)
@@ -268,7 +289,7 @@ def test_leaks_of_approximate_randomizers_stay(local_delta):
 
 @pytest.mark.parametrize("clients", [1, 2, 5])
 @pytest.mark.parametrize("k", [Fraction(1), Fraction(6, 5), Fraction(2)])
-def test_a_known_first_speaker_is_not_hidden_by_repeaters(clients, k):
+def test_a_known_first_sender_is_not_hidden_if_others_repeat_its_message(clients, k):
     """Binary response first, then n − 1 clients who repeat it: all views, one after the other.
 
     Every randomizer of the round is private, those of the others 0-private, and a shuffler passes
@@ -279,7 +300,7 @@ def test_a_known_first_speaker_is_not_hidden_by_repeaters(clients, k):
     local = [{0: e / (e + 1), 1: 1 / (e + 1)}, {0: 1 / (e + 1), 1: e / (e + 1)}]
 
     def view(record: int, first: int) -> Counter[tuple[int, ...]]:
-        """The law of the sorted messages if this client of n speaks first; others hold a 0."""
+        """Distribution of the sorted messages if the given client sends first; others hold a 0."""
         records = [record, *[0] * (clients - 1)]
         return Counter({(bit,) * clients: chance for bit, chance in local[records[first]].items()})
 
@@ -311,9 +332,9 @@ def test_a_known_order_is_refused_for_adaptive_randomizers():
         assert found == pytest.approx(epsilon, rel=2e-4)
         assert (math.e - math.exp(found)) / (math.e + 1) == pytest.approx(true, abs=1e-5)
     for randomizer in (PureRandomizer(1.0), ApproximateRandomizer(1.0, 1e-14)):
-        for law in (EveryStep(1), FixedSize(10, 100, 1), SelfSampling(0.1, 1)):
+        for participation in (EveryStep(1), FixedSize(10, 100, 1), SelfSampling(0.1, 1)):
             for order in (None, SpeakingOrder.KNOWN, "known"):
-                asked = scheme(randomizer, 100, law, order)
+                asked = scheme(randomizer, 100, participation, order)
                 for refused in (
                     lambda asked=asked: price(asked, 1e-6),
                     lambda asked=asked: epsilon_upper(asked, 1e-6),
@@ -327,7 +348,7 @@ def test_a_known_order_is_refused_for_adaptive_randomizers():
     "randomizer", [NonAdaptiveRandomizer(1.0), KaryResponse(1.0), GaussianNoise(4.0)]
 )
 def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
-    """The multiset of messages then has one law in every order."""
+    """The multiset of messages then has one distribution in every order."""
     found = {
         epsilon_upper(scheme(randomizer, 100, None, order), 1e-4)
         for order in (None, SpeakingOrder.KNOWN, SpeakingOrder.HIDDEN)
@@ -356,9 +377,11 @@ def test_the_speaking_order_accepts_two_words(order):
     assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN
 
 
-@pytest.mark.parametrize("law", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)])
-def test_the_table_lists_published_and_own_results(law):
-    """Clones 2021, whatever the law; nothing where ours is no smaller than what is published."""
+@pytest.mark.parametrize(
+    "participation", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)]
+)
+def test_the_table_lists_published_and_own_results(participation):
+    """The table has Clones 2021, and no published bound if ours is not smaller."""
 
     def in_print(asked: Scheme) -> float:
         parts = published(asked)
@@ -366,16 +389,16 @@ def test_the_table_lists_published_and_own_results(law):
         return decomposition_upper(parts, 1e-6)
 
     hidden = SpeakingOrder.HIDDEN
-    asked = scheme(PureRandomizer(1.0), 1000, law, hidden)
+    asked = scheme(PureRandomizer(1.0), 1000, participation, hidden)
     assert 1.1 < in_print(asked) / epsilon_upper(asked, 1e-6) < 1.4
     for randomizer in (
         NonAdaptiveRandomizer(1.0),
         ApproximateRandomizer(1.0, 1e-12),
         GaussianNoise(4.0),
     ):
-        assert published(scheme(randomizer, 1000, law, hidden)) is None
+        assert published(scheme(randomizer, 1000, participation, hidden)) is None
     with pytest.raises(UnsupportedError, match="not declared"):
-        published(scheme(PureRandomizer(1.0), 1000, law))
+        published(scheme(PureRandomizer(1.0), 1000, participation))
     given = {"release": ReleaseRule.AVERAGED, "population": 1000}
     for randomizer in (PureRandomizer(1.0), KaryResponse(1.0)):
         window = Scheme(randomizer, CheckIn(4), Relation.REPLACE_ONE, **given)

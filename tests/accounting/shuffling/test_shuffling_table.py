@@ -51,15 +51,19 @@ def priced(
     randomizer,
     clients: int,
     delta: float,
-    law: Participation = ONCE,
+    participation: Participation = ONCE,
     tolerance: float = TOLERANCE,
 ) -> float:
-    return bracket(randomizer, clients, delta, law, tolerance).upper
+    return bracket(randomizer, clients, delta, participation, tolerance).upper
 
 
-def bracket(randomizer, clients: int, delta: float, law: Participation, tolerance: float) -> Bounds:
+def bracket(
+    randomizer, clients: int, delta: float, participation: Participation, tolerance: float
+) -> Bounds:
     given = {"trust": TrustModel.SHUFFLED, "population": clients}
-    scheme = Scheme(randomizer, law, Relation.REPLACE_ONE, **given, order=SpeakingOrder.HIDDEN)
+    scheme = Scheme(
+        randomizer, participation, Relation.REPLACE_ONE, **given, order=SpeakingOrder.HIDDEN
+    )
     return price(scheme, delta, tolerance).epsilon
 
 

@@ -79,10 +79,10 @@ def test_far_tails_keep_their_digits():
     with mpmath.workdps(60):
         q = 1 / (1 + mpmath.exp(-mpmath.mpf(local_epsilon)))
         k = mpmath.exp(mpmath.mpf(epsilon))
-        law = [mpmath.binomial(m, u) * q**u * (1 - q) ** (m - u) for u in range(m + 1)]
-        law = [mpmath.mpf(0), *law, mpmath.mpf(0)]
+        distribution = [mpmath.binomial(m, u) * q**u * (1 - q) ** (m - u) for u in range(m + 1)]
+        distribution = [mpmath.mpf(0), *distribution, mpmath.mpf(0)]
         first, second = q - k * (1 - q), k * q - (1 - q)
-        gains = [first * law[c] - second * law[c + 1] for c in range(m + 2)]
+        gains = [first * distribution[c] - second * distribution[c + 1] for c in range(m + 2)]
         truth = float(mpmath.fsum(gain for gain in gains if gain > 0))
     prices = split_prices(local_epsilon, np.array(m), np.array(0), np.array(math.exp(epsilon)))
     assert truth < 1e-30
@@ -118,7 +118,7 @@ def test_a_cell_that_keeps_unknown_bits_is_detected(monkeypatch):
     assert worst_split(1.0056, 23, math.exp(0.412), 0.5)[1] < 0.95 * truth
 
 
-def test_only_the_ends_are_not_enough():
+def test_a_supremum_over_the_end_splits_only_is_too_small():
     """A mutant: the larger of the two ends, for neither is always the worst split."""
     truth = max(binary_delta(3.2, j, 23 - j, 0.001) for j in range(24))
     ends = split_prices(3.2, np.array([0, 23]), np.array([23, 0]), np.array(math.exp(0.001)))

@@ -55,16 +55,16 @@ def delta(pair: BlanketPair, clients: int, k: float) -> float:
     return summed_gains(gains(pair, k), clients)
 
 
-def call(law: list[tuple[float, float]], threshold: float) -> float:
-    rest = 1.0 - sum(chance for _, chance in law)
-    return sum(p * max(x - threshold, 0.0) for x, p in law) + rest * max(-threshold, 0.0)
+def call(distribution: list[tuple[float, float]], threshold: float) -> float:
+    rest = 1.0 - sum(chance for _, chance in distribution)
+    return sum(p * max(x - threshold, 0.0) for x, p in distribution) + rest * max(-threshold, 0.0)
 
 
 def at_most(one: list[tuple[float, float]], other: list[tuple[float, float]]) -> bool:
     """Whether a gain is at most another in convex order; both are 0 with the rest."""
     thresholds = [0.0, *(x for x, _ in one), *(x for x, _ in other)]
     scale = max(abs(threshold) for threshold in thresholds) + 1.0
-    means = [sum(x * p for x, p in law) for law in (one, other)]
+    means = [sum(x * p for x, p in distribution) for distribution in (one, other)]
     assert means[0] == pytest.approx(means[1], abs=1e-9 * scale)
     return all(call(one, c) <= call(other, c) + ROUNDING * scale for c in thresholds)
 
@@ -99,15 +99,17 @@ def test_any_two_distributions_gain_at_most_the_worst_pair(local_epsilon, share,
     blanket = np.maximum(p, q) / e
     assert (other >= blanket * (1 - ROUNDING)).all()
     used = blanket > 0
-    law = [((a - k * b) / m, m) for a, b, m in zip(p[used], q[used], blanket[used], strict=True)]
-    assert at_most(law, gains(worst_pair(local_epsilon), k))
+    distribution = [
+        ((a - k * b) / m, m) for a, b, m in zip(p[used], q[used], blanket[used], strict=True)
+    ]
+    assert at_most(distribution, gains(worst_pair(local_epsilon), k))
     variation = 0.5 * np.abs(p - q).sum()
     if variation > 1e-6:
-        assert at_most(law, gains(worst_pair(local_epsilon, variation * (1 + 1e-9)), k))
+        assert at_most(distribution, gains(worst_pair(local_epsilon, variation * (1 + 1e-9)), k))
 
 
 @pytest.mark.parametrize("local_epsilon", [0.3, 1.0, 3.0])
-def test_a_pair_with_more_blanket_messages_is_not_enough(local_epsilon):
+def test_a_pair_with_too_many_blanket_messages_is_below_the_truth(local_epsilon):
     worst = worst_pair(local_epsilon)
     k = math.exp(0.3 * local_epsilon)
     less = BlanketPair(worst.high, worst.low, min(1.01 * worst.share, 0.5))
@@ -121,14 +123,14 @@ def test_a_pair_with_more_blanket_messages_is_not_enough(local_epsilon):
 @pytest.mark.parametrize(("clients", "records"), [(1, 3), (2, 4), (3, 4), (5, 3)])
 def test_no_extreme_randomizer_is_worse(local_epsilon, clients, records):
     """All extreme ones, all records of the others, both directions."""
-    laws = [
+    distributions = [
         pair
         for randomizer in vertices(local_epsilon, records)
         for pair in shuffle_laws(randomizer, clients)
     ]
     for k in ratios(local_epsilon):
         bound = delta(worst_pair(local_epsilon), clients, k)
-        found = max(worse_direction(pair, k) for pair in laws)
+        found = max(worse_direction(pair, k) for pair in distributions)
         assert found <= bound * (1 + 10 * ROUNDING)
         assert clients > 2 or found >= bound * (1 - 1e-9)  # so no smaller bound holds
 
@@ -142,7 +144,9 @@ def test_no_mixture_of_randomizers_is_worse(local_epsilon, share, clients, data)
     chance = data.draw(st.floats(0.01, 0.99))
     randomizer = labelled_mixture([(chance, chosen[0]), (1 - chance, chosen[1])])
     bound = delta(worst_pair(local_epsilon), clients, k)
-    truths = [worse_direction(laws, k) for laws in shuffle_laws(randomizer, clients)]
+    truths = [
+        worse_direction(distributions, k) for distributions in shuffle_laws(randomizer, clients)
+    ]
     assert max(truths) <= bound * (1 + 1e-9) + ROUNDING
 
 
@@ -163,7 +167,7 @@ def test_no_adaptive_choice_of_randomizers_is_worse(local_epsilon, share, seed, 
 
 @pytest.mark.parametrize(("local_epsilon", "share"), [(0.5, 0.3), (1.0, 0.1), (3.0, 0.4)])
 @pytest.mark.parametrize("others", [(2, 2), (0, 2)])
-def test_climbing_to_worse_adaptive_choices_ends_below(local_epsilon, share, others):
+def test_local_search_over_adaptive_choices_stays_below_the_bound(local_epsilon, share, others):
     """The randomizer after each history is made the worst one, one history at a time."""
     k, pool = math.exp(share * local_epsilon), vertices(local_epsilon, 3)
     bound = delta(worst_pair(local_epsilon), 3, k)
@@ -187,8 +191,8 @@ def kary_gains(local_epsilon: float, values: int, k: float) -> list[tuple[float,
     e = math.exp(local_epsilon)
     alpha = 1.0 / (e + values - 1.0)
     own, theirs = (e * alpha - k * alpha) / alpha, (alpha - k * alpha) / (e * alpha)
-    law = [(own, alpha), (1.0 - e * k, alpha), (theirs, e * alpha)]
-    return [*law, (1.0 - k, (values - 3) * alpha)] if values > 3 else law
+    distribution = [(own, alpha), (1.0 - e * k, alpha), (theirs, e * alpha)]
+    return [*distribution, (1.0 - k, (values - 3) * alpha)] if values > 3 else distribution
 
 
 def epsilon(price, target: float, local_epsilon: float) -> float:
@@ -198,7 +202,7 @@ def epsilon(price, target: float, local_epsilon: float) -> float:
     return brentq(above, 1e-6, local_epsilon * (1 - 1e-9))
 
 
-def test_neutral_messages_that_all_look_alike_are_no_blanket():
+def test_merging_all_neutral_messages_is_below_the_truth():
     """50-ary response, 100 clients: a published bound says 2.0327, the truth is 2.0942 at least.
 
     That bound takes all messages but the victim's two values for neutral ones.
@@ -260,7 +264,7 @@ def test_branch_and_bound_over_total_variation_finds_the_same_supremum(local_eps
     assert 2 <= priced < 100
 
 
-def test_it_is_the_stronger_clones_pair():
+def test_the_worst_pair_is_the_stronger_clones_pair():
     assert worst_pair(2.0) == stronger_clones_pair(2.0)
     assert worst_pair(2.0, 0.999) == stronger_clones_pair(2.0)
     assert worst_pair(2.0, 0.05 * math.expm1(2.0)).share == pytest.approx(0.05, rel=1e-12)
