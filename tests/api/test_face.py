@@ -156,7 +156,11 @@ def test_noise_of_another_randomizer_has_its_own_name():
             {"values": [1.0, 2.0]},
             "values = (1.0, 2.0): expected no values if against is not given",
         ),
-        (SHUFFLED, {"against": "delta", "values": [1e-6, 1e-5]}, "delta = 1e-06: expected no δ"),
+        (
+            SHUFFLED,
+            {"against": "delta", "values": [1e-6, 1e-5]},
+            "delta = 1e-06: expected no value",
+        ),
         (SHUFFLED, {"delta": None}, "delta = None: expected a number strictly between"),
         (SHUFFLED, {"delta": 0.0}, "delta = 0.0: expected a number strictly between"),
     ],

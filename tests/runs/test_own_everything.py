@@ -103,7 +103,9 @@ def test_a_regression_reports_its_own_metric(tmp_path):
     numbers = held("numbers", np.random.default_rng(2))
     run = tn.train(PLAN, tmp_path / "run", data=numbers, module=Net(1))
     assert list(run.metrics) == ["rmse", "mae", "loss"]
-    with pytest.raises(UnsupportedError, match="no accuracy here; the metrics are rmse, mae, loss"):
+    with pytest.raises(
+        UnsupportedError, match="no accuracy; read metrics, which has rmse, mae, loss"
+    ):
         _ = run.accuracy
     assert repr(run).startswith("TrainingRun(RMSE ")
     page = (run.folder / "report.html").read_text()

@@ -1,1 +1,1 @@
-"""Public functions of ``import turnout as tn``, one file for each, and the answers they return."""
+"""Public functions of ``import turnout as tn``, and the classes of their results."""

@@ -1,4 +1,7 @@
-"""`audit`: a lower bound on ε by experiment, compared with the proved bounds."""
+"""`audit`: lower bounds on ε by experiment, to compare with the proved bounds.
+
+`Audit` is its result; `turnout.auditing` plays the games and computes the lower bounds.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +47,8 @@ class Audit(Result):
     """Result of an audit: a lower bound on ε by experiment, and the proved bounds.
 
     Attributes:
-        found: games that were played, bounds that are proved, and bounds that were measured.
-        scheme: the audited scheme, or that of the audited plan; None for other objects.
+        found: the game that was played, the proved bounds, and the lower bounds by experiment.
+        scheme: the audited scheme, or that of the plan; None for other objects.
     """
 
     found: Findings | OneRun
@@ -63,7 +66,7 @@ class Audit(Result):
 
     @property
     def confidence(self) -> float:
-        """Probability with which no lower bound of this audit exceeds the true ε, at least."""
+        """Lower bound on the probability that no lower bound of this audit exceeds the true ε."""
         return self.found.confidence
 
     @property
@@ -143,48 +146,53 @@ def audit(
 ) -> Audit:
     """Lower bound on ε that an attack reaches by experiment, next to the proved bounds.
 
-    Many independent runs are played with and without one client, with the sampler and the
-    mechanism of training runs. The event that distinguishes the two worlds best is chosen on some
-    trials, and its frequency is counted on the other trials. A correct mechanism is reported as
-    violated with probability at most 1 − ``confidence``.
+    Many independent runs are played with and without one client (the two worlds), with the sampler
+    and the mechanism of training. The event that distinguishes the two worlds is chosen on one part
+    of the trials and counted on the other part. A correct claim is reported as violated with
+    probability at most 1 − ``confidence``.
 
     Args:
-        of: a `Scheme` whose noise a trusted coordinator adds; a plan, as `train` takes it; a
-            randomizer of `turnout.randomizers`; a mechanism of `turnout.bandits`; or a function of
-            one input, such as an estimator, which draws its own randomness.
-        example: an example plan by name, in place of ``of``.
-        worlds: two neighbouring inputs of a function; of a randomizer two values, by default two
-            that are far apart.
-        epsilon: claimed ε of a function; randomizers and mechanisms have their own.
-        delta: δ of a scheme, or claimed δ of a function. A plan has its own.
-        trials: number of runs of each world, at least 100; by default 100,000, and 10,000 where
-            ``served``.
-        confidence: probability that all lower bounds together hold, strictly between 0 and 1.
-        deployed: the whole-number updates and noise of a deployment in place of a simulation's
-            floats, of a scheme or a plan.
-        served: a task of a plan as `turnout serve` runs it, with its database and restarts in place
-            of the mechanism alone; the extras `service` and `train`.
-        one_run: one training run with many canaries in place of many runs, of a scheme or a plan;
-            at the largest δ, from the asked one down, at which its guesses can contradict the ε
-            upper bound.
-        canaries: number of canaries of ``one_run``, by default 10,000.
-        seed: seed of all random numbers; they are not secret.
-        tell: called with the number of finished and of all trials.
+        of: the audited object: a `Scheme` under central trust; a plan, as in `train`; a randomizer
+            of `turnout.randomizers`; a mechanism of `turnout.bandits`; or a function of one input
+            that draws its own randomness, such as an estimator.
+        example: name of an example plan; given instead of ``of``.
+        worlds: two neighbouring inputs of a function, or two values of a randomizer; for a
+            randomizer None takes two values that are far apart.
+        epsilon: claimed ε of a function; None for every other object, which has its own ε.
+        delta: δ, at least 0 and below 1, of a scheme, or claimed δ of a function; None for a plan,
+            which has its own δ.
+        trials: number of trials in each world, at least 100; by default 100,000, or 10,000 if
+            ``served`` is True.
+        confidence: probability that all lower bounds hold together, strictly between 0 and 1.
+        deployed: whether to use the integer updates and integer noise of a deployment instead of a
+            simulation's floats; for a scheme or a plan.
+        served: whether to audit the plan's task as `turnout serve` runs it, with its database and
+            restarts; this needs the extras `service` and `train`.
+        one_run: whether to play one training run with many canaries instead of many runs; for a
+            scheme or a plan. The audit then uses the largest of δ, δ/10, δ/100, … at which the
+            guesses about the canaries can contradict the upper bound on ε.
+        canaries: number of canaries of the one run, by default 10,000.
+        seed: seed of all random streams, which gives no privacy.
+        tell: function that is called with the number of finished trials and of all trials.
 
     Returns:
-        The audit; its lower bounds are above the true ε with probability at most
-        1 − ``confidence``.
+        The proved bounds on ε and the lower bound by experiment, ``epsilon_lower``. With
+        probability at least ``confidence``, ``epsilon_lower`` is not above the true ε.
 
     Raises:
-        ParameterError: a value outside its domain, or nothing that can be audited.
-        UnsupportedError: no game is known for the object, or it has no proved ε.
+        ParameterError: a value is outside its domain, or ``of`` is no object that can be audited.
+        UnsupportedError: no audit or no sound analysis is known for the object.
+
+    Source: Clopper and Pearson (1934) for the rates of many runs; Steinke, Nasr and Jagielski,
+    Privacy auditing with one (1) training run, and Mahloujifar, Melis and Chaudhuri, Auditing
+    f-differential privacy in one run, with ``one_run``.
 
     >>> import turnout as tn
     >>> audit(tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove"), delta=1e-4,
     ...       trials=20_000).consistent
     True
     """
-    # Arguments within their domains; those that do not apply are refused.
+    # Each argument is within its domain and applies to the chosen audit.
     _require_used(one_run, served, deployed, trials, canaries)
     trials = (SERVED_TRIALS if served else TRIALS) if trials is None else trials
     canaries = CANARIES if canaries is None else canaries
@@ -198,7 +206,7 @@ def audit(
             raise ParameterError("delta", delta, "a number of at least 0 and below 1")
     if worlds is not None:
         _require_two(worlds)
-    # Settings of many trials, and of one run with canaries.
+    # Settings of an audit with many trials, and of one with one run and canaries.
     settings = {"trials": trials, "confidence": confidence, "seed": seed, "tell": tell}
     once = {"confidence": confidence, "seed": seed, "tell": tell, "canaries": canaries}
     if served and not (example is not None or _names_plan(of)):
@@ -222,7 +230,7 @@ def audit(
     # A randomizer, a mechanism or a function.
     if one_run or deployed:
         name = "one_run" if one_run else "deployed"
-        raise ParameterError(name, True, "False, since it needs a scheme or a plan")
+        raise ParameterError(name, True, f"False, since {name} needs a scheme or a plan")
     return Audit(*of_outputs(of, worlds, epsilon, delta, settings))
 
 
@@ -232,13 +240,15 @@ def _require_used(
     """Refuse arguments that exclude each other, and numbers that the chosen audit does not use."""
     checks.flag(deployed=deployed, served=served, one_run=one_run)
     if deployed and one_run:
-        raise ParameterError("deployed", deployed, "False with one_run, which is a simulation")
+        raise ParameterError(
+            "deployed", deployed, "False with one_run=True, which simulates a training run"
+        )
     if served and (deployed or one_run):
-        raise ParameterError("served", served, "False with deployed and with one_run")
+        raise ParameterError("served", served, "False with deployed=True or one_run=True")
     if one_run:
-        unused("with one_run, which is one", trials=trials)
+        unused("with one_run=True, which is a single trial", trials=trials)
     else:
-        unused("without one_run", canaries=canaries)
+        unused("without one_run=True", canaries=canaries)
 
 
 def _require_two(worlds: Any) -> None:
@@ -249,7 +259,7 @@ def _require_two(worlds: Any) -> None:
         raise ParameterError("worlds", worlds, "two inputs") from None
     try:
         same = np.array_equal(np.asarray(first), np.asarray(second))
-    except (TypeError, ValueError):  # of no shape: whoever wrote the function knows them
+    except (TypeError, ValueError):  # The inputs are no arrays: they are not compared.
         same = False
     if same:
         raise ParameterError("worlds", worlds, "two inputs that differ")
@@ -265,7 +275,7 @@ def _plan(of: Any, example: str | None) -> Plan | Path:
     from turnout.plans import Plan, example_plan
 
     if (of is None) == (example is None):
-        raise ParameterError("of", of, "exactly one of a plan and an example")
+        raise ParameterError("of", of, "a plan or an example, exactly one of the two")
     if example is not None:
         return example_plan(example)
     return of if isinstance(of, Plan) else Plan.from_mapping(of) if _is_mapping(of) else Path(of)
@@ -279,12 +289,12 @@ def _is_mapping(of: Any) -> bool:
 # the result of the game, and the scheme if a scheme was audited.
 
 _CROWD = 10
-"""Other clients in each step where a scheme alone is audited, and the public divisor."""
-_LEARNING = 0.25  # of the trials, by which a ratio is learned where none is known
+"""Other clients in each step of the audit of a scheme without a plan; the public divisor."""
+_LEARNING = 0.25  # share of the trials that choose the event, if no ratio of likelihoods is known
 _MOST_CROWD = 1000
-_SMALLER = 9  # powers of ten that δ of one run may fall by
+_SMALLER = 9  # number of values δ, δ/10, δ/100, … that an audit with one run tries
 _FREQUENT = 0.05
-"""δ at which a scheme is audited besides: a mistake of a few per cent shows there first."""
+"""Second δ at which a scheme is audited; errors of a few per cent are found there first."""
 
 
 def given(name: str, value: float | None) -> float:
@@ -299,10 +309,10 @@ def given(name: str, value: float | None) -> float:
 
 
 def unused(why: str, **arguments: object) -> None:
-    """Raise an error for arguments that the audit would ignore.
+    """Refuse arguments that the audit would ignore; ``why`` completes "an audit …".
 
     Raises:
-        ParameterError: an argument that is not None.
+        ParameterError: one of the arguments is not None.
     """
     for name, value in arguments.items():
         if value is not None:
@@ -350,9 +360,10 @@ def _words(what: str, deployed: bool) -> str:
 def bound_of(
     scheme: Scheme, clip_norm: float, deployed: int | None
 ) -> Callable[[int], SensitivityBound]:
-    """Clipping in a simulation, or in a deployment of a model with the given dimension.
+    """Clipping of a simulation, or of a deployment of a model with ``deployed`` parameters.
 
-    It is made for any number of coordinates, which stand for trials; the lattice stays the model's.
+    The result is a function of the number of coordinates, since each coordinate is a trial of an
+    audit. The lattice is that of the model for every number of coordinates.
     """
     from turnout.protocol.lattice import Lattice
     from turnout.protocol.mechanisms import Clipping
@@ -366,9 +377,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Claim at a larger δ, where events are frequent; empty where the scheme has no guarantee
-    there.
-    """
+    """Claim of a scheme at δ = 0.05, where events are frequent; empty without a guarantee."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -383,12 +392,15 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
 def games_of(
     scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
 ) -> list[Game]:
-    """Games with the canary alone in its steps, and among other clients where these matter."""
+    """Games in which a canary has no other clients in its steps, and in which it has some.
+
+    The second game is left out where the release shows the number of participants.
+    """
     from turnout.auditing import ReleaseGame
     from turnout.auditing.releases import whole_noise
 
     alone = ReleaseGame(scheme, mechanism)
-    if deployed:  # what quantises an update refuses one that was not clipped
+    if deployed:  # The deployed quantiser refuses updates that are longer than the clip norm.
         alone = replace(alone, noise=whole_noise, longest=1.0)
     if scheme.release.shows_counts:
         return [alone]
@@ -403,9 +415,7 @@ def with_simulation(
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
-    """Games, of which the canary alone is played by the simulation where it can hold many
-    canaries.
-    """
+    """Games with the first replaced by a simulation, if it can hold many canaries at once."""
     from turnout.auditing import SimulationGame
 
     if deployed:
@@ -424,7 +434,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
     from turnout.runs.workload import gather
 
-    # The plan as it would run: its data, its noise and its guarantee.
+    # The plan as `train` would run it: its data, its noise and its guarantee.
     place = Path() if isinstance(plan, Plan) else plan.parent
     if not isinstance(plan, Plan):
         plan = Plan.from_toml(read_plan(plan), str(plan))
@@ -434,7 +444,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     _require_central(scheme)
     stated = stated_by(prepared.guarantee)
     divisor = public_divisor(scheme, workload.population, plan.protocol.expected_check_ins)
-    # One training with many canaries.
+    # One training run with many canaries.
     if one_run:
         return _one_run_of(workload, scheme, plan.privacy.delta, divisor, settings)
 
@@ -493,7 +503,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
 
 
 def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
-    """Claims at δ and at smaller values, for which guesses about many canaries cost less."""
+    """Claims at δ, δ/10, δ/100, …, which the guesses of one run are tested against."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -521,7 +531,7 @@ def _one_run_of(
     divisor: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """Audit by one training of the plan with canaries among its clients."""
+    """Audit by one training run of the plan, with canaries among its clients."""
     from turnout.auditing import play_one_run
 
     algorithm = _model_of(workload)
@@ -544,7 +554,7 @@ def of_outputs(
     delta: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """Audit of a bandit's mechanism, a randomizer, or a function."""
+    """Audit of a bandit's mechanism, of a randomizer or of a function, from its outputs."""
     from turnout.auditing import (
         OutputGame,
         Statement,
@@ -560,10 +570,10 @@ def of_outputs(
     if isinstance(of, BanditMechanism):
         if worlds is not None:
             raise ParameterError("worlds", worlds, "no value, since a reward is +1 or −1")
-        unused("of a mechanism, which has its own", epsilon=epsilon, delta=delta)
+        unused("of a mechanism, which has its own value", epsilon=epsilon, delta=delta)
         outputs, words, stated = _of_rewards(of)
     elif hasattr(of, "encode"):
-        unused("of a randomizer, which has its own", epsilon=epsilon)
+        unused("of a randomizer, which has its own value", epsilon=epsilon)
         outputs, words = messages_of(of, worlds), f"messages of {type(of).__name__}"
         stated, projected = _of_message(of, delta), projection_of(of, worlds)
     elif callable(of) and worlds is not None:
@@ -577,13 +587,13 @@ def of_outputs(
             "a scheme, a plan, a randomizer, a bandit's mechanism, or a function and two worlds"
         )
         raise ParameterError("of", of, expected)
-    # A part of the trials learns which outputs tell the worlds apart.
+    # A part of the trials chooses the outputs that distinguish the two worlds.
     game = OutputGame(outputs, max(int(_LEARNING * settings["trials"]), 2), projected)
     return play([game], words, stated, **settings), None
 
 
 def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
-    """Game on the rewards of a bandit whose mechanism has an ε, and its claim."""
+    """Outputs of a bandit's runs in two worlds, their description, and the mechanism's claim."""
     from turnout.auditing import RewardGame, Statement
     from turnout.bandits import Elimination
     from turnout.reporting.audits import statement_terms
@@ -600,7 +610,7 @@ def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
 
 
 def _of_message(randomizer: Any, delta: float | None) -> Statement:
-    """Claim of a randomizer about one message."""
+    """Claim of a randomizer about one message: ε₀ if it is finite, else ε at δ."""
     from turnout.accounting import price
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms

@@ -1,6 +1,6 @@
-"""`bandit`: simulated runs of a private linear bandit, of a plan's environment or a user's arrays.
+"""`bandit`: simulated runs of a private linear bandit from a plan or from a user's arrays.
 
-`BanditRun` is the answer: regret over the pulls, and the bracket on ε of one client's reward.
+`BanditRun` is its result: regret over the pulls, and bounds on ε of one client's reward.
 `turnout.runs.bandit` plays the runs, `turnout.reporting.bandits` has the table and the picture that
 the command ``turnout bandit`` prints and writes.
 """
@@ -117,8 +117,9 @@ def bandit(
     context and reward together (joint differential privacy). With ``rewards`` real clients are
     replayed, in the order of their rows.
 
-    Clients and their randomness are simulated: draws follow from the plan's seed, which protects
-    nobody. The guarantee is that of a deployment of the same plan with the system's randomness.
+    Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
+    privacy. The guarantee is that of a deployment of the same plan with the randomness of the
+    operating system.
     Regret is computed from the hidden parameter or from all rewards; no ε covers it.
 
     Args:
@@ -135,19 +136,20 @@ def bandit(
             ``contexts`` and ``rewards``. Private.
         rewards: rewards in [−1, 1]; of each action to each client, shape (n, A) with
             ``client_contexts``, or of the plan's K actions, shape (n, K). Private.
-        resume: a folder with runs that were stopped or killed, in place of plan and out; arrays
-            that they were given are given again.
-        progress: whether a terminal shows how many runs are done.
+        resume: folder of runs that were interrupted; given instead of ``plan`` and ``out``. The
+            arrays of these runs must be given again.
+        progress: whether to show the number of finished runs on the terminal.
 
     Returns:
         The runs; ``guarantee.epsilon.upper`` is never below the true ε of the costliest run, its
         lower bound never above.
 
     Raises:
-        ParameterError: the plan, the folder or an array is refused.
-        UnsupportedError: a net of candidates would be too large to hold.
+        ParameterError: the plan, the folder or an array is invalid.
+        UnsupportedError: the net of candidates would be too large for memory.
         StorageError: a file cannot be written, or a checkpoint is damaged.
-        turnout.runs.InterruptedRunError: Ctrl-C; a folder holds a checkpoint.
+        turnout.runs.InterruptedRunError: Ctrl-C stopped the runs; ``out``, if given, has a
+            checkpoint.
 
     Source: thesis, §6.2 and §6.3.1; docs/design/bandits.md, "One batch a client".
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from turnout.schemes import DiscreteGaussianNoise, RoundedGaussianNoise
 
 NOISE, DELTA = "noise", "delta"
-"""The unknowns besides parameters; noise by its randomizer's own name."""
+"""Names that `solve_for` takes besides those of parameters."""
 
 
 def unknown_of(name: str) -> Unknown:
     """Parameter that can be solved for, by its name.
 
     Raises:
-        ParameterError: no such parameter can be solved for.
+        ParameterError: no parameter with this name can be solved for.
     """
     if name != DELTA and name not in UNKNOWNS:
         raise ParameterError("solve_for", name, f"one of {', '.join(map(repr, UNKNOWNS))}")
@@ -71,16 +71,17 @@ def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
     if name == noise_name(scheme.randomizer):
         key = name.replace("-", "_")
         return replace(scheme, randomizer=replace(scheme.randomizer, **{key: value}))
-    place, shuffle, law = _places(scheme)[name], shuffle_of(scheme), scheme.participation
+    place, shuffle = _places(scheme)[name], shuffle_of(scheme)
+    participation = scheme.participation
     changed = {place: int(value) if unknown_of(name).whole else value}
     if shuffle is not None:
         shuffle = replace(shuffle, **changed)
         return replace(scheme, participation=shuffle.participation(), population=shuffle.clients)
     # The number of clients is part of some participations; the scheme has it as well.
-    if place in {each.name for each in fields(law)}:
-        law = replace(law, **changed)
+    if place in {each.name for each in fields(participation)}:
+        participation = replace(participation, **changed)
     population = changed.get("population", scheme.population)
-    return replace(scheme, participation=law, population=population)
+    return replace(scheme, participation=participation, population=population)
 
 
 def _described(scheme: Scheme) -> Any:
@@ -128,7 +129,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Parameter of a shuffle; for ε₀ with a first value and the power with which ε grows."""
+    """Parameter of a shuffle; for ε₀ with a first value and the growth of ε in ε₀."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -141,12 +142,12 @@ def _dashed(key: str) -> str:
 
 
 SchemeOf = Callable[[float], Scheme]
-"""A scheme as a function of what is solved for; whole numbers come as int."""
+"""Function from a value of the parameter to the scheme; a count is passed as int."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CalibratedPrice(Price):
-    """Value of a parameter that meets a target ε, with the guarantee of the scheme."""
+    """Value of a parameter that meets a target ε, and the guarantee with this value."""
 
     @property
     def solved_for(self) -> str:
@@ -164,7 +165,8 @@ class CalibratedPrice(Price):
         """Noise multiplier σ of the scheme.
 
         Raises:
-            ParameterError: the scheme's randomizer has no noise multiplier.
+            ParameterError: the randomizer of the scheme has no noise multiplier; the value that
+                was solved for is the attribute ``value``.
         """
         randomizer = self.scheme.randomizer
         if not isinstance(randomizer, GaussianNoise):
@@ -195,23 +197,26 @@ def calibrate(
     """Least noise, or value of another parameter, for which ε is at most a target.
 
     Args:
-        scheme: a scheme, whose own value of the unknown parameter is ignored; or a participation,
-            to which Gaussian noise is added; or a function from a value to a scheme.
-        epsilon: target ε, above 0; never exceeded.
-        delta: δ, strictly between 0 and 1; None if δ is the unknown.
-        relation: neighbouring relation; only with a participation.
-        solve_for: name of the unknown: "noise", a parameter of the randomizer or of the
-            participation, "clients", "rounds" and "sampled" of shuffled messages, or "delta".
-        tolerance: relative width of the bounds on ε at which refinement stops.
+        scheme: a `Scheme`, in which the present value of the parameter that is solved for is
+            ignored; or a participation, to which Gaussian noise is added; or a function that
+            returns the scheme for a value of the parameter.
+        epsilon: target, which the upper bound on ε must not exceed.
+        delta: δ, strictly between 0 and 1; None if δ is solved for.
+        relation: the neighbouring relation; given only if ``scheme`` is a participation, since a
+            `Scheme` and the schemes of a function have their own relation.
+        solve_for: "noise"; the name of a parameter of the randomizer or of the participation;
+            "clients", "rounds" or "sampled" for shuffled messages; or "delta".
+        tolerance: relative width of the interval between the lower and the upper bound on ε.
 
     Returns:
-        The smallest noise, window, number of clients or δ, or the largest value of any other
-        unknown, whose upper bound on ε is at most ``epsilon``, with the price of the scheme.
+        The value of the parameter and the guarantee of the scheme with this value. The value is
+        the smallest noise, window, number of clients or δ, or the largest value of any other
+        parameter, whose upper bound on ε is at most ``epsilon``.
 
     Raises:
-        ParameterError: a parameter that the scheme does not have, or a value outside its domain.
+        ParameterError: the scheme has no such parameter, or a value is outside its domain.
         UnsupportedError: no sound analysis is known, or no value meets the target.
-        NumericalError: nothing can be certified.
+        NumericalError: no bound can be certified.
 
     >>> from turnout.schemes import CheckIn
     >>> calibrate(CheckIn(window=1000), epsilon=1, delta=1e-6, relation="add-remove")
@@ -241,7 +246,7 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """Scheme that sets the limits, name of the unknown, and function from a value to the scheme."""
+    """Scheme that sets the limits, the parameter's name, and the scheme as a function of it."""
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):
@@ -270,7 +275,7 @@ def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -
     from turnout.accounting.calibration import calibrate as calibrated
 
     epsilon, delta, tolerance = target
-    # A sharp price of a mixture takes seconds: that of the answer alone must do.
+    # Tight bounds of a mixture take seconds: only the bounds at the solution are tight.
     mixed = isinstance(shuffle_of(base), SelfSamplingShuffle)
     unknown = limited(unknown_of(name), base, epsilon, delta, made)
     return calibrated(made, unknown, epsilon, delta, tolerance=None if mixed else tolerance)

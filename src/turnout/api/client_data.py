@@ -44,42 +44,46 @@ def client_data(
 ) -> ClientData:
     """Records of clients for training with ``turnout.train(plan, data=…)``.
 
-    Classes, categories, scalings, the vocabulary and constants for missing values are public and
-    must be given. None of them is computed from the data, since a statistic of private data costs
-    ε; `turnout.estimate_frequencies` and `turnout.estimate_mean` compute private statistics.
+    Classes, categories, scalings, the vocabulary and what stands for a missing value are public
+    constants that the caller knows. None is read off the data, which are private: a statistic of
+    them needs a privacy guarantee, as `turnout.estimate_frequencies` and `turnout.estimate_mean`
+    have it.
 
     Args:
         source: where the records are:
 
             * the path of a file or folder, as a plan's ``data.path``; it is laid out once as
               memory-mapped files in the cache;
-            * a frame of pandas, polars or pyarrow (whatever hands out Arrow columns), or a mapping
-              of arrays by column;
-            * arrays ``(inputs, labels)`` or ``(inputs, labels, clients)``, one entry a record;
+            * a frame of pandas, polars or pyarrow, or any object that exports Arrow columns; or a
+              mapping of arrays by column;
+            * arrays ``(inputs, labels)`` or ``(inputs, labels, clients)``, each with one entry for
+              each record;
             * a PyTorch data set with a length, of pairs (input, label);
             * clients, ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
-        client: the column of ids, text or whole numbers; for arrays and data sets the ids
-            themselves. Without it, records have no client and are assigned to clients by the
-            plan.
-        inputs: columns that are the model's inputs, or one column of arrays.
-        label: the column to predict, or several numbers or tags.
-        test: test records, which no ε covers: a share of the clients, chosen by a hash of their
-            ids; a column of true and false; or another source.
-        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``,
-            otherwise the target that the label's type allows, if only one does.
+        client: name of the column of ids (text or whole numbers); for arrays and data sets the ids
+            themselves. If None, the records have no clients and the plan deals them to clients.
+        inputs: names of the columns that are the model's inputs, or of one column of arrays.
+        label: name of the column to predict, or of several columns of numbers or tags.
+        test: the records that judge the model and that no ε covers: a share of the clients, chosen
+            by a hash of their ids; a column of true and false; or another source.
+        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``, else by
+            the label's type where that leaves no doubt.
         classes: number of classes, or the list of their names.
-        categories: for each input column of text the list of its values.
-        scaling: for each column of numbers to scale, the two values that become 0 and 1.
-        missing: for each column in which values may be missing, the text or number that they count
-            as; a missing value in another column is an error.
-        vocabulary: for inputs that are tokens, the number of tokens, or a text with all characters.
-        length: tokens of a record, with a text of all characters.
-        progress: whether to show progress of reading a file in a terminal.
+        categories: list of the possible values of each input column of text, by column.
+        scaling: pair of values that are scaled to 0 and 1, by column of numbers.
+        missing: text or number that replaces a missing value, by column; a column that is not
+            listed must have no missing value.
+        vocabulary: number of different tokens, or a text of all characters, if inputs are tokens.
+        length: number of tokens of a record, if ``vocabulary`` is a text of all characters.
+        progress: whether to show on the terminal how much of a file is read.
+
+    Returns:
+        The clients' records, which `train` takes as ``data``.
 
     Raises:
-        ParameterError: an unknown column, a value that is missing or out of range, or a client
-            without records.
-        StorageError: a damaged file.
+        ParameterError: a column is unknown, a value is missing or out of range, or a client has no
+            records.
+        StorageError: a file is damaged.
 
     >>> visits = {"who": ["ann", "ann", "ben", "cy"], "age": [40, 41, 50, 60], "ill": [0, 1, 1, 0]}
     >>> test = {"age": [30], "ill": [0]}
@@ -126,7 +130,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
     """Table [data] of a plan that describes the same records.
 
     Raises:
-        ParameterError: an argument is outside its domain.
+        ParameterError: a key has an invalid value; the error names the argument.
     """
     from pydantic import ValidationError
 
@@ -155,10 +159,10 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Source as a table, and whether it has ids; None where the source has columns with names.
+    """Source as a table, and whether the source has ids; None if its columns have names.
 
     Raises:
-        InputFileError: the source's own code, or a conversion, fails.
+        InputFileError: the code of the source, or a conversion of its values, fails.
     """
     with converting("source"):
         return _converted(source, client)
@@ -189,7 +193,7 @@ def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
     if client is not None:
         if isinstance(client, str) or "clients" in arrays:
             raise ParameterError(
-                "client", client, "one id for each record, if the source has no ids"
+                "client", client, "one id for each record, and only for a source without ids"
             )
         arrays["clients"] = client
     return ArrayTable(arrays), "clients" in arrays

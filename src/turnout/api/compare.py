@@ -1,4 +1,7 @@
-"""`compare`: ε of a scheme by all methods, for values of one parameter."""
+"""`compare`: ε of a scheme by several methods, for several values of one parameter.
+
+`Comparison` is its result; `turnout.plans.sweeps` computes the values.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,11 @@ if TYPE_CHECKING:
     from turnout.reporting.drawing import Picture
 
 Watch = Callable[[int, int], None]
-"""Function that is called with the numbers of finished and of all points."""
+"""Function that is called with the number of computed points and the number of all points."""
 
 
 def _unwatched(done: int, of: int) -> None:
-    """Watch that ignores progress."""
+    """Do nothing with the progress, which is the default of ``watch``."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +51,7 @@ class Comparison(Result, sweeps.SweepComparison):
 
     @classmethod
     def of(cls, asked: Sweep, watch: Watch = _unwatched) -> Comparison:
-        """Comparison of all methods over a sweep."""
+        """Comparison of all methods at each value of a sweep's parameter."""
         return cls(**vars(sweeps.compared(asked, watch)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,27 +96,32 @@ def compare(
     tolerance: float = 1e-2,
     watch: Watch = _unwatched,
 ) -> Comparison:
-    """Values of ε of a scheme by every method, for values of one parameter.
+    """Values of ε of a scheme by every applicable method, for values of one parameter.
 
-    Check-ins with Gaussian noise are compared with Poisson sampling, shuffling, no amplification
-    and the published bounds for check-ins; for shuffled messages of an ε₀-DP randomizer all bounds
-    that hold for any such randomizer are compared.
+    For check-ins with Gaussian noise the methods are the tightest analysis, the papers' bounds for
+    check-ins, Poisson sampling, shuffling, and no amplification. For shuffled messages of an ε₀-DP
+    randomizer the methods are all bounds that hold for every ε₀-DP randomizer.
 
     Args:
-        scheme: the scheme; its value of the swept parameter is ignored.
-        against: parameter to sweep: "noise_multiplier", "window" or "windows" of check-ins;
-            "epsilon0", "clients", "rounds" or "delta" of shuffled messages. None, for shuffled
-            messages only, compares the methods at one point.
-        values: values of the swept parameter.
-        delta: δ, strictly between 0 and 1; None if δ is swept.
-        clients: number of clients of the shuffle that check-ins are compared with.
-        tolerance: relative width of the bounds on ε at which refinement stops.
-        watch: called with the numbers of finished and of all points.
+        scheme: check-ins with Gaussian noise, or shuffled messages of an ε₀-DP randomizer. The
+            scheme's own value of the parameter ``against`` is ignored.
+        against: name of the parameter that varies. For check-ins: "noise_multiplier", "window" or
+            "windows". For shuffled messages: "epsilon0", "clients", "rounds" or "delta". None
+            compares the methods at one point, the scheme itself.
+        values: at least two values of the parameter ``against``; empty if it is None.
+        delta: δ, strictly between 0 and 1; None if ``against`` is "delta".
+        clients: number of clients for the method "shuffling", where the scheme has check-ins.
+        tolerance: relative width of the interval between the lower and the upper bound on ε.
+        watch: function that is called with the number of computed points and of all points.
+
+    Returns:
+        The values of ε, one curve for each method; None where a method has no bound. An upper bound
+        is never below the true ε in the directions that its method covers.
 
     Raises:
-        ParameterError: a value outside its domain, or no values of the swept parameter.
+        ParameterError: a value outside its domain, or fewer than two values of ``against``.
         UnsupportedError: the scheme has neither check-ins with Gaussian noise nor shuffled
-            messages.
+            messages of an ε₀-DP randomizer.
     """
     # The values, each once.
     listed = tuple(dict.fromkeys(values))
@@ -143,16 +151,16 @@ def compare(
 
 
 def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
-    """Family of compared methods, and the scheme as their setting."""
-    law, randomizer = scheme.participation, scheme.randomizer
+    """Class of the sweep whose methods apply to the scheme, and the scheme's parameters."""
+    participation, randomizer = scheme.participation, scheme.randomizer
     setting = {"clients": scheme.population, "relation": scheme.relation}
-    match scheme.trust, law, randomizer:
+    match scheme.trust, participation, randomizer:
         case TrustModel.SHUFFLED, EveryStep() | FixedSize(), PureRandomizer():
-            sampled = law.size if isinstance(law, FixedSize) else None
-            shuffled = {"rounds": law.steps, "sampled": sampled}
+            sampled = participation.size if isinstance(participation, FixedSize) else None
+            shuffled = {"rounds": participation.steps, "sampled": sampled}
             return ShuffleSweep, {**setting, **shuffled, "epsilon0": randomizer.epsilon0}
         case TrustModel.CENTRAL, CheckIn(probability=1), GaussianNoise(noise_multiplier=sigma):
-            windows = {"window": law.window, "windows": law.windows}
+            windows = {"window": participation.window, "windows": participation.windows}
             return CheckInSweep, {**setting, **windows, "noise_multiplier": sigma}
     raise UnsupportedError(
         "methods are compared for check-ins with Gaussian noise and probability 1, and for "
@@ -162,6 +170,7 @@ def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
 
 def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) -> Sweep:
     """Sweep whose values were checked against their domains."""
+    # The sweep as a whole, and the setting at each of its values.
     try:
         asked = family.model_validate(given)
         values = tuple(map(_whole, asked.listed)) if asked.whole else asked.listed
@@ -169,8 +178,9 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
             family.model_validate({**given, asked.key: value})
     except ValidationError as error:
         raise refusal(error, family) from None
+    # δ is given or swept, and a sample is no larger than the smallest number of clients.
     if (delta is None) != (asked.against == "delta"):
-        expected = "no δ beside the swept one" if delta else "a number strictly between 0 and 1"
+        expected = "no value, since δ is swept" if delta else "a number strictly between 0 and 1"
         raise ParameterError("delta", delta, expected)
     sampled = getattr(asked, "sampled", None)
     least = min(values, default=0) if asked.against == "clients" else asked.clients
@@ -180,5 +190,5 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
 
 
 def _whole(value: float) -> float:
-    """Whole number from a value that may carry the rounding of a computed sequence."""
+    """Whole number next to a value that differs from it by a rounding error; else the value."""
     return round(value) if abs(value - round(value)) <= 1e-9 * abs(value) else value

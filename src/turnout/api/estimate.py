@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from turnout.reporting.drawing import Picture
 
 _ONLY = "values"
-"""The name of a column that has none."""
+"""Name that is given to a column without a name."""
 _UNNAMED = "none: these values have no columns with names"
 _SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
@@ -117,7 +117,7 @@ def _table(values: Any) -> tuple[Table, bool]:
 def _joined(
     parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
 ) -> Iterator[NDArray[Any]]:
-    """Rows of all parts in blocks of the size that files are read in."""
+    """Rows of all parts, cut into blocks of the size that is used for files."""
     held: NDArray[Any] | None = None
     for part in parts:
         held = part if held is None else np.concatenate((held, part))
@@ -168,7 +168,7 @@ class EstimatedFrequencies(Result, Frequencies):
     """Estimated shares of the clients that hold each value, with intervals and the guarantee.
 
     Attributes:
-        categories: all possible values, shape (k,), in the order of all other columns.
+        categories: possible values, shape (k,), in the order of all other arrays.
     """
 
     categories: tuple[str, ...]
@@ -201,7 +201,7 @@ class EstimatedMean(Result, Mean):
     """Estimated mean of the clients' vectors, with its errors and the guarantee.
 
     Attributes:
-        names: names of the coordinates; their numbers if the data have no names.
+        names: names of the coordinates, shape (dimension,); numbers if they have no names.
     """
 
     names: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ class EstimatedMean(Result, Mean):
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """Picture of the first coordinates with intervals of two standard errors."""
+        """Picture of the first coordinates with intervals of ± two standard errors."""
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import mean_picture
 
@@ -252,38 +252,40 @@ def estimate_frequencies(
 ) -> EstimatedFrequencies:
     """Estimated shares of the clients that hold each value, from private messages of the clients.
 
-    One row is one client. Random numbers are the operating system's: each call gives another
-    answer, and the ε of several calls adds up.
+    Each row is the value of one client. Randomness is drawn from the operating system: each call
+    returns another estimate, and the ε of several calls on the same clients adds up.
 
     Args:
         values: one value for each client: an array, a list, a series or a frame (of numpy,
             pandas, polars or pyarrow), or the path of a .npy, .csv or .parquet file.
-        categories: all possible values: a number k for the values 0 to k − 1, or a list of names.
-            They are public and must not be computed from the data.
-        epsilon: ε of the answer; under "local" trust ε₀ of each message.
-        trust: party that a client trusts: none ("local"), a shuffler ("shuffled"), or the party
-            that runs this function ("central").
-        delta: δ; required with "shuffled", optional with "central", not allowed with "local".
-        relation: with "central": "add-remove" if the number of clients is private, "replace-one" if
-            it is public. Under other trust models it is replace-one.
-        bits: largest number of bits that a client sends.
+        categories: the possible values: a number k for the values 0 to k − 1, or their names. They
+            are public and must not be taken from the data.
+        epsilon: ε of the estimate; under local trust ε₀ of each client's message.
+        trust: trust model: "local" (a client trusts no other party), "shuffled" (a client trusts
+            the shuffler) or "central" (a client trusts the party that calls this function).
+        delta: δ, below 1; required for "shuffled", optional for "central", None for "local".
+        relation: for "central" trust, "add-remove" if the number of clients is private, else
+            "replace-one". "local" and "shuffled" always have "replace-one".
+        bits: upper limit on the number of bits that a client sends; None sets no limit.
         column: name of the column, if a frame or a file has several.
-        mechanism: name of a mechanism, or "auto": of those whose error bound is within 5 % of the
-            least one the mechanism with the fewest bits; under central trust the one with less
-            noise.
-        post_processing: step from unbiased estimates to shares: "simplex", "empirical-bayes",
-            "clip", "normalise", or "raw" for none.
-        confidence: confidence level of each interval, from 0.5 to below 1.
-        missing: category that a missing value counts as, a public constant; if None, a missing
-            value is an error.
-        source: source of random numbers for tests; answers drawn from it are not private.
+        mechanism: name of a mechanism, or "auto". Among the mechanisms whose error bound is within
+            5 % of the least, "auto" takes the one that sends the fewest bits; under central trust
+            it takes the one with less noise.
+        post_processing: how unbiased estimates become shares: "simplex", "empirical-bayes", "clip"
+            or "normalise"; "raw" returns the unbiased estimates.
+        confidence: coverage probability of each interval, from 0.5 to below 1.
+        missing: category, a public constant, that replaces a missing value; None refuses missing
+            values.
+        source: source of randomness for tests and simulations, which gives no privacy; None draws
+            from the operating system.
 
     Returns:
-        The estimate with intervals; its ε is never below the true one.
+        Estimated shares with intervals, shape (k,), and their cost; its ε is never below the true
+        ε.
 
     Raises:
-        ParameterError: a missing value, a value that is none of the categories, or an argument
-            outside its domain.
+        ParameterError: a value is missing or is not a category, or an argument is outside its
+            domain.
         UnsupportedError: no sound analysis is known for this combination.
 
     >>> from turnout.randomness import SimulationStreams
@@ -330,40 +332,44 @@ def estimate_mean(
 ) -> EstimatedMean:
     """Estimated mean of the clients' vectors, each of which is clipped to a ball.
 
-    One row is one client. Random numbers are the operating system's: each call gives another
-    answer, and the ε of several calls adds up.
+    Each row is the value of one client. Randomness is drawn from the operating system: each call
+    returns another estimate, and the ε of several calls on the same clients adds up.
 
     Args:
-        values: one number or vector a client: an array of shape (clients,) or (clients, dimension),
-            a list, a series or a frame (of numpy, pandas, polars or pyarrow), or the path of a
-            .npy, .csv or .parquet file.
-        norm: norm that bounds a row: "l1", "l2" or "linf".
-        radius: bound on a row's norm; longer rows are clipped to it. It is public and must not be
-            computed from the data.
-        epsilon: ε of the answer; under "local" trust ε₀ of each message.
-        trust: "local", "shuffled" or "central", as in `estimate_frequencies`.
-        delta: δ; required with "shuffled", optional with "central", not allowed with "local".
-        relation: with "central": "add-remove" or "replace-one"; otherwise it is replace-one.
-        bits: largest number of bits that a client sends.
-        columns: names of columns of a frame or a file; all columns if None.
+        values: a number or a vector for each client: an array of shape (clients,) or (clients,
+            dimension), a list, a series or a frame (of numpy, pandas, polars or pyarrow), or the
+            path of a .npy, .csv or .parquet file.
+        norm: norm of a client's vector that is bounded: "l1", "l2" or "linf".
+        radius: upper bound on this norm, in the unit of the values; vectors with a larger norm are
+            clipped to it. It is public and must not be taken from the data.
+        epsilon: ε of the estimate; under local trust ε₀ of each client's message.
+        trust: trust model: "local", "shuffled" or "central", as in `estimate_frequencies`.
+        delta: δ, below 1; required for "shuffled", optional for "central", None for "local".
+        relation: for "central" trust, "add-remove" or "replace-one"; the other trust models always
+            have "replace-one".
+        bits: upper limit on the number of bits that a client sends; None sets no limit.
+        columns: names of the columns of a frame or a file; by default all columns.
         mechanism: number of messages of a client under shuffled trust: "one-message",
-            "several-messages", or "auto", which takes several if their predicted error is smaller
-            by more than 5 %.
-        missing: number that a missing number counts as, a public constant; if None, a missing
-            number is an error.
-        source: source of random numbers for tests; answers drawn from it are not private.
+            "several-messages" or "auto", which takes several messages if their predicted error is
+            smaller by more than 5 %.
+        missing: number, a public constant, that replaces a missing number; None refuses missing
+            numbers.
+        source: source of randomness for tests and simulations, which gives no privacy; None draws
+            from the operating system.
 
     Returns:
-        The mean with its errors; its ε is never below the true one.
+        Estimated mean, shape (dimension,), with its standard errors, and its cost; its ε is never
+        below the true ε.
 
     Raises:
-        ParameterError: a missing value, a value that is not a number, or an argument outside its
-            domain.
+        ParameterError: a value is missing or is not a number, or an argument is outside its domain.
         UnsupportedError: no sound analysis is known for this combination.
     """
+    # The privacy of the answer, and the columns that hold the vectors.
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     rows = rows_of(values)
+    # The estimate from private messages, drawn from the operating system's randomness.
     found = estimates.mean(
         rows,
         norm,
@@ -374,6 +380,7 @@ def estimate_mean(
         mechanism=mechanism,
         missing=missing,
     )
+    # Names of the coordinates, if the columns have names.
     names = chosen if isinstance(rows, Path) else chosen or rows.names
     return EstimatedMean.of(found, names)
 
@@ -382,7 +389,7 @@ def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
     """Number of categories and their names; no names where the categories are whole numbers.
 
     Raises:
-        ParameterError: fewer than two names, or a repeated name.
+        ParameterError: there are fewer than two names, or a name is empty or occurs twice.
     """
     if isinstance(categories, Integral):
         return int(categories), ()
@@ -395,7 +402,7 @@ def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
 
 
 def _described(found: Frequencies | Mean, what: str) -> str:
-    """One line that describes an estimate and its guarantee."""
+    """Text of an estimate in one line: its size, number of clients and privacy guarantee."""
     cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""

@@ -12,21 +12,22 @@ from turnout.schemes import Scheme
 def explain(
     scheme: Scheme | Price, *, delta: float | None = None, prior: float | None = None
 ) -> Price:
-    """Guarantee of a scheme and its meaning for one client: how well the best attacker can do.
+    """Guarantee of a scheme, and what it lets the best attacker learn about one client.
 
     Args:
-        scheme: the scheme, or its `Price`.
-        delta: δ, strictly between 0 and 1; only with a scheme, since a price has its own.
-        prior: probability that an attacker assigns beforehand to the client taking part, strictly
-            between 0 and 1; the answer covers it in addition to one half.
+        scheme: a `Scheme`, or its `Price`.
+        delta: δ, strictly between 0 and 1; required with a scheme, None with a price.
+        prior: an attacker's probability, before the release, that the client takes part; strictly
+            between 0 and 1. The probability 1/2 is always explained; this is a second one.
 
     Returns:
-        The price; its ``explanation`` has the numbers, its table the sentences.
+        The price, whose ``explanation`` has the attacker's error rates and whose table has the
+        sentences. They follow from the upper bound on ε, so no attacker does better.
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: no sound analysis is known, or windows differ between clients.
-        NumericalError: nothing can be certified.
+        UnsupportedError: no sound analysis is known, or clients have windows of their own.
+        NumericalError: no bound can be certified.
     """
     from turnout.accounting.meaning.explanation import explanation_of
 

@@ -44,9 +44,7 @@ if TYPE_CHECKING:
 
 
 class Result(ABC):
-    """Answer of a public function. Two answers of one kind are equal if only running times
-    differ.
-    """
+    """Result of a public function; two results are equal if they differ in running times only."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -89,21 +87,21 @@ class Result(ABC):
 TIGHTEST, QUICK, PUBLISHED = "tightest", "quick", "published"
 _UNPRINTED = "clones 2023"  # an erratum took its proof back; ours is in docs/design/shuffling.md
 _OF_ANY = ("clones", "clones KOV", "clones form", "check-ins", "EFM19", _UNPRINTED)
-"""Bounds for shuffled messages of randomizers that messages before may choose."""
+"""Bounds for shuffled messages of randomizers that may depend on earlier messages."""
 _OF_ONE = ("blanket", "RDP 5.3.1", "RDP 5.3.2", "RDP 5.4.1")
 """Bounds for shuffled messages of one randomizer that all clients use."""
 _BY_NAME = (*_OF_ANY, *_OF_ONE)
 METHODS = (TIGHTEST, QUICK, PUBLISHED, *_BY_NAME)
-"""All names; those of single bounds as in the tables of `turnout.compare`."""
+"""Names of all analyses; single bounds have the names of the tables of `turnout.compare`."""
 
 
 def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     """Guarantee of a scheme by one analysis, the tightest by default.
 
     Raises:
-        ParameterError: no such analysis, or δ or the tolerance is outside (0, 1).
-        UnsupportedError: it does not cover the scheme.
-        NumericalError: nothing can be certified.
+        ParameterError: the analysis is unknown, or δ or the tolerance is outside (0, 1).
+        UnsupportedError: the analysis does not cover the scheme.
+        NumericalError: no bound can be certified.
     """
     checks.open_unit(delta=delta, tolerance=tolerance)
     if method is None or method == TIGHTEST:
@@ -178,7 +176,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
     except (ParameterError, UnsupportedError) as error:
         raise UnsupportedError(f"{name} does not cover this scheme: {error}") from None
     if not math.isfinite(epsilon):
-        raise UnsupportedError(f"{name}gives no finite ε for this scheme")
+        raise UnsupportedError(f"{name} gives no finite ε for this scheme")
     return epsilon, f"{name}: {method.about}"
 
 
@@ -186,13 +184,13 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
     """Scheme as the setting of a bound on shuffled messages.
 
     Raises:
-        UnsupportedError: the bound is about other schemes.
+        UnsupportedError: the bound does not cover the scheme.
     """
-    randomizer, law = scheme.randomizer, scheme.participation
+    randomizer, participation = scheme.randomizer, scheme.participation
     # The bounds are for shuffled pure randomizers under replace-one.
     if scheme.trust is not TrustModel.SHUFFLED or not isinstance(randomizer, PureRandomizer):
         raise UnsupportedError(f"{name} covers shuffled messages of ε₀-DP randomizers only")
-    if not isinstance(law, EveryStep | FixedSize) or scheme.population is None:
+    if not isinstance(participation, EveryStep | FixedSize) or scheme.population is None:
         raise UnsupportedError(
             f"{name} covers rounds of all clients, or of samples of one size, only"
         )
@@ -207,8 +205,8 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
     return {
         "epsilon0": randomizer.epsilon0,
         "clients": scheme.population,
-        "rounds": law.steps,
-        "sampled": law.size if isinstance(law, FixedSize) else None,
+        "rounds": participation.steps,
+        "sampled": participation.size if isinstance(participation, FixedSize) else None,
     }
 
 
@@ -285,12 +283,12 @@ def price(
     """Upper and lower bound on ε of a scheme at δ.
 
     Args:
-        scheme: what happens.
+        scheme: participation, randomizer, relation, privacy unit and trust model.
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds at which refining stops.
-        method: which analysis: "tightest" (if none is given), "quick", an upper bound on one
-            grid, "published", the smallest published bound that turnout has, or the name of a bound
-            in the tables of `compare`.
+        method: name of the analysis: "tightest" (also if None); "quick", an upper bound from a
+            single grid; "published", the smallest published bound that turnout implements; or the
+            name of a bound in the tables of `compare`.
 
     Returns:
         The price; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above it.
@@ -299,7 +297,7 @@ def price(
         ParameterError: an unknown method, or a value outside its domain.
         UnsupportedError: no sound analysis is known for this combination, or the method does not
             cover it.
-        NumericalError: nothing can be certified.
+        NumericalError: no bound can be certified.
 
     >>> from turnout.schemes import CheckIn, GaussianNoise
     >>> scheme = Scheme(GaussianNoise(1.0), CheckIn(window=1000), relation="add-remove")

@@ -1,8 +1,8 @@
 """`refine`: one public release of clients' values, and a key for each higher privacy level.
 
-`Refinement` is the release with the keys at hand: of whoever made it, or of an analyst who reads it
-from files. `RefinedFrequencies` is the estimate at one level, `limited_frequencies` an estimate
-from answers of few random bits. `turnout.refinement` has the mechanisms and the files' format; the
+`Refinement` is the release with the available keys, either new or read from files.
+`RefinedFrequencies` is the estimate at one level; `limited_frequencies` returns an estimate from
+answers that use few random bits. `turnout.refinement` has the mechanisms and the files' format; the
 commands of ``turnout refine`` call these functions and print their tables.
 """
 
@@ -60,8 +60,8 @@ class RefinedFrequencies(Result):
 
     Attributes:
         estimate: unbiased and projected frequencies with their standard errors.
-        categories: all possible values, shape (k,), in the order of the estimate.
-        confidence: confidence level of each interval.
+        categories: possible values, shape (k,), in the order of the estimate.
+        confidence: coverage probability of each interval.
     """
 
     estimate: LevelEstimate
@@ -146,7 +146,7 @@ class RefinedFrequencies(Result):
         """Write all rows into a CSV file.
 
         Raises:
-            StorageError: the file system refuses.
+            StorageError: the file cannot be written.
         """
         rows, file = self.rows(), io.StringIO()
         writer = csv.DictWriter(file, list(rows[0]))
@@ -167,9 +167,8 @@ class Refinement(Result):
     """Public release of clients' values, and the available keys.
 
     Attributes:
-        release: public part: the mechanism, one message of each client, and the names of the
-            values.
-        keys: secret keys, one for each higher level.
+        release: public part: mechanism, a message of each client, names of the values.
+        keys: secret keys, one for each level.
         mechanism: the mechanism that was requested by name; None for the default.
         paths: files of the release and of `keys`, in this order; None where none were written.
     """
@@ -181,11 +180,10 @@ class Refinement(Result):
 
     @classmethod
     def read(cls, public: str | os.PathLike[str], *keys: str | os.PathLike[str]) -> Refinement:
-        """Release from a public file or from the folder that holds the file, with keys from key
-        files.
+        """Release from a public file or its folder, with the keys from key files.
 
         Raises:
-            StorageError: a file that cannot be read, is damaged, or is of another kind.
+            StorageError: a file cannot be read, is damaged, or is of another kind.
         """
         release, place = read_release(Path(public)), Path(public)
         held = tuple(read_key(Path(key)) for key in keys)
@@ -205,7 +203,7 @@ class Refinement(Result):
         """Available key of one level.
 
         Raises:
-            ParameterError: no such level, or its key is not at hand.
+            ParameterError: there is no such level, or its key is not available.
         """
         self.release.levels.level_of(epsilon)
         for key in self.keys:
@@ -217,12 +215,12 @@ class Refinement(Result):
         """Estimated shares of the clients at one level.
 
         Args:
-            epsilon: ε of the level; by default the largest whose key is at hand, without keys that
-                of the public file.
-            confidence: of each interval, strictly between 0 and 1.
+            epsilon: ε of the level; None takes the largest ε with an available key, or, without
+                keys, the ε of the public file.
+            confidence: coverage probability of each interval, strictly between 0 and 1.
 
         Raises:
-            ParameterError: no such level, or its key is not at hand.
+            ParameterError: there is no such level, or its key is not available.
             KeyMismatchError: the key belongs to another release.
         """
         key = self._largest if epsilon is None else None
@@ -238,7 +236,7 @@ class Refinement(Result):
         """Value of each client, shape (clients,), as a name or a number; needs the key of ε = ∞.
 
         Raises:
-            ParameterError: that key is not at hand.
+            ParameterError: the key of ε = ∞ is not available.
             KeyMismatchError: the key belongs to another release.
         """
         largest = self._largest
@@ -246,8 +244,7 @@ class Refinement(Result):
         return np.array(self.release.labels)[values] if self.release.labels else values
 
     def write(self, folder: str | os.PathLike[str]) -> Refinement:
-        """Write the public file and one secret file for each key; the result is the release with
-        its paths.
+        """Write the public file and a secret file for each key; return the release with paths.
 
         Raises:
             StorageError: one of the files exists, or the folder cannot be written to.
@@ -312,9 +309,7 @@ class Refinement(Result):
         return Group(table, *map(_unwrapped, [*lines, *_COST.split("\n")]))
 
     def plot(self, top: int = 10) -> Picture:
-        """Picture of the most frequent categories with 95 % intervals, at each level with an
-        available key.
-        """
+        """Picture of the most frequent categories with 95 % intervals, at each available level."""
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import level_picture
 
@@ -358,18 +353,19 @@ def refine(
             the least randomness, for two levels); by default the one whose largest loss on any
             level is smallest, as `turnout.refinement.multi_level` says.
         column: name of the column, if a frame or a file has several.
-        missing: category that a missing value counts as, a public constant; if None, a missing
-            value is an error.
-        source: source of random numbers for tests; a release drawn from it is not private.
+        missing: category, a public constant, that replaces a missing value; None refuses missing
+            values.
+        source: source of randomness for tests and simulations, which gives no privacy; None draws
+            from the operating system.
 
     Returns:
         The release with all its keys. The exact ratio of likelihoods of each level is at most its
         e^ε.
 
     Raises:
-        ParameterError: a value that is none of the categories, a missing value, or a level or a
-            mechanism outside its domain.
-        InputFileError: a file that cannot be read.
+        ParameterError: a value is missing or is not a category, or a level or a mechanism is
+            outside its domain.
+        InputFileError: a file cannot be read.
 
     Source: thesis, §7.4 and §7.5; docs/refinement.md, "What holds".
 
@@ -393,9 +389,9 @@ class LimitedFrequencies(RefinedFrequencies):
     """Estimated shares of the clients, from answers that use few random bits.
 
     Attributes:
-        all_clients: clients, those included who are not asked.
-        randomness_bits: random bits a client on average.
-        enough_bits: random bits beyond which more do not help.
+        all_clients: number of all clients, asked or not.
+        randomness_bits: average number of random bits of a client.
+        enough_bits: number of random bits above which the error does not fall further.
         share_asked: share of the clients who are asked.
     """
 
@@ -435,27 +431,30 @@ def limited_frequencies(
 ) -> LimitedFrequencies:
     """Estimated shares of the clients, from answers that use few random bits.
 
-    Each client answers one public yes-no question, privately, in the local model under replace-one;
-    where it has fewer bits than an answer takes, a public coin decides whether it is asked.
+    Each client gives one private answer to a public yes-no question, in the local model under
+    replace-one. If an answer needs more random bits than ``randomness``, only a public random
+    sample of the clients is asked, so that the average over all clients is ``randomness``.
 
     Args:
-        values: one value a client, as of `refine`.
-        categories: which values there can be, as of `refine`.
-        epsilon: ε of a client's one answer, above 0 and at most 30; pure.
-        randomness: random bits that a client has on average, above 0.
-        column: which column of a frame or a file with several.
-        missing: the category, public, that a missing value counts as; by default it is refused.
-        confidence: of each interval, strictly between 0 and 1.
-        source: other randomness, for tests and simulations: it protects nobody.
+        values: one value for each client, as in `refine`.
+        categories: possible values, a number or their names, as in `refine`.
+        epsilon: ε of the answer of a client, above 0 and at most 30; δ is 0.
+        randomness: average number of random bits of a client, above 0.
+        column: name of the column, if a frame or a file has several.
+        missing: category, a public constant, that replaces a missing value; None refuses missing
+            values.
+        confidence: coverage probability of each interval, strictly between 0 and 1.
+        source: source of randomness for tests and simulations, which gives no privacy; None draws
+            from the operating system.
 
     Returns:
-        Unbiased estimates, projected on the simplex, with intervals. The exact ratio of likelihoods
-        of an answer is at most e^ε.
+        Unbiased estimates, projected on the simplex, with intervals, shape (k,). The exact ratio of
+        likelihoods of an answer is at most e^ε, so its true ε is never above ``epsilon``.
 
     Raises:
-        ParameterError: a value that is none of the categories, a missing value, or an argument
-            outside its domain.
-        InputFileError: a file that cannot be read.
+        ParameterError: a value is missing or is not a category, or an argument is outside its
+            domain.
+        InputFileError: a file cannot be read.
 
     Source: thesis, (7.27) and Theorem 7.3.2, with fewer clients asked in place of a rare "yes".
 
@@ -465,10 +464,12 @@ def limited_frequencies(
     LimitedFrequencies(3 values, 2,000 clients; epsilon = 1, pure, of one client's message,
     replace-one, local model)
     """
+    # The possible values, and the mechanism with its public questions.
     size, names = categories_of(categories)
     drawn = OSRandomness() if source is None else source
     answers = LimitedAnswers(size, epsilon, randomness, public_seed(drawn))
     held = _items(values, size, names, column, missing)
+    # Each asked client's private answer, and the estimate from all answers.
     found = answers.answered(answers.totals(answers.encode(held, drawn)))
     return LimitedFrequencies(
         found,

@@ -1,4 +1,7 @@
-"""`simulate`: participants of each step, and training with them, without a plan."""
+"""`simulate`: a simulated run of a scheme without a plan, optionally with training.
+
+`SimulatedRun` is its result: the number of participants of each step, and the trained model.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ class SimulatedRun(Result):
     """Simulated run: participants of each step, and the trained model if an algorithm was given.
 
     Attributes:
-        law: participation of the run.
+        participation: distribution of the steps in which a client takes part.
         clients: number of clients.
-        seed: seed of all draws.
-        check_ins: number of participants at each step, int64, shape (steps,).
-        expected_check_ins: expected number of participants at each step, shape (steps,).
+        seed: seed from which all draws follow.
+        check_ins: number of participants of each step, int64, shape (steps,).
+        expected_check_ins: expected number of participants of each step, shape (steps,).
         expected_empty_steps: expected number of steps without participants.
-        history: history of the training; None without an algorithm.
+        history: measurements of the training; None without an algorithm.
         parameters: parameters of the final model, shape (dimension,); None without an algorithm.
     """
 
@@ -131,28 +134,35 @@ def simulate(
     evaluate_every: int | None = None,
     messages: VectorRandomizer | None = None,
 ) -> SimulatedRun:
-    """Simulated run of a scheme: participants of each step and, with an algorithm, a trained model.
+    """Simulated run of a scheme: the participants of each step and, if asked for, training.
 
-    For simulation only: all draws follow from the seed, which is not secret, and no ε covers the
-    exact counts. `price` computes the ε of the scheme.
+    The result is for simulation only. All draws follow from the seed and give no privacy; the
+    counts are exact, and no ε covers them. `price` computes the ε of a scheme.
 
     Args:
-        scheme: a participation; with an algorithm a `Scheme`.
-        clients: number of clients, at least 1; only without an algorithm.
-        algorithm: algorithm with its clients' data, such as `turnout.learning.algorithm.FedSGD`.
-        seed: seed of all draws; the same seed gives the same run.
-        minibatch: number of steps whose sums are added up before the model moves; only with an
-            algorithm, like the next two.
-        expected_check_ins: public divisor of the sums; None for the participation's expectation.
-        evaluate_every: number of steps between evaluations; None for about 60 evaluations.
-        messages: under local or shuffled trust, the randomizer of each client's update; the
-            scheme's randomizer is its ``law``, the algorithm's ``clip_norm`` its radius.
+        scheme: a participation, or a `Scheme`; training needs a `Scheme`.
+        clients: number of clients, which may be many millions; None with an algorithm.
+        algorithm: algorithm to train with, which holds the clients' data and their number; None
+            draws participants only.
+        seed: seed of all random streams. The same seed gives the same run.
+        minibatch: number of steps that are accumulated before the model is updated, as in
+            `turnout.simulation.Simulation`. Used only with an algorithm.
+        expected_check_ins: public divisor of the sum of updates; None takes the expected number of
+            participants of a step. Used only with an algorithm.
+        evaluate_every: number of steps between evaluations; None evaluates about 60 times. Used
+            only with an algorithm.
+        messages: under local or shuffled trust, the randomizer of each client's update. Its
+            attribute ``law`` is the scheme's randomizer and its radius is the algorithm's
+            ``clip_norm``.
+
+    Returns:
+        The run, with counts of shape (steps,) and, with an algorithm, the history and parameters.
 
     Raises:
-        ParameterError: a missing number of clients, or one that does not fit the participation;
-            messages of another randomizer than the scheme's.
-        UnsupportedError: no analysis of the scheme covers the algorithm.
-        turnout.runs.InterruptedRunError: Ctrl-C was pressed during training.
+        ParameterError: the number of clients is missing or does not fit the participation, or
+            ``messages`` does not fit the scheme.
+        UnsupportedError: no analysis of the scheme covers what the algorithm does.
+        turnout.runs.InterruptedRunError: Ctrl-C stopped the training.
 
     >>> from turnout.schemes import CheckIn
     >>> simulate(CheckIn(window=4, windows=2), clients=1_000, seed=1)
@@ -164,7 +174,7 @@ def simulate(
     from turnout.randomness import SimulationStreams
     from turnout.runs.workload import EVALUATIONS
 
-    law = scheme.participation if isinstance(scheme, Scheme) else scheme
+    participation = scheme.participation if isinstance(scheme, Scheme) else scheme
     # The number of clients: given, or that of the algorithm.
     population = clients if algorithm is None else algorithm.population
     if population is None or (algorithm is not None and clients is not None):
@@ -172,12 +182,12 @@ def simulate(
             "clients", clients, "the number of clients, or an algorithm (exactly one)"
         )
     # Expectations follow from the participation alone.
-    means = expected(law, population), expected_empty_steps(law, population)
+    means = expected(participation, population), expected_empty_steps(participation, population)
     # Without an algorithm: participation only.
     if algorithm is None:
-        drawn = draw_run(law, population, SimulationStreams(seed))
+        drawn = draw_run(participation, population, SimulationStreams(seed))
         counts = np.concatenate([schedule.counts() for schedule in drawn])
-        return SimulatedRun(law, population, seed, counts, *means)
+        return SimulatedRun(participation, population, seed, counts, *means)
     # With an algorithm: training under the scheme.
     if not isinstance(scheme, Scheme):
         raise ParameterError("scheme", scheme, "a Scheme, which includes the randomizer")
@@ -187,12 +197,12 @@ def simulate(
         seed=seed,
         minibatch=minibatch,
         expected_check_ins=expected_check_ins,
-        evaluate_every=evaluate_every or max(1, law.steps // EVALUATIONS),
+        evaluate_every=evaluate_every or max(1, participation.steps // EVALUATIONS),
         messages=messages,
     )
     history = result.history
     return SimulatedRun(
-        law, population, seed, history.check_ins, *means, history, result.parameters
+        participation, population, seed, history.check_ins, *means, history, result.parameters
     )
 
 
@@ -200,7 +210,7 @@ def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> Simulatio
     """Result of a whole simulation with an algorithm.
 
     Raises:
-        InterruptedRunError: Ctrl-C.
+        InterruptedRunError: Ctrl-C stopped the simulation before its last step.
     """
     from turnout.runs import InterruptedRunError
     from turnout.simulation import Simulation

@@ -41,8 +41,8 @@ class TrainingRun(Result):
     Two runs are equal if their plans, models and histories are equal; running times do not count.
 
     Attributes:
-        summary: contents of the report.
-        folder: folder of the report; None if no report was written.
+        summary: content of the report: plan, guarantee, history and final model.
+        folder: folder with the report; None if no report was written.
     """
 
     summary: Summary
@@ -69,7 +69,7 @@ class TrainingRun(Result):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the final model on the test set, by name; the main metric is first."""
+        """Metrics of the final model on the test set by name, with the loss; main metric first."""
         return self._outcome.metrics
 
     @property
@@ -79,7 +79,7 @@ class TrainingRun(Result):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric over test sets of this size; None if unknown."""
+        """95 % interval of the main metric over random test sets; None if unknown."""
         return self._outcome.interval
 
     @property
@@ -87,11 +87,11 @@ class TrainingRun(Result):
         """Test accuracy of the final model.
 
         Raises:
-            UnsupportedError: the plan asks for other metrics.
+            UnsupportedError: accuracy is not among the metrics of the plan.
         """
         if "accuracy" not in self.metrics:
             raise UnsupportedError(
-                f"this run has no accuracy; its metrics are {', '.join(self.metrics)}"
+                f"this run has no accuracy; read metrics, which has {', '.join(self.metrics)}"
             )
         return self.metrics["accuracy"]
 
@@ -152,34 +152,38 @@ def train(
     baseline: bool = False,
     progress: bool = False,
 ) -> TrainingRun:
-    """Training run of a plan, with noise that is calibrated to the plan's ε before the first step.
+    """Training run of a plan, with noise calibrated to the plan's privacy budget.
 
-    Clients and their random numbers are simulated: all draws follow from the plan's seed, which is
-    not secret. The guarantee is that of a deployment of the same scheme with the operating system's
-    random numbers.
+    Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
+    privacy. The guarantee is that of a deployment of the same scheme with the randomness of the
+    operating system.
 
     Args:
-        plan: the path of a TOML file, its tables as a mapping, or a `turnout.plans.Plan`; paths in
-            it are relative to the file, or to the current folder.
-        out: a new or empty folder for checkpoints and the report; None writes nothing.
-        example: an example plan by name, such as "digits", in place of ``plan``.
-        resume: folder of an interrupted run to continue, in place of ``plan`` and ``example``.
-        data: the clients' data, as returned by `client_data`, if the plan has no table [data];
-            pass the same data again to resume.
-        module: a torch.nn.Module, or a function that makes one, if the plan's table [model] has no
-            name; pass it again to resume.
-        engine: engine that computes the clients' updates, such as
-            `turnout.integrations.ray.RayEngine` in its ``with`` statement; None for threads of
-            this process. The results are the same, bit for bit.
-        baseline: whether to run the plan without noise and clipping as well. The result,
-            `TrainingRun.baseline`, is not private. A resumed run keeps its choice.
-        progress: whether to show progress in a terminal.
+        plan: path of a TOML file, a mapping of its tables, or a `turnout.plans.Plan`. Paths in the
+            plan are relative to the folder of the file, or to the current folder without a file.
+        out: new or empty folder for checkpoints and the report; None writes no file.
+        example: name of an example plan, such as "digits"; given instead of ``plan``.
+        resume: folder of a run that was interrupted; given instead of ``plan`` and ``example``.
+        data: the clients' data from `client_data`, if the plan's [data] names no data. It must be
+            given again when the run is resumed.
+        module: torch.nn.Module or a function that returns one, if the plan's [model] names no
+            model. It must be given again when the run is resumed.
+        engine: object that computes the clients' updates, such as an open
+            `turnout.integrations.ray.RayEngine`; None computes them in threads of this process.
+            Every engine gives the same bits.
+        baseline: whether to run the plan a second time without noise and clipping. The result,
+            `TrainingRun.baseline`, has no privacy. A resumed run keeps its baseline.
+        progress: whether to show the progress on the terminal.
+
+    Returns:
+        The finished run. The upper bound on ε of its guarantee is never below the true ε.
 
     Raises:
-        ParameterError: the plan, its budget or the folder is refused.
+        ParameterError: the plan, its budget or the folder is invalid.
         UnsupportedError: no sound analysis is known for this combination.
         NumericalError: the guarantee cannot be certified.
-        StorageError: a file cannot be written, or a checkpoint is damaged or another run's.
+        StorageError: a file cannot be written, or a checkpoint is damaged or belongs to another
+            run.
     """
     require("train", what="turnout.train")
     from turnout.plans import Plan, example_plan
@@ -220,10 +224,10 @@ class TrainedModel:
     """Trained model with its guarantee.
 
     Attributes:
-        saved: contents of the model's file: parameters by name, and facts about the run.
-        module: a torch.nn.Module, or a function that makes one; None for the model that the plan
-            names.
-        place: folder to which paths in the plan are relative and which has the plan's code.
+        saved: contents of the model's file: parameters by name, and facts about the training.
+        module: the user's torch.nn.Module, or a function that returns one; None for the model that
+            the plan names.
+        place: folder to which paths in the plan are relative, and which holds the plan's code.
     """
 
     saved: SavedModel
@@ -248,18 +252,19 @@ class TrainedModel:
         return model_card(self.saved.facts)
 
     def scores(self, inputs: object) -> NDArray[np.float32]:
-        """Outputs of the model, float32: of classes or tags before softmax or sigmoid, or numbers.
+        """Outputs of the model, float32: logits of classes or tags, or predicted numbers.
 
         Args:
-            inputs: inputs before features, as in the training data, shape (n, …).
+            inputs: array of shape (n, …) in the form of the training data before features.
 
         Returns:
-            Array of shape (n, outputs), or (n, tokens, outputs).
+            Array of shape (n, outputs), or (n, tokens, outputs) for a model of tokens.
 
         Raises:
-            ParameterError: another shape, numbers that are not finite, or floats beyond [0, 1]
-                where the model learned from bytes.
+            ParameterError: the shape is not that of the training data, a number is not finite, or
+                a float is outside [0, 1] although the model was trained on bytes.
         """
+        # Features of the inputs, and the model for their shape.
         import torch
 
         from turnout.learning.examples import as_floats, as_tensor
@@ -271,6 +276,7 @@ class TrainedModel:
         if model.dimension != self.parameters.size:
             expected = f"a module of {self.parameters.size} trained parameters, as the run's"
             raise ParameterError("module", model.dimension, expected)
+        # Outputs in batches of bounded size, without gradients.
         at = torch.from_numpy(self.parameters.copy())
         with torch.no_grad():
             parts = as_tensor(seen).split(_AT_ONCE)
@@ -279,7 +285,8 @@ class TrainedModel:
     def predict(self, inputs: object) -> NDArray[Any]:
         """Predicted class of each input or token (int64), predicted tags (0 or 1), or numbers.
 
-        Args and errors as those of `scores`; shape (n,), (n, tokens), (n, tags) or (n, numbers).
+        The argument and the errors are those of `scores`. The shape is (n,) for classes, (n,
+        tokens), (n, tags) or (n, numbers).
         """
         scores, target = self.scores(inputs), self.saved.facts["target"]
         if target == "numbers":
@@ -346,11 +353,15 @@ class TrainedModel:
 
 
 def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
-    """Bytes, or floats on the scale of the training inputs; another scale is refused."""
+    """Inputs as bytes or as float32, on the scale of the training inputs.
+
+    Raises:
+        ParameterError: the inputs have another scale, or a number that float32 would round.
+    """
     if not learned_from_bytes:
         if rounded(array).any():
             raise ParameterError(
-                "inputs", "something else", "whole numbers that float32 can represent"
+                "inputs", "a whole number that float32 rounds", "numbers exact in float32"
             )
         return array.astype(np.float32)
     whole = array.dtype.kind in "bui"
@@ -366,12 +377,16 @@ def load(folder: str | os.PathLike[str], *, module: Any = None) -> TrainedModel:
 
     Args:
         folder: folder of the run.
-        module: a torch.nn.Module, or a function that makes one, if the run was given one;
-            otherwise the code that the plan names is imported when scores are first computed.
+        module: torch.nn.Module or a function that returns one, if `train` was given a module. If
+            None, a module that the plan names is imported at the first call of `scores`.
+
+    Returns:
+        The trained model with its parameters, shape (dimension,), and its guarantee.
 
     Raises:
-        ParameterError: a module is given although the run's model has a name.
-        StorageError: the folder has no model, or the model is damaged or of another program.
+        ParameterError: ``module`` is given, but the run trained one of turnout's own models.
+        StorageError: the folder has no model, or the file is damaged or was written by another
+            program.
     """
     require("train", what="turnout.load")
     from turnout.runs.folders import RunFolder

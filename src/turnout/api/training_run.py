@@ -1,4 +1,4 @@
-"""Training runs in an engineer's words: records, batch size, epochs and how batches are drawn.
+"""Training runs given by records, batch size, epochs and the way in which batches are drawn.
 
 `training_run` returns the `Scheme` of a DP-SGD run, for `price`, `calibrate` and the rest of the
 package. `compare_samplers` returns ε of the run under all ways to draw batches, as a
@@ -111,7 +111,8 @@ def _participation(records: int, batch_size: int, epochs: int, sampler: str) -> 
     checks.count(records=records, batch_size=batch_size, epochs=epochs)
     if batch_size > records:
         raise ParameterError("batch_size", batch_size, f"at most the number of records, {records}")
-    # A last, smaller batch counts as a step, but not as a batch in which a record could be hidden.
+    # A last, smaller batch counts as a step, but is left out of the number of batches from which
+    # the sampling rate and the window follow: ε is then never below that of the run.
     whole, steps = records // batch_size, -(-records // batch_size) * epochs
     if sampler == "poisson":
         return PoissonSampling(1 / whole, steps)
@@ -235,6 +236,7 @@ def compare_samplers(
         ParameterError: an unknown sampler or relation, or a number outside its domain.
         NumericalError: an upper bound cannot be certified.
     """
+    # The samplers and relations to compare, and the run.
     started = time.perf_counter()
     samplers = [sampler] if sampler is not None else list(SAMPLERS)
     relations = (
@@ -246,6 +248,7 @@ def compare_samplers(
         "epochs": epochs,
         "noise_multiplier": noise_multiplier,
     }
+    # The price of each pair, or the reason why it has none.
     pairs = [(each, kind) for each in samplers for kind in relations]
     prices: dict[tuple[str, Relation], Price | str] = {}
     for done, (each, kind) in enumerate(pairs):

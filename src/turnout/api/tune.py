@@ -1,4 +1,7 @@
-"""`tune`: random search for settings of a plan, on public or on private clients."""
+"""`tune`: random search for the settings of a plan, on public or on private clients.
+
+`Tuning` is its result. A search on private clients has a privacy guarantee of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ class Tuning(Result):
     """Result of a finished search for settings.
 
     Attributes:
-        found: results of the search, all of which may be released.
-        folder: folder of the results; None if nothing was written.
+        found: the releasable results of the search.
+        folder: folder with the result; None if no file was written.
     """
 
     found: Searched
@@ -47,7 +50,7 @@ class Tuning(Result):
 
     @property
     def score(self) -> float:
-        """Metric of the best run on held-out clients; larger is better; noisy if private."""
+        """Metric of the best run on held-out clients; larger is better, noisy if private."""
         return self.found.best.score
 
     @property
@@ -57,12 +60,12 @@ class Tuning(Result):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """Privacy guarantee of the whole search for each client; None for a public search."""
+        """Privacy guarantee of the whole search to each client; None for a public search."""
         return None if self.found.price is None else self.found.price.guarantee
 
     @property
     def parameters(self) -> NDArray[Any] | None:
-        """Parameters of the best run's model, which the guarantee covers; None if public."""
+        """Parameters of the best model, covered by the guarantee; None for a public search."""
         return None if self.found.outcome is None else self.found.outcome.parameters
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,43 +103,51 @@ def tune(
 ) -> Tuning:
     """Random search for settings of a plan, which compares runs on held-out training clients.
 
-    On public data (``public_data``, or [tune.data] of the plan) the search costs no
-    ε and reads nothing of the plan's own clients. On the plan's clients the search is within the
-    plan's target ε: the number of runs is random and secret, scores have noise, and only the best
-    run is kept, whose model the guarantee covers. The test set is never read.
+    A search on public data (``public_data``, or [tune.data] of the plan) uses no ε and reads no
+    record of the plan's own clients. A search on the plan's own clients keeps within the plan's
+    target ε: the number of runs is random and secret, scores have noise, and only the best run is
+    kept, whose model the guarantee covers. The test set is never read.
 
     Clients and their randomness are simulated, as by `train`.
 
     Args:
-        plan: as for `train`; its table [tune] lists the settings to search.
-        out: a new or empty folder for the results; None writes nothing.
-        ranges: ranges by dotted keys, in place of those of the plan: {"low": …, "high": …, "log":
-            True}, or a list of choices.
-        candidates: number of runs; on private clients the mean of this number.
-        held_out: share of the clients on which runs are compared, between 0 and 1.
-        resume: folder of an interrupted search to continue, in place of ``plan`` and ``out``.
-        data: the clients' data, if the plan has no table [data].
-        public_data: public data to search on.
-        module: as for `train`.
-        progress: whether to show progress in a terminal.
+        plan: path, mapping or `turnout.plans.Plan`, as in `train`; its table [tune] lists the
+            settings that are searched.
+        out: new or empty folder for the result; None writes no file.
+        ranges: ranges of the settings by dotted key, which replace those of the plan: each is
+            {"low": …, "high": …, "log": True} or a list of choices.
+        candidates: number of runs; in a search on private clients, the mean number of runs.
+        held_out: share of the training clients on which runs are compared, between 0 and 1.
+        resume: folder with a search that was interrupted; given instead of ``plan`` and ``out``.
+        data: the clients' data from `client_data`, if the plan's [data] names no data.
+        public_data: public records from `client_data`, on which the search uses no ε.
+        module: torch.nn.Module or a function that returns one, as in `train`.
+        progress: whether to show the progress on the terminal.
+
+    Returns:
+        The best values and their score. For a search on private clients, the upper bound on ε of
+        ``guarantee`` is never below the true ε of the whole search.
 
     Raises:
-        ParameterError: the plan, a range or the folder is refused.
-        UnsupportedError: no sound analysis of such a search is known.
-        NumericalError: the ε of the search cannot be certified.
-        StorageError: a file cannot be written, or is damaged.
+        ParameterError: the plan, a range or the folder is invalid.
+        UnsupportedError: no sound analysis is known for a private search of this plan.
+        NumericalError: the privacy guarantee of the search cannot be certified.
+        StorageError: a file cannot be written, or a file of the search is damaged.
     """
     require("train", what="turnout.tune")
     from turnout.reporting.console import Console
     from turnout.runs import Unwatched, tuning
     from turnout.runs.workload import Beside
 
+    # Either a plan, or the folder of an interrupted search.
     if (plan is None) == (resume is None) or (resume is not None and out is not None):
         raise ParameterError("plan", plan, "a plan (with or without out), or resume without a plan")
     watcher, beside = Console() if progress else Unwatched(), Beside(data, module)
+    # Continue an interrupted search.
     if resume is not None:
         folder = Path(resume)
         return Tuning(tuning.resume_tuning(folder, watcher, beside, public_data), folder)
+    # Start a new search; the arguments replace settings of the plan's table [tune].
     settings = {"ranges": ranges, "candidates": candidates, "held_out": held_out}
     source = _source(plan, {key: value for key, value in settings.items() if value is not None})
     folder = None if out is None else Path(out)
