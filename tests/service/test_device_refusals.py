@@ -338,7 +338,7 @@ def asked(answer, world):
 
 
 @pytest.mark.parametrize(
-    ("status", "why"), [(404, "has no /v1/charter"), (301, "HTTP 301"), (403, "HTTP 403")]
+    ("status", "why"), [(404, "has no resource /v1/charter"), (301, "HTTP 301"), (403, "HTTP 403")]
 )
 def test_a_malformed_answer_stops_the_device(tmp_path, status, why):
     async def answer(request):

@@ -272,7 +272,7 @@ MUTANTS = {
     "no target": (lambda: edited(term("target", (0.0).hex())), r"target and dimension"),
     "charged steps fall": (
         lambda: edited(term("charged_steps", [0, 6, 3, 9, 12])),
-        r"charged_steps do not rise",
+        r"charged_steps are not ascending",
     ),
     "charged to another end": (
         lambda: edited(term("charged_steps", [0, 3, 6, 9, 11])),

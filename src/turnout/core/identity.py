@@ -122,7 +122,7 @@ def _parts(value: object) -> Mapping[str, object]:
         if set(_own(value)) <= set(names):
             return {name: getattr(value, name) for name in names}
     raise UnsupportedError(
-        f"a checkpoint cannot say what {_title(value)} computes: make it a dataclass of plain "
+        f"{_title(value)} cannot be identified in a checkpoint: make it a dataclass of plain "
         "values, or give it a method resume_parts"
     )
 
@@ -139,8 +139,8 @@ def _name(value: object) -> str:
     """Qualified class name of an object, if the name identifies one class."""
     if "<locals>" in type(value).__qualname__:
         raise UnsupportedError(
-            f"a checkpoint cannot say what {_title(value)} computes: its class is made inside of "
-            "a function"
+            f"{_title(value)} cannot be identified in a checkpoint, because its class is defined "
+            "inside a function: define it in a module"
         )
     return f"{type(value).__module__}.{type(value).__qualname__}"
 

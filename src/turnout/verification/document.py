@@ -398,7 +398,7 @@ def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
     if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
-        raise ValueError(f"formats that are not known here: {', '.join(map(str, named))}")
+        raise ValueError(f"unknown formats: {', '.join(map(str, named))}")
     return update["dimension"], model["digest"]
 
 
@@ -418,7 +418,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
     if not steps or len(steps) != len(charged):
         raise ValueError("charged and charged_steps must have the same length of at least 1")
     if any(a >= b for a, b in pairwise(steps)):
-        raise ValueError("charged_steps do not rise")
+        raise ValueError("charged_steps are not ascending")
     if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
         raise ValueError("charged falls: more steps cannot cost less")
     if steps[-1] != terms.scheme.participation.steps:
@@ -443,7 +443,7 @@ def rebuilt(value: Any) -> Any:
     # A scheme would take a bare word for its member; a charter has each with its kind.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
     if words and not issubclass(known, Enum):
-        raise ValueError(f"{name}: {words[0]} is not quoted as a member")
+        raise ValueError(f"{name}: {words[0]} is not the name of a member")
     try:
         return known(**{key: rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:

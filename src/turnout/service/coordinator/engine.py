@@ -265,9 +265,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """Accept or refuse an update: a check-in (aggregated rule) or an answer (one-client
-        rule).
-        """
+        """Accept or refuse an update: a check-in or, with one-client releases, an answer."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, StepPhase.CHECK_INS)
@@ -325,9 +323,7 @@ class Engine:
     # -- parts ------------------------------------------------------------------------------
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
-        """Protocol coordinator before a step, with the earlier participations of the step's
-        block.
-        """
+        """Protocol coordinator before a step, with all earlier participations of its block."""
         return self.charter.coordinator(
             first_step=step,
             mechanism_state=self._releases.mechanism_state,
@@ -355,9 +351,7 @@ class Engine:
         return WireReceipt(answer, self.task, client, step, **more)
 
     def _check_in_of(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
-        """Check-in of a client at a step; None if the client did not check in or the row is
-        deleted.
-        """
+        """Check-in of a client at a step; None if there is none or its row is deleted."""
         stored = tx.participation_at(client, step)
         return stored or self._released_check_ins.participation_at(client, step)
 
@@ -398,9 +392,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
     def _repeated(self, stored: ParticipationRow, upload: Upload) -> WireReceipt:
-        """Receipt for a repeated update: the first receipt for equal bytes, otherwise a
-        conflict.
-        """
+        """First receipt of an update that is sent again; other bytes are a conflict."""
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:
             return self._receipt(WireAnswer.ACCEPTED, client, step, digest=stored.digest)

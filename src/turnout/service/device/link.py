@@ -91,7 +91,7 @@ class Link:
         """
         status, body = await self._exchange("GET", path, limit)
         if status in (404, 410):
-            raise GoneError(f"the coordinator has no {path.partition('?')[0]}")
+            raise GoneError(f"the coordinator has no resource {path.partition('?')[0]}")
         if status != 200:
             raise RemoteProtocolError(f"the coordinator answered GET with HTTP {status}")
         return body

@@ -150,7 +150,7 @@ class Sandbox:
         while b"\n" not in self._left:
             self._more()
             if len(self._left) > _LONGEST_LINE and b"\n" not in self._left[:_LONGEST_LINE]:
-                raise ExhaustedError("the charter's graph gave no answer")
+                raise ExhaustedError("the charter's graph returned no result")
         line, _, self._left = self._left.partition(b"\n")
         return line
 
@@ -199,7 +199,7 @@ def _shape_of(line: bytes, most_bytes: int) -> tuple[int, ...]:
         kind, sides = json.loads(line)
         shape = tuple(int(side) for side in sides)
     except (ValueError, TypeError):
-        raise ExhaustedError("the charter's graph gave no answer") from None
+        raise ExhaustedError("the charter's graph returned no result") from None
     size = 4
     for side in shape:
         size *= side

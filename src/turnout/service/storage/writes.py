@@ -233,8 +233,7 @@ class Transaction(Reads):
         self._delete_participants(step)
 
     def reclaim(self, at_most: int) -> int:
-        """Delete at most ``at_most`` updates of released steps; return the number of deleted
-        updates.
+        """Delete at most ``at_most`` updates of released steps, and return their number.
 
         They are unreadable, since the key of their step is deleted; this frees their space.
         """
@@ -335,7 +334,9 @@ class Transaction(Reads):
         """Insert a row that belongs to a new row of another table; a stored one is damage."""
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
-            raise StorageError("the database is damaged: it has parts of a row that is only new")
+            raise StorageError(
+                "the database is damaged: it has parts of an update that was never stored"
+            )
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
         """Number of rows that an SQL statement changed."""
