@@ -244,8 +244,8 @@ def heavy_hitters(
     type=float,
     default=0.01,
     metavar="P",
-    help="Upper bound on the probability that the mean of any client lies outside the range that "
-    "--deviation and --samples imply; above 0 and below 1; default 0.01.",
+    help="Upper bound on the probability that the mean of any client is farther from the common "
+    "mean than --deviation and --samples predict; above 0 and below 1; default 0.01.",
 )
 @TOP
 @PICTURE
