@@ -178,7 +178,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         return asked * self.reply_count + replies
 
     def pack(self, messages: NDArray) -> bytes:
-        """Bytes of the messages, ⌈n · `message_bits` / 8⌉ of them."""
+        """Messages as ⌈n · `message_bits` / 8⌉ bytes."""
         sent = messages % self.reply_count if self.public else messages
         return pack_codes(sent, self.message_bits)
 

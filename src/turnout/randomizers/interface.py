@@ -262,7 +262,7 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def pack(self, messages: NDArray) -> bytes:
-        """Bytes of the messages, ⌈n · `message_bits` / 8⌉ of them."""
+        """Messages as ⌈n · `message_bits` / 8⌉ bytes."""
 
     @abstractmethod
     def unpack(self, data: bytes, n: int) -> Codes | Rows:

@@ -86,7 +86,7 @@ class BitmapRandomizer(FrequencyRandomizer):
         return counts
 
     def pack(self, messages: NDArray) -> bytes:
-        """Bytes of the messages, ⌈n · k / 8⌉ of them."""
+        """Messages as ⌈n · k / 8⌉ bytes."""
         return pack_rows(messages, self.items)
 
     def unpack(self, data: bytes, n: int) -> Rows:

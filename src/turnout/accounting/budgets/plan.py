@@ -104,7 +104,7 @@ def require_terms(terms: object) -> None:
 
 
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
-    """Scheme with another number of windows, or of steps where each step has its own draw.
+    """Scheme with another number of windows, or of steps if each step has its own draw.
 
     Args:
         scheme: scheme whose participation is a sequence of equal windows.
@@ -121,7 +121,7 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
 
 
 def window_count(scheme: Scheme) -> int:
-    """Number of windows of a scheme, or of steps where each step has its own draw."""
+    """Number of windows of a scheme, or of steps if each step has its own draw."""
     return getattr(scheme.participation, _repeating(scheme))
 
 
@@ -426,7 +426,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
 
 
 def window_steps(scheme: Scheme) -> int:
-    """Number of steps of one window of a scheme; 1 where every step has its own draw."""
+    """Number of steps of one window of a scheme; 1 if every step has its own draw."""
     return as_windows(scheme, 1).participation.steps
 
 

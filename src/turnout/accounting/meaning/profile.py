@@ -459,7 +459,7 @@ class DeltaBounds:
 
 
 def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
-    """Values at given K of the polygon through (ratios, values), rounded up; K is in its range.
+    """Values of the polygon through the points (ratios, values) at given K, rounded up.
 
     Each is a convex combination of two positive numbers, so small values keep all their digits.
     """

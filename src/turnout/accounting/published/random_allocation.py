@@ -155,7 +155,7 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """Number of steps u = ⌊t/k⌋ of the window of one of k picks."""
+    """Number of steps u = ⌊t/k⌋ of the part of a window that belongs to one of k picks."""
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks

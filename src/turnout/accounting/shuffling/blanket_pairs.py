@@ -376,7 +376,7 @@ def _places(trials: float, chance: float, fine: float) -> FloatArray:
 
 
 def stretched(width: float) -> FloatArray:
-    """Numbers from −30 to 30: ``width`` apart up to ±4, increasingly far apart beyond ±4."""
+    """Numbers from −30 to 30 with spacing ``width`` up to ±4 and increasing spacing beyond."""
     steps = np.arange(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1) * width
     beyond = np.copysign(np.clip(np.abs(steps) - _EVEN, 0.0, _REACH - _EVEN), steps)
     return np.clip(steps, -_EVEN, _EVEN) + _GROWTH * np.sinh(beyond / _GROWTH)

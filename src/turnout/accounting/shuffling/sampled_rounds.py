@@ -325,7 +325,7 @@ class _StepCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TangentCurve:
-    """Lower curve below a convex curve: the higher tangent of the two nodes around K."""
+    """Lower curve below a convex curve: the larger of the tangents at the two nodes around K."""
 
     nodes: FloatArray
     values: FloatArray
