@@ -217,7 +217,7 @@ def test_a_plan_trains_on_data_given_beside_it(tmp_path):
 
 def test_a_plan_with_data_refuses_a_data_argument():
     data = tn.client_data(signs(), classes=2, test=0.2)
-    with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected none where data"):
+    with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected no value, since data"):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
     with pytest.raises(tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"):
         tn.train({**PLAN, "data": {"clients": 5}}, data=data)

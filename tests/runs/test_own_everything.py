@@ -82,7 +82,7 @@ def test_another_module_is_not_loaded(run, data):
 @pytest.mark.parametrize(
     ("model", "module", "said"),
     [
-        ({"name": "logistic"}, Net, "model.name = 'logistic': expected none where a module"),
+        ({"name": "logistic"}, Net, "model.name = 'logistic': expected no name, since a module"),
         ({}, None, "model.name = (missing): expected either the name of a model"),
         ({"name": "logistic", "module": "a:b"}, None, "or your own module"),
         (

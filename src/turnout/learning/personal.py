@@ -69,8 +69,8 @@ class PersonalTask(SupervisedTask):
 
     Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
     classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
-    ``loss``. They are for whoever runs a simulation: they are made of clients' own labels, which no
-    ε covers.
+    ``loss``. They are for simulations only: they are computed from the clients' own labels, and no
+    ε covers them.
 
     Args beyond those of `SupervisedTask`:
         tested: held-out examples of each client, at least one each.

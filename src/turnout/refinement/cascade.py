@@ -122,17 +122,17 @@ class Cascade:
     here for any Abelian group, with a first level that may have no noise at all.
 
     Attributes:
-        epsilons: stated privacy levels, strictly falling; the last, finite one is what
-            everybody sees. ``inf`` first: that analyst recovers the value.
-        order: elements of the group, at least 2.
-        heavy_count: elements of the first noise that are more probable than the others.
-        bits: weights of a step sum to at most 2^bits.
+        epsilons: stated privacy levels, strictly falling. The last level is finite and public;
+            the first may be ``inf``, at which the value is recovered.
+        order: number of elements of the group, at least 2.
+        heavy_count: number of elements that are more probable than the others in the first noise.
+        bits: the weights of a step sum to at most 2^bits.
 
     Guarantees:
         the exact ratio of each level (`levels`) is at most e^ε of its stated ε, and within
         2^{2−bits}·order of it where ε is below (bits − 1)·ln 2 − ln(order);
-        whoever holds several keys learns no more than the one of them with the largest ε says:
-        the levels form a Markov chain.
+        several keys together show no more than the key of the largest ε, since the levels form
+        a Markov chain.
     """
 
     epsilons: tuple[float, ...]
@@ -280,7 +280,7 @@ def heavy_count(size: int, epsilon: float) -> int:
     """Whole number s* of heavy keys with the least entropy of the key.
 
     Source: Theorem 7.5.1, Girgis 2023 [girgis2023thesis]; 0 heavy keys, which it does not
-    exclude, are the uniform law and never optimal.
+    exclude, are the uniform distribution, which is never optimal.
 
     >>> [heavy_count(1000, epsilon) for epsilon in (0.01, 1, 3, 8)]
     [498, 339, 113, 2]

@@ -1,7 +1,7 @@
-"""Designs: the message of a client's value before noise, and the law of the noise on a group.
+"""Designs: the message of a client's value before noise, and the noise's distribution on a group.
 
 A design is public. `OneBit` asks one yes-no question of each client (thesis §7.4); `Direct` adds
-noise to the value itself, so that whoever knows all of the noise recovers the value (§7.5).
+noise to the value itself, so that a reader who knows all of the noise recovers the value (§7.5).
 """
 
 from __future__ import annotations
@@ -89,17 +89,13 @@ class OneBit:
         return self.questions.frequencies(totals, float(level.contrast))
 
     def total_variance(self, level: Level) -> float:
-        """Approximate sum of the variances of all `frequencies`, times the clients, to compare
-        designs.
-        """
+        """Approximate sum of the variances of all `frequencies`, times the number of clients."""
         return self.size / float(level.contrast) ** 2
 
     def variance(
         self, shares: NDArray[np.float64], clients: int, level: Level
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies` if values are independent draws from ``shares``, shape
-        (size,).
-        """
+        """Variance of `frequencies` for independent values with ``shares``, shape (size,)."""
         return self.questions.variance(shares, clients, float(level.contrast))
 
 
@@ -189,9 +185,7 @@ class Direct:
         return float((1 / np.maximum(powers, 1e-300)).sum())
 
     def total_variance(self, level: Level) -> float:
-        """Approximate sum of the variances of all `frequencies`, times the clients, to compare
-        designs.
-        """
+        """Approximate sum of the variances of all `frequencies`, times the number of clients."""
         contrast = float(level.contrast)
         return _total_variance(self.size, self.group.order, self.inverse_power, contrast)
 
@@ -220,9 +214,7 @@ class Direct:
         return np.bincount(messages, minlength=self.group.order).reshape(1, -1)
 
     def _inverse(self, level: Level) -> NDArray[np.complex128]:
-        """Inverse of the spectrum of the noise, by which deconvolution removes the bias of the
-        noise.
-        """
+        """Inverse of the spectrum of the noise, with which deconvolution removes the bias."""
         spectrum = self.group.spectrum(self.law(level))
         if np.abs(spectrum).min() <= 1e-9 * float(level.contrast):
             raise ParameterError("draw", self.draw, "heavy noise whose spectrum has no zero")
@@ -236,9 +228,7 @@ class Direct:
     def variance(
         self, shares: NDArray[np.float64], clients: int, level: Level
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies` if values are independent draws from ``shares``, shape
-        (size,).
-        """
+        """Variance of `frequencies` for independent values with ``shares``, shape (size,)."""
         held = np.zeros(self.group.order)
         held[: self.size] = shares
         transformed = self.group.spectrum

@@ -120,11 +120,10 @@ def public_seed(source: Source) -> bytes:
 
 
 def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[np.uint64]:
-    """Words ``first`` … ``first + count − 1`` (64 bits each) of a public stream, the same
-    everywhere.
+    """Words ``first`` … ``first + count − 1`` of a public stream, 64 bits each.
 
-    SHAKE-256 of the label, the seed and the number of a block of 512 words. Nothing private
-    rests on it: whoever has the seed has the words.
+    The words are the SHAKE-256 of the label, the seed and the number of a block of 512 words. They
+    are the same on every machine. No privacy depends on them, since the seed is public.
     """
     blocks = range(first // _BLOCK, -(-(first + count) // _BLOCK))
     parts = [

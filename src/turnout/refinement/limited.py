@@ -1,12 +1,13 @@
-"""The best private yes-no answers for a bounded amount of randomness a client.
+"""Private yes-no answers of clients that have a limited number of random bits.
 
-Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, q/e^ε `no`: how probable "yes" is
-for whoever's honest answer is yes, and for everybody else; H₂ the binary entropy.
+Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, the probability of the message "yes"
+if the true answer is yes; q/e^ε `no`, its probability if the true answer is no; H₂ the binary
+entropy.
 
-From R = H₂(1/(e^ε+1)) on nothing is gained by more. Below, the thesis makes "yes" rare (q with
-H₂(q) = R). Here fewer clients are asked instead, by a public coin with probability
-R/H₂(1/(e^ε+1)), and each of these uses all the randomness that it needs: given the public
-coins, the same R bits a client on average, and a smaller error at every R.
+More random bits than R = H₂(1/(e^ε+1)) do not reduce the error. For smaller R the thesis makes
+"yes" rare (q with H₂(q) = R). Here each client is asked with probability R/H₂(1/(e^ε+1)) instead,
+by a public draw, and each asked client uses H₂(1/(e^ε+1)) bits. Given the public draws the average
+over all clients is the same R bits, and the error is smaller at every R.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ class MultiLevel:
         bits: see `Cascade`.
 
     Guarantees:
-        public messages with key j have exactly the law of an ε_j-private randomizer whose
+        public messages with key j have exactly the distribution of an ε_j-DP randomizer whose
         ratio of likelihoods is `Level.ratio`, never above e^{ε_j};
-        a key alone is independent of the value.
+        a key without the public message is independent of the value.
 
     >>> from turnout.randomness import SimulationStreams
     >>> source = SimulationStreams(1).source("keys")
@@ -131,9 +131,8 @@ class MultiLevel:
 
     def _noise(self, step: int, size: int, source: Source) -> NDArray[np.int64]:
         """Noise U of one step as elements of the group."""
-        law = self.cascade.steps[step]
-        ranks = law.draw(size, source)
-        # One step alone, the first with noise, may be heavy elsewhere than at 0.
+        ranks = self.cascade.steps[step].draw(size, source)
+        # Only in the first step with noise may the more probable elements differ from 0.
         first = int(math.isinf(self.epsilons[0]))
         return self._by_rank[ranks] if step == first else ranks
 
@@ -287,19 +286,20 @@ class LevelEstimate:
 
 
 def estimate(levels: MultiLevel, totals: NDArray[np.int64], level: int) -> LevelEstimate:
-    """Frequencies from a histogram of messages at a level.
+    """Estimated frequencies from a histogram of messages at one level.
 
     Args:
-        levels: the mechanism.
-        totals: of `MultiLevel.totals`, of messages *at that level*, summed over clients.
+        levels: mechanism of all levels.
+        totals: histogram from `MultiLevel.totals` of the messages *at that level*, summed over
+            clients.
         level: index into ``levels.epsilons``.
     """
     clients = int(totals.sum())
     if not clients:
         raise ParameterError("clients", clients, "at least one client")
-    law = levels.levels[level]
-    raw = levels.design.frequencies(totals, law)
+    noise = levels.levels[level]
+    raw = levels.design.frequencies(totals, noise)
     projected = project_simplex(raw)
-    variance = levels.design.variance(projected, clients, law)
+    variance = levels.design.variance(projected, clients, noise)
     errors = np.sqrt(np.maximum(variance, 0))
     return LevelEstimate(levels.epsilons[level], clients, raw, projected, errors)

@@ -6,8 +6,8 @@
 
 A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
 altered release, is refused. The checksum finds accidents; it is no signature, and a public file
-holds nothing that depends on the keys. Nothing is overwritten, key files are readable by their
-owner alone from the moment they exist, and the public file appears last, whole: a folder without it
+holds nothing that depends on the keys. No file is overwritten, only the owner can read a key file,
+from its creation on, and the public file is written last, in one operation: a folder without it
 holds no release.
 
 **Format.** A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) ·

@@ -28,7 +28,7 @@ SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
     "they are the operator's alone"
 )
-"""The note beside every count of who came."""
+"""Note that follows every exact count of participants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,25 +66,28 @@ def gather(
     """Workload of a plan: its data, trace (its path relative to the folder), population and scheme.
 
     Args:
-        plan: whose [data] names a data set, or says how to read a file.
-        folder: to which its paths are relative.
-        beside: data that are given beside the plan, whose [data] then names none.
-        phase: is told how far the reading of a file is.
-        data_folder: to which the paths of its data and model are relative, where that is another
-            folder.
+        plan: plan whose [data] names a data set, or describes how to read a file.
+        folder: folder to which paths in the plan are relative.
+        beside: data given in addition to the plan, if its [data] names no data.
+        phase: receives the progress of reading a file.
+        data_folder: folder to which the paths of data and model are relative; None takes
+            ``folder``.
 
     Raises:
-        ParameterError: a file that is missing, a value in it that cannot be read as the plan says,
-            or a number of clients that does not fit.
-        StorageError: a damaged file.
+        ParameterError: a file is missing, a value cannot be read as the plan describes, or the
+            number of clients does not fit.
+        StorageError: a file is damaged.
     """
+    # The data, dealt to clients as records if a record is the privacy unit.
     own_folder = data_folder or folder
     data = _data(plan.data, own_folder, beside, phase or UnseenPhase())
     if plan.privacy.unit is PrivacyUnit.EXAMPLE:
         data = _of_records(plan, data)
-    if beside is not None and beside.section is not None:  # so that reports say how it was read
+    if beside is not None and beside.section is not None:
+        # Reports describe how the given data were read.
         dealt = plan.data.model_dump(include={"clients", "dealing"})
         plan = plan.model_copy(update={"data": beside.section.model_copy(update=dealt)})
+    # The number of clients, which a trace of availability fixes.
     held = len(data.train) if data.holdings is None else data.holdings.population
     section = plan.participation
     if not isinstance(section, AvailabilitySection):
@@ -102,23 +105,23 @@ def gather(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """Data and a module beside a plan, whose [data] and [model] then name none; and an engine."""
+    """Data, module and engine that are given in addition to a plan."""
 
     data: ClientData | None = None
     module: Any = None
     engine: Executor | None = None
 
     def gathered(self, plan: Plan, folder: Path, phase: ProgressPhase, place: Path) -> Workload:
-        """The workload of a plan, whose paths are relative to a place."""
+        """Workload of a plan, in which paths of data and model are relative to ``place``."""
         if self.module is not None:
             plan = self._named(plan)
         workload = gather(plan, folder, self.data, phase, place)
         return replace(workload, module=self.module, engine=self.engine)
 
     def _named(self, plan: Plan) -> Plan:
-        """The plan with the module's name, so that reports say it."""
+        """Plan with the name of the given module, which reports show."""
         if plan.model.title:
-            expected = "none where a module is given beside it"
+            expected = "no name, since a module is given in addition to the plan"
             raise ParameterError("model.name", plan.model.title, expected)
         kind = self.module if isinstance(self.module, type) else type(self.module)
         name = f"{kind.__module__}:{kind.__qualname__}"
@@ -158,7 +161,7 @@ def _data(
                 raise ParameterError(
                     f"data.{key}",
                     getattr(section, key),
-                    "none where data are given beside the plan",
+                    "no value, since data are given in addition to the plan",
                 )
         if beside.holdings is not None and section.clients is not None:
             raise ParameterError(

@@ -47,7 +47,7 @@ class History:
     Attributes:
         check_ins: clients accepted, int64, shape ``(steps done,)``; likewise for the next five.
         served: updates that came in, int64.
-        dummy: whether noise alone was released, bool.
+        dummy: whether the release was only noise, without any update; bool.
         skipped: whether the step was left out, bool.
         clipped: updates longer than the clip norm, int64; −1 where that is not known.
         signal: ℓ2 norm of the sum of clipped updates before any noise, float64.
@@ -254,11 +254,12 @@ class CheckpointStore(Protocol):
 class FileCheckpoints:
     """Storage of the newest checkpoint in one ``.npz`` file, without pickle.
 
-    Guarantees: a process killed at any moment, power cuts included, leaves the old or the new
-    checkpoint, whole: it is written beside the file, synced, put in its place in one
-    operation, and the folder is synced. Only its owner may read the file: it holds a digest of
-    the clients' data with its key, so whoever reads it can test guesses of them. Its folder must
-    exist.
+    Guarantees: if the process is killed or the power fails, the file has either the complete old
+    or the complete new checkpoint. A checkpoint is written to a second file and synced, this file
+    replaces the old one in one operation, and the folder is synced.
+
+    Only the file's owner may read it, since it holds a keyed digest of the clients' data and the
+    key: a reader of the file can test guesses of the data. The folder must exist.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -195,13 +195,15 @@ _NUMBERS_KEPT = 1 << 22
 class MessagingClients:
     """All clients of a run, each of which sends messages of its own randomizer.
 
-    Guarantee: a client's message is made of its own records and its own randomness alone, and no
-    two messages of the same draws.
+    Guarantee: a client's message depends only on the client's own records and randomness, and
+    different messages use different draws.
 
     Attributes:
-        randomizer: of one message.
-        messages: of a client in each step.
-        bound: has the radius, as the clip norm.
+        algorithm: algorithm that computes the clients' updates.
+        randomizer: randomizer of one message.
+        messages: number of messages of a client in each step.
+        bound: clipping of an update, whose clip norm is the radius of the randomizer.
+        streams: random streams of the simulation.
     """
 
     algorithm: Algorithm
@@ -218,11 +220,11 @@ class MessagingClients:
         randomizer: VectorRandomizer,
         streams: SimulationStreams,
     ) -> MessagingClients:
-        """Clients of a scheme.
+        """Clients of a scheme, each of which randomizes its own updates.
 
         Raises:
-            ParameterError: a randomizer of another law, dimension or radius.
-            UnsupportedError: clients with states, or an algorithm that gives sums alone.
+            ParameterError: the randomizer's distribution, dimension or radius does not fit.
+            UnsupportedError: the clients have states, for which no analysis is known.
         """
         require_messages(scheme, randomizer)
         for name, ours in (("dimension", algorithm.dimension), ("radius", algorithm.clip_norm)):
@@ -232,10 +234,11 @@ class MessagingClients:
         if algorithm.init_client(0) is not None:
             raise UnsupportedError("no analysis is known for messages of clients with states")
         if not isinstance(algorithm, Separate):
-            expected = "one with the method updates, which gives each client's"
+            expected = "an algorithm with the method updates, which returns each client's update"
             raise ParameterError("algorithm", type(algorithm).__name__, expected)
-        law, bound = scheme.randomizer, Clipping(algorithm.dimension, algorithm.clip_norm)
-        messages = law.messages if isinstance(law, RepeatedMessages) else 1
+        # The scheme sets the number of messages of a client, the algorithm the clip norm.
+        priced, bound = scheme.randomizer, Clipping(algorithm.dimension, algorithm.clip_norm)
+        messages = priced.messages if isinstance(priced, RepeatedMessages) else 1
         if isinstance(algorithm, OfRecords):
             algorithm.require_records(messages)
         return cls(algorithm, randomizer, messages, bound, streams)

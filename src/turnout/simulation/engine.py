@@ -109,12 +109,12 @@ class Simulation:
         The same arguments give the same result, bit for bit, ``seconds`` apart, also when the
         run was stopped or killed and went on from a checkpoint, any number of times (given
         that the algorithm's methods are functions of their arguments).
-        All noise and all participation follow the scheme; the algorithm sees who came, never when
-        anybody will.
+        All noise and all participation follow the scheme; the algorithm sees the participants of
+        the present step, never those of a later step.
         A client's state goes to that client's own updates, to checkpoints and to evaluations, and
         nowhere else.
 
-    The randomness follows from a seed: it protects nobody. For a real deployment the same
+    The randomness follows from a seed and gives no privacy. For a real deployment the same
     coordinator and clients are driven with the operating system's randomness.
 
     A checkpoint names all that decides the outcome (see `turnout.core.identity`), so a run with
@@ -125,20 +125,23 @@ class Simulation:
 
     Args:
         scheme: participation, noise and release rule.
-        algorithm: what is learned, on which data. Its ``clip_norm`` is C, to which each update is
-            clipped; the noise is scaled by the same number.
-        expected_check_ins: public divisor of aggregated check-ins; None takes the law's mean
-            check-ins a step, which makes the algorithm's population a public number.
-        minibatch: steps accumulated before the model moves (`ReleaseRule.ONE_CLIENT`).
-        seed: names all random streams.
-        evaluate_every: steps between evaluations; the start and the end are always evaluated.
-        messages: under local or shuffled trust, the randomizer of each client's update; its law is
-            the scheme's randomizer, its radius (in its own norm) the algorithm's ``clip_norm``.
+        algorithm: algorithm with the clients' data. Each update is clipped to its ``clip_norm``,
+            and the noise is scaled by the same number.
+        expected_check_ins: public divisor of the sum of updates; None takes the expected number of
+            participants of a step, which makes the number of clients public.
+        minibatch: number of steps that are accumulated before the model is updated
+            (`ReleaseRule.ONE_CLIENT`).
+        seed: seed of all random streams.
+        evaluate_every: number of steps between evaluations; the model is also evaluated before the
+            first step and after the last one.
+        messages: under local or shuffled trust, the randomizer of each client's update. Its
+            attribute ``law`` is the scheme's randomizer; its radius, in its own norm, is the
+            algorithm's ``clip_norm``.
 
     Raises:
-        ParameterError: a value outside its domain, a law for another population, or messages that
-            are not the scheme's.
-        UnsupportedError: clients have states, which no analysis of the scheme covers.
+        ParameterError: a value is outside its domain, the participation is for another number of
+            clients, or ``messages`` does not fit the scheme.
+        UnsupportedError: the clients have states, which no analysis of the scheme covers.
     """
 
     def __init__(
@@ -472,13 +475,13 @@ class Stepper:
                 yield self._advance(coordinator, fleet)
 
     def _schedules(self) -> Iterator[Schedule]:
-        """Participation in the blocks that are not over, drawn block by block."""
+        """Schedules of the present block and of all later blocks, drawn block by block."""
         setup, done = self._setup, self._state.step
         if done == setup.steps:
             return iter(())
-        law = setup.scheme.participation
-        block = bisect_right(blocks(law), done, key=lambda b: b.first_step) - 1
-        return draw_run(law, setup.algorithm.population, setup.streams, block)
+        participation = setup.scheme.participation
+        block = bisect_right(blocks(participation), done, key=lambda b: b.first_step) - 1
+        return draw_run(participation, setup.algorithm.population, setup.streams, block)
 
     def _coordinator(self, schedule: Schedule) -> Coordinator:
         """Coordinator of the run; after a resume it has the earlier check-ins of the current block.
