@@ -112,7 +112,7 @@ def test_published_features_read_public_contexts_alone():
     assert first.summary.plan != other.summary.plan
 
 
-def test_rewards_in_memory_are_those_of_a_log(tmp_path):
+def test_rewards_in_memory_give_the_run_of_the_same_log(tmp_path):
     actions = [[1.0, 0.0], [0.0, 1.0]]
     rewards = np.random.default_rng(5).choice([-1.0, 0.5], (1000, 2))
     lines = [f"client-{i},{a},{b}" for i, (a, b) in enumerate(rewards.tolist())]

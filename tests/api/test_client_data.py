@@ -1,4 +1,4 @@
-"""Clients' data from Python: the same records from whatever holds them, and trained on."""
+"""`tn.client_data`: every kind of source gives the same records, and plans train on them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_records_without_clients_are_dealt_by_the_plan():
         ([True, False, True, True], {"classes": 2}, "class", (4,)),
     ],
 )
-def test_label_kind_is_detected(label, keys, target, shape):
+def test_type_of_the_labels_sets_the_kind_of_target(label, keys, target, shape):
     held = {"x": AGE, "y": label}
     data = tn.client_data(held, inputs="x", label="y", test=held, **keys)
     assert (data.target.value, data.train.labels.shape) == (target, shape)
@@ -106,7 +106,7 @@ def test_label_kind_is_detected(label, keys, target, shape):
 
 
 @pytest.mark.parametrize("label", [[1, 2, 3, 0], [True, False, True, True], ["a", "b", "a", "b"]])
-def test_a_label_that_may_mean_two_things_is_refused(label):
+def test_labels_with_two_possible_targets_are_refused(label):
     held = {"x": AGE, "y": label}
     with pytest.raises(
         tn.ParameterError, match=r"target = None: expected 'class' \(with classes\)"
@@ -126,7 +126,7 @@ def test_tokens_have_the_next_token_as_label():
         tn.client_data({"t": tokens}, inputs="t", vocabulary=3, test={"t": tokens})
 
 
-def test_tokens_stay_whole_numbers_beside_any_label():
+def test_tokens_stay_whole_numbers_with_any_label():
     table = {"t": [3, 0], "y": [0.5, 1.5], "next": [1, 2], "two": [[1, 2], [0, 1]]}
     table["after"] = [[2, 0], [1, 3]]
     data = tn.client_data(table, inputs="t", label="y", vocabulary=4, test=table)
@@ -197,7 +197,7 @@ def signs(clients: int = 300):
     return x, (x[:, 0] > 0).astype(int), np.repeat(np.arange(clients), 3)
 
 
-def test_a_plan_trains_on_data_given_beside_it(tmp_path):
+def test_a_plan_trains_on_data_given_as_an_argument(tmp_path):
     data = tn.client_data(signs(), classes=2, test=0.2)
     assert data.holdings is not None
     run = tn.train(PLAN, tmp_path / "run", data=data)
@@ -217,7 +217,9 @@ def test_a_plan_trains_on_data_given_beside_it(tmp_path):
 
 def test_a_plan_with_data_refuses_a_data_argument():
     data = tn.client_data(signs(), classes=2, test=0.2)
-    with pytest.raises(tn.ParameterError, match=r"data\.name = 'digits': expected no value, since data"):
+    with pytest.raises(
+        tn.ParameterError, match=r"data\.name = 'digits': expected no value, since data"
+    ):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
     with pytest.raises(tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"):
         tn.train({**PLAN, "data": {"clients": 5}}, data=data)

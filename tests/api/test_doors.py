@@ -297,7 +297,7 @@ def test_unsupported_column_types_are_refused_in_one_line(name):
         assert "\n" not in refused
 
 
-def test_frames_that_cannot_be_read_are_one_line():
+def test_frames_that_cannot_be_read_are_refused_in_one_line():
     twice = pd.DataFrame([[f"p{i}", i, i % 2, 7] for i in range(8)], columns=["c", "x", "y", "x"])
     pairs = pd.DataFrame(np.ones((8, 2)), columns=pd.MultiIndex.from_tuples([("c", 1), ("x", 2)]))
     keys = {"client": "c", "inputs": "x", "label": "y", "classes": 2, "test": 0.5}

@@ -1,4 +1,4 @@
-"""Estimates from Python: what the command line prints, whatever holds the values."""
+"""Estimates from Python equal those of the command line for every container of the values."""
 
 import json
 

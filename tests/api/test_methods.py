@@ -1,4 +1,4 @@
-"""Analyses by name: they agree, cover what they say, and refuse the rest."""
+"""`tn.price` with ``method``: bounds agree with `compare`, and other schemes are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def epsilon(scheme: tn.Scheme, method: str | None, delta: float = 1e-6) -> tn.Bo
     return tn.price(scheme, delta=delta, method=method).epsilon
 
 
-def test_the_names_are_those_of_the_comparison():
+def test_single_bounds_in_price_have_the_names_of_compare():
     known = {method.name for method in SHUFFLE_METHODS}
     assert set(METHODS) - {"tightest", "quick", "published"} < known
 

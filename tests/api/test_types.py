@@ -1,4 +1,4 @@
-"""The types that a user's editor and checkers see."""
+"""Types that a type checker infers for the public functions."""
 
 from __future__ import annotations
 

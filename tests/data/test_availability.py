@@ -1,4 +1,4 @@
-"""Availability traces: unknown is unknown."""
+"""Availability traces: times outside all intervals count as unavailable."""
 
 from __future__ import annotations
 

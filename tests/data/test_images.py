@@ -1,4 +1,4 @@
-"""The image data sets: shapes, split, files and everything that can be wrong with one."""
+"""Image data sets: shapes, splits, downloads, and damaged files that are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def packed(data: bytes) -> tuple[bytes, str]:
     return gzip.compress(data, mtime=0), hashlib.sha256(data).hexdigest()
 
 
-def test_digits_travel_with_the_package(empty_machine):
+def test_digits_are_part_of_the_package(empty_machine):
     data = datasets.digits()
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.train.inputs.shape == (1437, 8, 8)
@@ -83,7 +83,7 @@ def test_the_data_folder_precedes_the_cache(empty_machine, monkeypatch):
     assert files.contents(file) == b"what was published"
 
 
-def test_a_file_compressed_again_is_as_good(empty_machine):
+def test_a_file_that_was_compressed_again_is_accepted(empty_machine):
     data = b"digits" * 100
     sha256 = hashlib.sha256(data).hexdigest()
     place = files.cache_folder() / "set" / "file.gz"

@@ -1,4 +1,4 @@
-"""First names: counts as published, one item a person, and what can be wrong with the file."""
+"""First names: published counts, one item for each person, and damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of one's own: the same records by client whatever holds them, and never half there."""
+"""User files: every format gives the same records, and a failure leaves no partial files."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_arrays_of_different_shapes_are_named_by_row(tmp_path, cache):
 
 
 @pytest.mark.parametrize("name", ["visits.parquet", "visits.npz"])
-def test_a_truncated_file_is_one_line(name, tmp_path, cache):
+def test_a_truncated_file_is_refused_in_one_line(name, tmp_path, cache):
     path = tmp_path / name
     WRITERS[name](path, VISITS)
     whole = path.read_bytes()
@@ -147,7 +147,7 @@ def test_a_truncated_file_is_one_line(name, tmp_path, cache):
         assert str(path) in refusal(name, tmp_path, InputFileError)
 
 
-def test_truncated_files_of_a_folder_are_one_line(tmp_path, cache):
+def test_truncated_files_of_a_folder_are_refused_in_one_line(tmp_path, cache):
     WRITERS["visits-hf"](tmp_path / "visits-hf", VISITS)
     shard = tmp_path / "visits-hf" / "data-00001-of-00002.arrow"
     shard.write_bytes(shard.read_bytes()[:100])

@@ -184,7 +184,7 @@ def test_evaluation_is_accuracy_and_mean_cross_entropy():
 
 
 @pytest.mark.parametrize("name", ["tanh-cnn-13k", "tanh-cnn-26k"])
-def test_both_paths_evaluate_alike(name):
+def test_both_paths_give_the_same_evaluation(name):
     made = case(name, population=90)
     layered, vmapped = (made.task(path).task.evaluate(made.parameters) for path in PATHS)
     assert layered["loss"] == pytest.approx(vmapped["loss"], rel=1e-5)

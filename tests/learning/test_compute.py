@@ -1,4 +1,4 @@
-"""Devices and precisions: what they may change, and that it is not the clip norm."""
+"""Devices and precisions may change the last bits of an update, but never its clip norm."""
 
 import numpy as np
 import pytest

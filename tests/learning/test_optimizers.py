@@ -113,7 +113,7 @@ def test_optimiser_updates_keep_inputs_and_dtype(name):
     assert optimizer.released(after, later).dtype == np.float32
 
 
-def test_an_optimiser_continues_from_its_state_alone():
+def test_an_optimiser_continues_from_its_state():
     optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
     whole, state = walk(optimizer)
     parameters = np.linspace(-1, 1, DIMENSION)

@@ -128,7 +128,7 @@ def test_fully_personal_models_send_no_update():
         assert np.array_equal(state["model"], quiet.clients[client]["model"])
 
 
-def test_one_model_cannot_serve_permuted_labels_and_personal_ones_can():
+def test_only_personal_models_learn_permuted_labels():
     metrics = {}
     for kind in (AdaPeD, Ridge):
         algorithm = personal(kind, [0.0] * 4, local=LocalTraining(25, 2.0))

@@ -1,4 +1,4 @@
-"""Small runs of every law and rule."""
+"""Small runs of every participation and every release rule."""
 
 import numpy as np
 from numpy_task import MeanTask, Momentum

@@ -1,4 +1,4 @@
-"""Algorithms of one client at a time: clipped by the engine, and with states that stay apart."""
+"""Algorithms for single clients: the engine clips their updates and keeps states separate."""
 
 from dataclasses import dataclass, replace
 
@@ -106,7 +106,7 @@ def test_ctrl_c_within_a_step_leaves_the_states_of_the_step_before():
 
 
 @pytest.mark.parametrize("law", OTHERS)
-def test_clients_that_remember_are_refused_where_no_analysis_covers_them(law):
+def test_clients_with_states_are_refused_without_an_analysis(law):
     with pytest.raises(UnsupportedError, match="remember earlier steps is not known for"):
         simulation(LAWS[law], algorithm=counting())
     assert simulation(LAWS[law], algorithm=counting(remembers=False)).run().finished

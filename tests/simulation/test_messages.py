@@ -1,4 +1,4 @@
-"""Messages that clients randomize themselves: what they stand for, and what is refused."""
+"""Messages that clients randomize themselves: their means, and settings that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpoint goes on in its own run only: same data, same rule of the clients, or one line."""
+"""A checkpoint resumes only a run with the same data and settings; others are refused."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The engine with a real task: learns, and goes on from a file to the same bits."""
+"""The engine learns a real task, and a run resumed from a file has the same bits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The noise of a run: its size under every rule, fresh in every step; and engines without it."""
+"""Noise of a run: its size under every release rule, and independent draws in every step."""
 
 import numpy as np
 import pytest

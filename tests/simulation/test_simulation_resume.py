@@ -1,4 +1,4 @@
-"""Whatever stops a run, going on gives the bits of the run that was never stopped."""
+"""A run that was stopped and resumed has the same bits as an uninterrupted run."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""The public face: its names, what it loads, and what its answers have in common."""
+"""Public names of the package, what its import loads, and what all results have in common."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_import_turnout_loads_no_unused_package():
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
 
 
-def test_enumeration_arguments_accept_their_words():
+def test_enumeration_arguments_accept_text():
     assert SCHEME.relation.value == "add-remove"
     with pytest.raises(tn.ParameterError, match="relation = 'swap': expected"):
         tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(5), relation="swap")
