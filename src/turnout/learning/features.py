@@ -355,7 +355,7 @@ NORMALISATION_GROUPS = 27
 """Neighbouring scattering maps are normalised in threes."""
 
 FeatureFunction = Callable[[Tensor], Tensor]
-"""From float32 ``(n, …)`` to ``(n, …)``; row i is a function of row i alone."""
+"""Function from float32 ``(n, …)`` to ``(n, …)``; row i depends on row i only."""
 
 Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
 """Makes the array to write, by a name, type and shape."""

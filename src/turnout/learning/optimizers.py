@@ -332,7 +332,7 @@ _RULES: dict[str, OptimizerRule] = {}
 def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], OptimizerBuilder]:
     """Decorator that registers a function as the builder of a named optimizer.
 
-    Runs and reports read the registration alone. `plans.sections` lists the names that plans take.
+    Runs and reports use only this registration. `plans.sections` lists the names that plans take.
 
     Args:
         name: word for the optimizer in plans.

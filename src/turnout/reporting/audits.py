@@ -1,4 +1,4 @@
-"""Audits as JSON, table and picture: the lower bounds found beside the proved upper bounds."""
+"""Audits as JSON, table and picture: measured lower bounds and proved upper bounds."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 
 
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
-    """Key figures of exact counts, beside their expectations."""
+    """Key figures of exact counts, each with its expectation."""
     outcome, counts = summary.outcome, summary.counts()
     # Exact counts with their expectations: figures for the simulator only.
     return named_cards(

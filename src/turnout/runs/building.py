@@ -74,13 +74,13 @@ def build_task(
 
     Args:
         workload: a plan with its data, and the engine that computes.
-        module: given beside the plan, in place of its ``model.module``.
+        module: module that replaces the plan's ``model.module``.
         phase: is told where large features are kept.
 
     Raises:
         ParameterError: features, a model, a loss or a metric that do not fit the data, or a GPU
             that is not there.
-        UnsupportedError: an engine beside a GPU.
+        UnsupportedError: an engine is given together with a GPU.
         StorageError: features that cannot be kept.
     """
     plan, data = workload.plan, workload.data

@@ -43,7 +43,7 @@ class HeldOut:
     """Workload whose test set is replaced by clients of its training side.
 
     Guarantees:
-        No client is on both sides; each client's side is a coin of its own, which depends on no
+        No client is on both sides; each client's side is an independent draw, which depends on no
         data, so that a client touches either the runs or their scores. The test set is gone.
 
     Attributes:
