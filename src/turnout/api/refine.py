@@ -191,7 +191,7 @@ class Refinement(Result):
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """Values of ε of all levels, falling; the last level is that of the public file alone."""
+        """Values of ε of all levels, falling; the last is that of the public file without a key."""
         return self.release.levels.epsilons
 
     @property

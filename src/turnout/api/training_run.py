@@ -141,6 +141,7 @@ class SamplerComparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready values; ``epsilon`` is an upper bound, None where there is none."""
+        # One row for each sampler and relation, with the reason if there is no ε.
         rows = [
             {
                 "sampler": sampler,
@@ -151,6 +152,7 @@ class SamplerComparison(Result):
             }
             for (sampler, relation), found in self.prices.items()
         ]
+        # The run, δ and the privacy unit, which hold for all rows.
         unit = PrivacyUnit.EXAMPLE.value
         return {
             **self.run,
@@ -166,11 +168,13 @@ class SamplerComparison(Result):
         from rich.table import Table
         from rich.text import Text
 
+        # One column for each relation.
         relations = list(dict.fromkeys(relation for _, relation in self.prices))
         table = Table(title=f"ε at δ = {self.delta:g}: one record is …", title_justify="left")
         table.add_column("batches are drawn by")
         for relation in relations:
             table.add_column(f"{_COLUMNS[relation]}\n({relation.value})", justify="right")
+        # One row for each sampler; each reason for a missing ε is listed once.
         reasons: list[str] = []
         for sampler in dict.fromkeys(sampler for sampler, _ in self.prices):
             cells = []
@@ -180,6 +184,7 @@ class SamplerComparison(Result):
                 if isinstance(found, str) and found not in reasons:
                     reasons.append(found)
             table.add_row(sampler, *cells)
+        # Notes on the run, the samplers and the missing values.
         numbers = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in self.run.items())
         notes = [f"{numbers}; proved upper bounds; trust model central."]
         notes += [f"{name}: {about}." for name, about in SAMPLERS.items()]
