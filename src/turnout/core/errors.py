@@ -58,9 +58,10 @@ def _meant(value: object, expected: str) -> str:
 
     from turnout.core.suggestions import nearest
 
-    # The allowed words are in quotes, or separated by commas.
+    # The allowed words are in quotes, or plain words between commas.
     listed = expected.removeprefix("one of ")
-    words = re.findall(r"'([^']+)'", listed) or listed.split(", ")
+    plain = [word for word in listed.split(", ") if re.fullmatch(r"[\w.-]+", word)]
+    words = re.findall(r"'([^']+)'", listed) or plain
     found = nearest(value, words)
     return f"; did you mean {found!r}?" if found is not None else ""
 

@@ -88,10 +88,12 @@ def identity_of(value: object) -> Identity:
 
 
 def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
+    # Plain values and members of enumerations are their own text.
     if type(value) in _PLAIN or isinstance(value, np.generic):
         return repr(value)
     if isinstance(value, Enum):
         return f"{_name(value)}.{value.name}"
+    # Arrays are collected, and hashed by the caller.
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             raise UnsupportedError(
@@ -99,6 +101,7 @@ def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
             )
         arrays.append(value)
         return f"array {value.dtype.str} {value.shape}"
+    # Containers and other objects are described by their parts.
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return f"({', '.join(_text(part, arrays) for part in value)})"
     if isinstance(value, dict) and type(value) is dict:

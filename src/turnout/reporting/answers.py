@@ -194,6 +194,7 @@ def _times(rounds: int, value: float) -> float:
 
 def participation_words(scheme: Scheme) -> dict[str, Any]:
     """Name and parameters of the participation, and the release rule."""
+    # The words of the shuffle, or of the participation.
     participation = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
@@ -205,6 +206,7 @@ def participation_words(scheme: Scheme) -> dict[str, Any]:
         }
         if scheme.population is not None:
             words["clients"] = scheme.population
+    # What else the scheme declares.
     if scheme.order is not None:
         words["order"] = scheme.order.value
     if scheme.trust is not TrustModel.SHUFFLED:

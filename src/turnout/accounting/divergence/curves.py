@@ -270,10 +270,12 @@ def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _
     The true curve decreases. Far from where it was made sharp a computed one need not, but one
     point at most δ (above δ, for a lower curve) already proves the bound.
     """
+    # Values at all points.
     charge(_UNITS_A_POINT * epsilons.size)
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
         raise NumericalError("a privacy curve is not a number")
+    # The first point that is not above δ (upper), or the last one that is (lower).
     above = values > delta
     if side is Side.UPPER:
         index = int(np.argmin(above))

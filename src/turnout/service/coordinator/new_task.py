@@ -239,11 +239,13 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
     """
     from turnout.schemes.codec import participation_to_dict
 
+    # No more invitations than clients of the plan.
     room = charter.population - tx.invited()
     if not 0 < count <= room:
         raise ParameterError(
             "N", count, f"1 to {room}: the plan is for {charter.population} clients"
         )
+    # Only digests of the secrets are stored.
     secrets = [os.urandom(SECRET_BYTES) for _ in range(count)]
     first = tx.invite([hashlib.sha256(secret).digest() for secret in secrets])
     drawn_by = participation_to_dict(charter.scheme.participation)

@@ -116,6 +116,7 @@ def epsilon_chart(view: PublicView) -> Chart:
     spent |= {point.steps: point.epsilon for point in view.curve}
     spent[view.released] = view.epsilon_spent
     at = thinned(sorted({*planned, *spent, 0, view.steps}))
+    # One row for each number of models; a value that is unknown there stays empty.
     rows = (
         (
             _count(step),
@@ -145,6 +146,7 @@ def epsilon_chart(view: PublicView) -> Chart:
 
 def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
     """Accuracy and loss of the published models."""
+    # Both charts have the same points: the evaluated models.
     points = thinned(view.curve)
     accuracy = Chart(
         "chart-accuracy",
@@ -188,6 +190,7 @@ def check_in_chart(view: OperatorView) -> Chart:
                 _decimal(expected.high, 1),
             )
         )
+    # Updates used are in the table only; the band has its mean and two edges.
     columns = (
         ChartColumn("Step", "x"),
         ChartColumn("Check-ins", "dots"),

@@ -91,10 +91,12 @@ def mount(app: Starlette, running: Running, form_token: FormToken) -> None:
     """
     kept = _PublicPages()
 
+    # The public page, cached for all readers.
     async def public(request: Request) -> Response:
         view = await running.public()
         return _page(kept.of(view, fragment=_is_fragment(request)))
 
+    # The operator's page, after a login.
     async def operator(request: Request) -> Response:
         if not await running.is_operator(request):
             return _to_login(request)

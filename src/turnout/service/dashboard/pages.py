@@ -104,6 +104,7 @@ class PublicFacts:
 
 def public_facts(view: PublicView) -> PublicFacts:
     """Values of the public page for a view."""
+    # The state of the run, and ε as the page rounds it.
     finished = view.phase == StepPhase.FINISHED
     known = view.phase in list(StepPhase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)

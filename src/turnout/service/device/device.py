@@ -176,10 +176,12 @@ class TaskDevice:
 
     async def _step(self, actions: StepActions) -> bool:
         """Act on the step in progress, then sleep; return False when no step is left."""
+        # Which step is in progress; the device is done when the run is over.
         status = await self._patiently(self._remote.status)
         if status.phase is StepPhase.FINISHED:
             actions.over()
             return False
+        # Act on the step; a coordinator that does not answer is asked again later.
         try:
             after = await actions.at(status)
         except (UnreachableError, GoneError) as error:
@@ -189,6 +191,7 @@ class TaskDevice:
         if after is After.TRY_AGAIN:
             await self._pace.after_failure()
             return True
+        # Sleep until there is something to do.
         self._pace.succeeded()
         if after is After.AWAIT_ANSWERS:
             await self._pace.until_answers(status)

@@ -102,6 +102,7 @@ class Memory:
 
     def encoded(self) -> bytes:
         """ASCII JSON of the memory, with a digest that reveals damage to the file."""
+        # All fields; each slot has its state and what was sent for it.
         state = {
             "task": self.task,
             "coordinator_key": self.coordinator_key.hex(),
@@ -124,6 +125,7 @@ class Memory:
                 for slot, slot_state in self.participant.slots.items()
             ],
         }
+        # The digest reveals a file that was cut off or changed.
         document = {"format": FORMAT, "sha256": _digest(state), "state": state}
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
@@ -134,6 +136,7 @@ class Memory:
         Raises:
             StorageError: any other contents; the slots are lost, and must not be drawn again.
         """
+        # Format and digest first, then each field.
         try:
             document = json.loads(data)
             state, turns = document["state"], document["state"]["turns"]
@@ -163,6 +166,7 @@ class Memory:
                 "the state file is damaged: this client cannot participate any more, since drawing "
                 "its slots a second time would cost privacy"
             ) from None
+        # Only bytes that `encoded` would write again are accepted.
         if len(memory.key.private) != KEY_BYTES or memory.encoded() != data:
             raise StorageError("the state file is damaged: its contents are not canonical")
         return memory

@@ -80,6 +80,7 @@ class CoordinatorStatus:
         Raises:
             RemoteProtocolError: the body is no status, or names another task.
         """
+        # Each field is checked for its type and range.
         try:
             fields = json.loads(data)
             named = fields["task"]

@@ -127,6 +127,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     """
 
     def build(charter: Charter) -> UpdateFunction:
+        # A graph needs no PyTorch.
         if charter.computation.architecture in UPDATE_GRAPHS:
             from turnout.service.graphs.updates import GraphUpdates
 
@@ -136,6 +137,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
         from turnout.plans import Plan
         from turnout.runs.workload import Workload
 
+        # Otherwise the plan's model trains on the client's own records.
         plan = Plan.from_toml(charter.plan, "the charter's plan")
         inputs, labels = records
         own = Records(inputs, checked_labels(labels, None, charter.computation.classes))
@@ -161,6 +163,7 @@ def trainer_on_file(path: Path, client: int) -> TrainerOf:
         from turnout import data as datasets
         from turnout.plans import Plan
 
+        # The plan names the columns of the file.
         section = Plan.from_toml(charter.plan, "the charter's plan").data
         if section.path is None:
             raise ParameterError("--data", str(path), "an .npz file with arrays inputs and labels")
@@ -185,6 +188,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
         from turnout.plans import Plan
         from turnout.runs.workload import Workload
 
+        # Built once for all clients of the trial.
         if charter.task not in built:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):

@@ -72,6 +72,7 @@ class Sandbox:
             raise UnsupportedError(
                 "a charter's graph needs a system with process limits, not Windows"
             )
+        # The worker limits itself before it reads the graph.
         self._bounds = bounds or GraphLimits()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _WORKER, str(os.getpid()), self._memory],
@@ -83,6 +84,7 @@ class Sandbox:
         )
         self._selector = selectors.DefaultSelector()
         self._left, self._deadline = b"", 0.0
+        # The process answers "ready" once the graph is loaded.
         try:
             self._send(str(len(graph)).encode() + b"\n", graph)
             if self._line() != b"ready":

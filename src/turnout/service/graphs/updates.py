@@ -80,10 +80,12 @@ def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
     Raises:
         ParameterError: the records have another type of numbers than the model.
     """
+    # Tokens and other whole numbers pass unchanged.
     if whole:
         if name != "pixels-1" or inputs.dtype.kind not in "iu":
             raise ParameterError("inputs", str(inputs.dtype), "whole numbers, as the model needs")
         return inputs.astype(np.int64)
+    # Other numbers become float32; bytes become fractions of 255.
     if inputs.dtype.kind not in "fiu":
         raise ParameterError("inputs", str(inputs.dtype), "numbers")
     numbers = inputs.astype(np.float32)
@@ -218,6 +220,7 @@ class GraphUpdates:
         clip_norm: float,
     ) -> NDArray[np.float32]:
         """The graph's output, shape ``(d,)``; a failure ends its process."""
+        # The inputs of the graph, in the order of its format.
         arrays = {
             "parameters": parameters.astype(np.float32),
             "inputs": inputs,

@@ -38,6 +38,7 @@ def raising_storage_errors(
         text_of: text of such an error, which must not link a device to a step.
     """
 
+    # Each public method is wrapped.
     def translated(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
