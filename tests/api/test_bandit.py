@@ -147,10 +147,18 @@ def test_resumed_runs_need_the_same_arrays(tmp_path, mutate):
         ({}, {"candidates": [[1.0, 0.0]]}, "candidates = 'an array': expected none without"),
         ({}, {"contexts": CONTEXTS, "rewards": [[1]]}, "client_contexts = None"),
         ({}, {"contexts": CONTEXTS, "client_contexts": CONTEXTS}, "rewards = None"),
-        ({}, {"contexts": CONTEXTS[0]}, "contexts = (3, 2): expected an array of shape (N, A, d)"),
-        ({}, {"contexts": 9 * CONTEXTS}, "contexts = 'a norm above 1"),
-        ({}, {"contexts": CONTEXTS * np.nan}, "contexts = 'a norm above 1, or NaN'"),
-        ({}, {"contexts": CONTEXTS, "candidates": [[1.0]]}, "candidates = (1, 1): expected shape"),
+        (
+            {},
+            {"contexts": CONTEXTS[0]},
+            "contexts = 'array of shape (3, 2)': expected shape (contexts, actions, coordinates)",
+        ),
+        ({}, {"contexts": 9 * CONTEXTS}, "contexts = 'a vector with a norm above 1"),
+        ({}, {"contexts": CONTEXTS * np.nan}, "contexts = 'a vector with a norm above 1 or a NaN'"),
+        (
+            {},
+            {"contexts": CONTEXTS, "candidates": [[1.0]]},
+            "candidates = 'array of shape (1, 1)': expected rows of 2 numbers",
+        ),
         ({}, {"contexts": CONTEXTS, "candidates": [[np.inf, 0]]}, "candidates = 'infinite"),
         ({}, {"contexts": CONTEXTS}, "environment.parameter = (missing)"),
         ({"actions": 5}, {"contexts": CONTEXTS}, "environment.actions = 5: expected none with"),
@@ -170,8 +178,14 @@ def test_arrays_that_do_not_fit_are_refused(environment, given, line):
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"client_contexts": features(3000, 2)[:, :2]}, "client_contexts = (3000, 2, 2)"),
-        ({"rewards": np.ones((3000, 2))}, "rewards = (3000, 2): expected shape (3000, 3)"),
+        (
+            {"client_contexts": features(3000, 2)[:, :2]},
+            "client_contexts = 'array of shape (3000, 2, 2)'",
+        ),
+        (
+            {"rewards": np.ones((3000, 2))},
+            "rewards = 'array of shape (3000, 2)': expected shape (3000, 3)",
+        ),
         ({"rewards": np.full((3000, 3), 2.0)}, "rewards[0][0] = 2.0"),
     ],
 )

@@ -126,7 +126,10 @@ def test_account_and_calibrate_take_one_sampler():
     ("flags", "message"),
     [
         (["--batch-size", "3"], "--batch-size = 3: expected only with --records"),
-        ([*FLAGS, "--window", "3"], "--window = 3: expected no value with --records"),
+        (
+            [*FLAGS, "--window", "3"],
+            "--window = 3: expected no value, since --records describes a training run",
+        ),
         (FLAGS[:2], "--epochs = (missing)"),
         ([*FLAGS, "--explain"], "only with --relation and one --sampler"),
     ],

@@ -111,7 +111,7 @@ def test_averaged_check_ins_with_a_population_are_refused():
     averaged = tn.Scheme(
         tn.GaussianNoise(1.0), tn.CheckIn(5), "replace-one", "averaged", population=100
     )
-    with pytest.raises(tn.UnsupportedError, match="the canary alone"):
+    with pytest.raises(tn.UnsupportedError, match="no client except the canary"):
         ReleaseGame(averaged, right_mechanism(averaged))
 
 

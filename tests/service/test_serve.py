@@ -175,7 +175,7 @@ def test_a_file_of_invitations_is_readable_only_by_its_owner(folder, capsys):
     assert len(out.read_text().split()) == 2
     assert capsys.readouterr().out == ""
     said = refused("enrol", 1, "--db", folder / "db", "--out", out, capsys=capsys, code=4)
-    assert "never written over" in said
+    assert "only written to a new file" in said
     with pytest.raises(SystemExit) as end:  # The refusal used no invitation.
         main(["enrol", "8", "--db", str(folder / "db"), "--out", str(folder / "others")])
     assert end.value.code == 0

@@ -111,4 +111,4 @@ def test_the_help_explains_shuffle():
     from turnout.cli.accounting import account
 
     text = " ".join(CliRunner().invoke(account, ["--help"]).output.split())
-    assert "not data loaders that shuffle" in text
+    assert "A data loader that shuffles records is none of these" in text
