@@ -16,6 +16,7 @@ from turnout.accounting.participation.fixed_size import (
     SubstitutedCohortBlock,
     ZeroOutCohortBlock,
 )
+from turnout.schemes import PairRandomizer
 
 RATIOS = np.array([1.0, 1.001, 1.1, 1.5, 2.0, 4.0, 20.0])
 CELLS = [(0.5, 0.1), (0.5, 0.9), (1.0, 0.02), (1.0, 0.5), (2.0, 0.3)]
@@ -199,6 +200,15 @@ def test_a_table_is_priced_under_zero_out_and_refused_under_replace_one():
     assert 0 < found.lower <= found.upper < 5 * math.log(5 / 3)
     with pytest.raises(tn.UnsupportedError):
         tn.price(tn.Scheme(noise, tn.FixedSize(1, 10, 5), relation="replace-one"), delta=1e-6)
+
+
+def test_a_custom_pair_has_no_attack_by_opposite_updates():
+    cohort = tn.FixedSize(100, 10_000, 100)
+    custom = tn.Scheme(PairRandomizer(GaussianPair(1.0)), cohort, relation="zero-out")
+    noise = tn.Scheme(tn.GaussianNoise(1.0), cohort, relation="zero-out")
+    found, known = (tn.price(scheme, delta=1e-6).epsilon for scheme in (custom, noise))
+    assert found.upper == known.upper
+    assert found.lower < 1.0 < 6.0 < known.lower
 
 
 def test_the_substitution_pair_bounds_both_directions():

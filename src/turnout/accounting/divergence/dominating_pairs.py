@@ -125,7 +125,7 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
             f"{type(randomizer).__name__} has an analysis against the absence of a client "
-            "only; replace-one, fixed sizes and one-client releases compare two clients"
+            "only; replace-one and one-client releases compare two clients"
         )
 
 

@@ -336,7 +336,8 @@ def cohort_bound(
     # Theorem 11 is smaller for some randomizers that are known by ε₀ only.
     other = apart.pair if apart is not None and not opposable else None
     upper = ZeroOutCohortBlock(alone.pair, rate, alone.infinity_mass, other)
-    if not isinstance(alone.pair, GaussianPair):
+    # A custom pair need not be attained by opposite updates, even if it is a Gaussian one.
+    if not (opposable and isinstance(alone.pair, GaussianPair)):
         return NeighbourBound([(upper, steps)], absent, METHOD, tight=False)
     opposed = [(OpposedCohortBlock(alone.pair, rate), steps)]
     return NeighbourBound([(upper, steps)], opposed, METHOD, tight=False, attacks=(absent,))
