@@ -259,7 +259,7 @@ def test_invalid_privacy_levels_are_refused(epsilons, changes, match):
 
 @pytest.mark.parametrize("epsilons", [(1e-12,), (1.0, math.nextafter(1.0, 0)), (1.0, 1e-12)])
 def test_privacy_levels_too_close_for_integer_weights_are_refused(epsilons):
-    with pytest.raises(UnsupportedError, match="cannot be told"):
+    with pytest.raises(UnsupportedError, match="cannot be distinguished"):
         Cascade(epsilons, bits=40)
 
 

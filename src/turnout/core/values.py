@@ -96,7 +96,7 @@ def converting(what: str) -> Iterator[None]:
     """Context that turns any error of a library while it reads or converts values into one line.
 
     Raises:
-        InputFileError: it did; errors of turnout's own stay what they are.
+        InputFileError: the library failed. Errors of turnout are raised unchanged.
     """
     try:
         yield

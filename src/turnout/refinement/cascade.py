@@ -185,8 +185,8 @@ class Cascade:
             # Levels that differ too little have no such weights.
             if levels[-1].contrast <= 0 or (not fresh and step.light == 0):
                 raise UnsupportedError(
-                    f"epsilon = {epsilon!r} cannot be told from the next level, or from 0, with "
-                    f"{self.bits}-bit weights in a group of {self.order} elements"
+                    f"epsilon = {epsilon!r} cannot be distinguished from the next level, or from "
+                    f"0, with {self.bits}-bit weights in a group of {self.order} elements"
                 )
         return tuple(steps), tuple(levels)
 

@@ -108,7 +108,7 @@ class _Phase:
         self._status.update(f"{self._what} … {what}: {done:,}")
 
     def note(self, text: str) -> None:
-        """Print a line that remains."""
+        """Print a line that stays on the screen when the progress display ends."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -71,7 +71,7 @@ class ReadyRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
-        """Run of a plan whose data are loaded; the phase is told where features are stored.
+        """Run of a plan whose data are loaded; ``phase`` shows where features are stored.
 
         Raises:
             ParameterError: a model that does not fit the data, or a setting out of range.

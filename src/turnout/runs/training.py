@@ -222,7 +222,7 @@ class SavedModel:
     Attributes:
         parameters: float32 (dimension,) by name: the last iterate and, where there is one, the
             average.
-        facts: what `facts_of` says.
+        facts: facts about the run, as returned by `facts_of`.
     """
 
     parameters: Mapping[str, NDArray[np.float32]]

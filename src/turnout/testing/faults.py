@@ -172,7 +172,7 @@ class ShuffledOnce:
     def __call__(
         self, draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
     ) -> Schedule:
-        """Draw of the first block, moved to this block."""
+        """Schedule of the first block, with its steps renumbered as those of this block."""
         if block.first_step == 0:
             self._first = canary_steps(draw, trials, block, source, first_step)
         assert self._first is not None

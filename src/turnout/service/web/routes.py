@@ -153,8 +153,8 @@ def openapi_document(
     """OpenAPI 3.1 document of a table of routes.
 
     Args:
-        title: of the API.
-        version: of the API.
+        title: title of the API.
+        version: version of the API.
         words: description of the API.
         routes: in the document's order; at most one for each method and path.
     """
