@@ -116,7 +116,7 @@ def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> st
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Settings and data of an object by name; None if it does not list them."""
+    """Settings and data of an object by name; an object that lists none is refused."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.

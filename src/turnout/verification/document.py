@@ -443,7 +443,7 @@ def rebuilt(value: Any) -> Any:
     # A scheme would take a bare word for its member; a charter has each with its kind.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
     if words and not issubclass(known, Enum):
-        raise ValueError(f"{name}: {words[0]} is not the name of a member")
+        raise ValueError(f"{name}: {words[0]} is plain text: expected an object with its kind")
     try:
         return known(**{key: rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:

@@ -335,7 +335,7 @@ class Transaction(Reads):
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
             raise StorageError(
-                "the database is damaged: it has parts of an update that was never stored"
+                "the database is damaged: it already has a part of a new row; restore a copy"
             )
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
