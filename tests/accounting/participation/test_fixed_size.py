@@ -10,7 +10,9 @@ import pytest
 
 import turnout as tn
 from turnout.accounting.divergence.curves import Direction, Side
+from turnout.accounting.divergence.dominating_pairs import DominatingPair
 from turnout.accounting.divergence.pairs import GaussianPair, PurePair, pair_of_table
+from turnout.accounting.participation import fixed_size
 from turnout.accounting.participation.fixed_size import (
     OpposedCohortBlock,
     SubstitutedCohortBlock,
@@ -48,7 +50,7 @@ def test_no_cohort_of_four_clients_has_a_larger_delta(size):
     null = [0.5, 0.5]
     present = [1 - high, high]
     table, lost = pair_of_table(present, null)
-    block = ZeroOutCohortBlock(table, size / 4, lost, PurePair(epsilon0))
+    block = ZeroOutCohortBlock(table, size / 4, lost, DominatingPair(PurePair(epsilon0)))
     uppers = {d: block.curve(d, Side.UPPER, 1e-6, 0).delta(RATIOS) for d in Direction}
     for _ in range(60):
         others = [
@@ -79,6 +81,16 @@ def test_a_table_with_an_output_of_the_client_alone_is_attained():
     q = (1 - rate) * substitute + rate * null
     assert hockey_stick(p, q, k) <= float(upper.delta(np.array([k]))[0]) + 1e-12
     assert float(upper.delta(np.array([k]))[0]) == pytest.approx(0.069431, abs=5e-7)
+
+
+def test_the_infinity_mass_of_two_updates_counts_in_their_own_bound():
+    """Theorem 11 uses the pair of two updates with the mass of that pair."""
+    rate, lost = 0.3, 0.05
+    apart = DominatingPair(PurePair(0.5), lost)
+    block = ZeroOutCohortBlock(PurePair(3.0), rate, 0.0, apart)
+    for direction in Direction:
+        delta = block.curve(direction, Side.UPPER, 1e-6, 0).delta(np.array([1.6]))
+        assert delta[0] >= rate * lost * (1 - 1e-12)
 
 
 def exact_step(sigma: float, rate: float, k: float, direction: Direction, b: float) -> float:
@@ -137,6 +149,18 @@ def test_the_bound_for_a_smaller_clip_norm_is_exceeded(sigma, rate):
     bound = wrong.curve(Direction.REMOVE, Side.UPPER, 1e-6, 0).delta(RATIOS)
     found = attack.curve(Direction.REMOVE, Side.LOWER, 1e-6, 0).delta(RATIOS)
     assert (found > bound)[RATIOS <= 1.5].all()
+
+
+def test_a_mutant_that_counts_half_of_the_substitute_is_exceeded(mutate):
+    """Negative control: the least mass of the substitute's update counts in full."""
+    sigma, rate = 1.0, 0.3
+    whole = fixed_size.antithetic_upper
+    mutate(fixed_size, "antithetic_upper", lambda pair, k, *rest: whole(pair, 0.5 * k, *rest))
+    upper = ZeroOutCohortBlock(GaussianPair(sigma), rate)
+    attack = OpposedCohortBlock(GaussianPair(sigma), rate)
+    bound = upper.curve(Direction.REMOVE, Side.UPPER, 1e-6, 0).delta(RATIOS)
+    found = attack.curve(Direction.REMOVE, Side.LOWER, 1e-6, 0).delta(RATIOS)
+    assert (found > bound)[(RATIOS > 1.0) & (RATIOS <= 2.0)].all()
 
 
 def adaptive_delta(sigma: float, rate: float, k: float) -> float:

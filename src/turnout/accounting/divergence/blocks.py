@@ -1,10 +1,10 @@
 """Blocks of a run: independent parts, their curves and their privacy loss distributions.
 
-`Block` is the interface; `PairBlock` is a block of one step. A `CurvePair`
-holds the curves of a block, and `loss_distribution` turns it into a `LossDistribution`, the privacy
-loss distribution on a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds
-one pair of neighbours by a run from above and one from below. A `Decomposition` holds what must be
-computed for a scheme: one neighbour bound, or two where the relation passes through a reference.
+`Block` is the interface; `PairBlock` is a block of one step. A `CurvePair` holds the curves of a
+block, and `loss_distribution` turns it into a `LossDistribution`, the privacy loss distribution on
+a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
+neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
+a scheme: one neighbour bound, or two where the relation passes through a reference.
 
 `participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
 composes their loss distributions.

@@ -363,6 +363,15 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
     return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))
 
 
+def curve_through(priced: PricedSide, nodes: FloatArray, side: Side) -> PolygonCurve:
+    """Curve on one side through the bounds at given K, which rise; the first K is 1."""
+    uppers = np.array([priced(float(k), Side.UPPER) for k in nodes])
+    if side is Side.UPPER:
+        return upper_polygon(nodes, uppers)
+    lowers = np.array([priced(float(k), Side.LOWER) for k in nodes])
+    return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
+
+
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
     """Lower curve: a convex polygon from finite lower and upper bounds at increasing K.
 

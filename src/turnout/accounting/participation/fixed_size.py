@@ -46,13 +46,13 @@ from turnout.accounting.divergence.pairs import (
     Pair,
     hockey_stick,
     hockey_stick_rounding,
-    reverse_hockey_stick,
     tail_rounding,
 )
 from turnout.accounting.participation.replace_one_steps import (
     antithetic_event,
     antithetic_rounding,
     antithetic_thresholds,
+    antithetic_upper,
 )
 from turnout.core.arrays import FloatArray
 
@@ -80,12 +80,11 @@ class ZeroOutCurve:
         k = np.asarray(k, dtype=float)
         weight, height = self._weight(k), k / (1.0 - self.infinity_mass)
         threshold, other = antithetic_thresholds(self.pair, weight, height)
-        error = antithetic_rounding(self.pair, weight, threshold, other)
         if self.side is Side.LOWER:
             present, elsewhere, share = antithetic_event(self.pair, threshold, other)
+            error = antithetic_rounding(self.pair, weight, threshold, other)
             return self._whole(present - weight * elsewhere - height * share - error)
-        value = hockey_stick(self.pair, threshold)
-        value = value + weight * reverse_hockey_stick(self.pair, other) + error
+        value = antithetic_upper(self.pair, weight, threshold, other)
         # A smaller κ never lowers the hockey stick, and at κ = 0 it is that of X alone.
         alone = hockey_stick(self.pair, height) + hockey_stick_rounding(self.pair, height)
         value = np.where(weight > _LEAST_WEIGHT, value, alone)
@@ -119,14 +118,15 @@ class ZeroOutCohortBlock:
         pair: dominating pair of an update against the null record.
         rate: q = size / population, between 0 and 1, both excluded.
         infinity_mass: mass of outputs that only an update can produce.
-        apart: pair of two updates at twice the distance, if one is known; Theorem 11 of Balle,
-            Barthe, Gaboardi 2018 then bounds the step as well, and the smaller bound counts.
+        apart: dominating pair of two updates, with its own infinity mass, if one is known; Theorem
+            11 of Balle, Barthe, Gaboardi 2018 then bounds the step as well, and the smaller bound
+            counts.
     """
 
     pair: Pair
     rate: float
     infinity_mass: float = 0.0
-    apart: Pair | None = None
+    apart: DominatingPair | None = None
 
     @property
     def loss_deviation(self) -> float:
@@ -143,7 +143,7 @@ class ZeroOutCohortBlock:
             curve = DilutedCurve(base, Direction.REMOVE, self.rate)
         if self.apart is None:
             return curve
-        block = SubstitutedCohortBlock(self.apart, self.rate, self.infinity_mass)
+        block = SubstitutedCohortBlock(self.apart.pair, self.rate, self.apart.infinity_mass)
         return BestCurve(side, [curve, block.curve(direction, side, delta, refinement)])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -221,7 +221,7 @@ class OpposedCurve:
         """Masses of the best event in the likelier and in the other world, and their error."""
         outer = self.direction is Direction.REMOVE
         ends = self._ends(k if outer else 1.0 / k)
-        masses = {v: _mass(*ends, v, outer=outer) for v in (-self.mu, 0.0, self.mu)}
+        masses = {v: interval_mass(*ends, v, outside=outer) for v in (-self.mu, 0.0, self.mu)}
         with_client = self._mixed(masses, self.mu)
         without = self._mixed(masses, 0.0)
         likelier, other = (with_client, without) if outer else (without, with_client)
@@ -252,18 +252,18 @@ class OpposedCurve:
         return np.where(empty, high, low), high
 
 
-def _mass(
-    low: FloatArray, high: FloatArray, shift: float, *, outer: bool
+def interval_mass(
+    low: FloatArray, high: FloatArray, mean: float, *, outside: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Mass of N(shift, 1) outside or inside of an interval, and a bound on its rounding error."""
-    if outer:
-        below, above = ndtr(low - shift), ndtr(shift - high)
+    """Mass that N(mean, 1) has inside or outside an interval, and a bound on its rounding error."""
+    if outside:
+        below, above = ndtr(low - mean), ndtr(mean - high)
         return below + above, tail_rounding(below) + tail_rounding(above)
     # The tails on the side where they are small lose the fewest digits.
-    right = low > shift
-    wide = np.where(right, ndtr(shift - low), ndtr(high - shift))
-    narrow = np.where(right, ndtr(shift - high), ndtr(low - shift))
-    return wide - narrow, tail_rounding(wide) + tail_rounding(narrow)
+    right = low > mean
+    wide = np.where(right, ndtr(mean - low), ndtr(high - mean))
+    narrow = np.where(right, ndtr(mean - high), ndtr(low - mean))
+    return np.maximum(wide - narrow, 0.0), tail_rounding(wide) + tail_rounding(narrow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ def cohort_bound(
         bound = NeighbourBound([(upper, steps)], absent, SUBSTITUTION_METHOD, tight=False)
         return replace(bound, lower=attained) if opposable else bound
     # Theorem 11 is smaller for some randomizers that are known by ε₀ only.
-    other = apart.pair if apart is not None and not opposable else None
+    other = apart if not opposable else None
     upper = ZeroOutCohortBlock(alone.pair, rate, alone.infinity_mass, other)
     # A custom pair need not be attained by opposite updates, even if it is a Gaussian one.
     if not (opposable and isinstance(alone.pair, GaussianPair)):

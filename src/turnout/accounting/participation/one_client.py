@@ -40,17 +40,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
 from turnout.accounting.divergence.curves import (
     Curve,
     Direction,
     Side,
-    lower_polygon,
+    curve_through,
     nodes_down_to,
     nodes_near,
-    upper_polygon,
 )
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
@@ -63,13 +61,19 @@ from turnout.accounting.divergence.pairs import (
 )
 from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.check_ins import AllocationBlock
-from turnout.accounting.participation.replace_one_expectations import Planner, Sum, excess
+from turnout.accounting.participation.fixed_size import interval_mass
+from turnout.accounting.participation.replace_one_expectations import (
+    Planner,
+    Sum,
+    excess,
+    sum_threshold,
+)
 from turnout.accounting.participation.replace_one_steps import (
     AntitheticStep,
     Step,
     antithetic_event,
-    antithetic_rounding,
     antithetic_thresholds,
+    antithetic_upper,
 )
 from turnout.core import checks
 from turnout.core.arrays import BoolArray, FloatArray
@@ -359,8 +363,7 @@ def _antithetic(
 ) -> tuple[FloatArray, Callable[[], tuple[FloatArray, FloatArray, FloatArray]]]:
     """E[(X − kX' − c)₊] of the antithetic coupling, rounded up, and a function for its event."""
     threshold, other = antithetic_thresholds(pair, k, c)
-    price = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
-    price += antithetic_rounding(pair, k, threshold, other)
+    price = antithetic_upper(pair, k, threshold, other)
     return price, lambda: antithetic_event(pair, threshold, other)
 
 
@@ -428,7 +431,10 @@ class _OpposedStep:
         # The masses of E under the displaced record, the null record and the client's record.
         up, w = self.direction is Direction.REMOVE, 0.5 - 0.5 * self.k - c
         low, high = self._ends(w)
-        (share, null, record), error = _masses(low, high, self.mu, outside=up)
+        (share, null, record), error = zip(
+            *(interval_mass(low, high, mean, outside=up) for mean in (0.0, self.mu, 2.0 * self.mu)),
+            strict=True,
+        )
         first, second = (record, null) if up else (null, record)
         value = 0.5 * first - 0.5 * self.k * second + w * share
         weights = (np.abs(w), 0.5 * self.k, 0.5) if up else (np.abs(w), 0.5, 0.5 * self.k)
@@ -449,36 +455,6 @@ class _OpposedStep:
                 (np.log(np.maximum(v, 0.0)) + 0.5 * self.mu**2) / self.mu for v in (small, large)
             ]
         return scores[0], scores[1]
-
-
-def _masses(
-    low: FloatArray, high: FloatArray, mu: float, *, outside: bool
-) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Normal masses of an interval or of its complement, and bounds on their rounding errors.
-
-    The means of the three normal distributions are 0, μ and 2μ.
-    """
-    masses, errors = [], []
-    for mean in (0.0, mu, 2.0 * mu):
-        if outside:
-            parts = [ndtr(low - mean), ndtr(mean - high)]
-            mass = parts[0] + parts[1]
-        else:
-            # The difference of the two smaller tails.
-            above = low > mean
-            parts = [
-                ndtr(np.where(above, mean - low, high - mean)),
-                ndtr(np.where(above, mean - high, low - mean)),
-            ]
-            mass = np.maximum(parts[0] - parts[1], 0.0)
-        masses.append(mass)
-        errors.append(sum(map(_tail_error, parts)))
-    return masses, errors
-
-
-def _tail_error(tail: FloatArray) -> FloatArray:
-    """Bound on the rounding error of a normal tail, as in `divergence.pairs`."""
-    return UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, 1e-300))) + 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +497,8 @@ class OneClientBlock:
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Curve of one direction, sharp near one δ."""
         bounds = _DeltaBounds(self, self._named(direction), side, refinement)
-        return bounds.through(nodes_near(bounds, side, delta, self.loss_deviation))
+        nodes = nodes_near(bounds, side, delta, self.loss_deviation)
+        return curve_through(bounds, nodes, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
@@ -559,22 +536,13 @@ class _DeltaBounds:
     def __call__(self, k: float, side: Side) -> float:
         if (k, side) not in self._known:
             chance, window = self._block.probability, self._block.window
-            threshold = window * (k - 1.0) * (1.0 - chance) / chance
-            total = Sum(self._step(k), window, threshold)
+            total = Sum(self._step(k), window, sum_threshold(k, window, chance))
             # Plans of grids are shared by the many K of a composed curve alone: a plan that is made
             # for another K may cost a few per cent of δ.
             planner = self._planner if self._composed else Planner()
             value = excess(total, side, self._refinement, planner)
             self._known[k, side] = min(chance * value, 1.0)
         return self._known[k, side]
-
-    def through(self, nodes: FloatArray) -> Curve:
-        """Curve through the bounds at given K, rising, the first 1."""
-        uppers = np.array([self(float(k), Side.UPPER) for k in nodes])
-        if self._curve is Side.UPPER:
-            return upper_polygon(nodes, uppers)
-        lowers = np.array([self(float(k), Side.LOWER) for k in nodes])
-        return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
 
 
 def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callable[[float], Step]:
@@ -594,7 +562,7 @@ def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callabl
 def _composed_curve(block: OneClientBlock, direction: Direction, side: Side, delta: float) -> Curve:
     bounds = _DeltaBounds(block, direction, side, None)
     nodes = nodes_down_to(bounds, _REACHED * delta, block.loss_deviation, _DENSITY)
-    return bounds.through(nodes)
+    return curve_through(bounds, nodes, side)
 
 
 def under_one_client(

@@ -24,11 +24,10 @@ from turnout.accounting.divergence.curves import (
     PairCurve,
     PricedSide,
     Side,
+    curve_through,
     epsilon_at,
-    lower_polygon,
     nodes_down_to,
     nodes_near,
-    upper_polygon,
 )
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair, PurePair
 from turnout.accounting.divergence.work import remembered
@@ -39,6 +38,7 @@ from turnout.accounting.participation.replace_one_expectations import (
     Sum,
     excess,
     response_excess,
+    sum_threshold,
     upper_excess,
 )
 from turnout.accounting.participation.replace_one_steps import (
@@ -48,13 +48,14 @@ from turnout.accounting.participation.replace_one_steps import (
     Step,
 )
 from turnout.core import checks
-from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 
 _DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # most ε₀-private steps that are bounded together
 _RESPONSES = 3  # extreme distributions that can be the worst one in every step
-_ROUNDED = 4 * UNIT_ROUNDOFF  # relative rounding of a standard deviation
+# Relative rounding of the noise of the pair in closed form: that of the square root and quotient
+# here, and that of `decomposition`, which makes such a window of k picks in 2k steps.
+_ROUNDED = 16 * UNIT_ROUNDOFF
 _REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 
 
@@ -244,11 +245,6 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
     return ReplacementBlock(pair, window, probability, closeness, block.infinity_mass)
 
 
-def _threshold(k: float, window: int, probability: float) -> float:
-    """Threshold of the sum of the steps: c₀ = t (K − 1)(1 − p₀)/p₀."""
-    return window * (k - 1.0) * (1.0 - probability) / probability
-
-
 class _DeltaBounds:
     """Bounds on δ of a `ReplacementBlock` as a function of K and side, each computed once."""
 
@@ -272,7 +268,7 @@ class _DeltaBounds:
             raise UnsupportedError(
                 "closeness = any-two: no lower bound on delta is known here; use the lower curve"
             )
-        threshold = _threshold(k, block.window, block.probability)
+        threshold = sum_threshold(k, block.window, block.probability)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
         value = excess(total, side, self._refinement, self._planner)
@@ -297,27 +293,19 @@ def _response_delta(block: LocalReplacementBlock, response: int, k: float, side:
 
 
 def _local_sum(block: LocalReplacementBlock, k: float) -> LocalSum:
-    threshold = _threshold(k, block.window, block.probability)
+    threshold = sum_threshold(k, block.window, block.probability)
     return LocalSum(block.epsilon0, k, block.window, threshold)
 
 
 def _near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> Curve:
-    return _through(priced, nodes_near(priced, side, delta, loss_deviation), side)
-
-
-def _through(priced: PricedSide, nodes: FloatArray, side: Side) -> Curve:
-    uppers = np.array([priced(float(k), Side.UPPER) for k in nodes])
-    if side is Side.UPPER:
-        return upper_polygon(nodes, uppers)
-    lowers = np.array([priced(float(k), Side.LOWER) for k in nodes])
-    return lower_polygon(nodes, lowers, np.minimum(uppers, 1.0))
+    return curve_through(priced, nodes_near(priced, side, delta, loss_deviation), side)
 
 
 @remembered
 def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
     priced, density = _DeltaBounds(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
-    return _through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
+    return curve_through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
 
 
 @remembered
@@ -330,7 +318,7 @@ def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinem
             return block.delta(k, s, refinement, longest=_LONGEST_COMPOSED)
 
         nodes = nodes_down_to(priced, _REACHED * delta, block.loss_deviation, density)
-        return _through(priced, nodes, side)
+        return curve_through(priced, nodes, side)
     # Lower: at all nodes the same randomized response, the one with the largest ε at δ.
     roots = [
         nodes_near(
@@ -339,6 +327,6 @@ def _local_curve(block: LocalReplacementBlock, side: Side, delta: float, refinem
         for response in range(_RESPONSES)
     ]
     best = partial(_response_delta, block, int(np.argmax(roots)))
-    return _through(
+    return curve_through(
         best, nodes_down_to(best, _REACHED * delta, block.loss_deviation, density), side
     )

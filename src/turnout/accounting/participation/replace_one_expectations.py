@@ -83,6 +83,11 @@ class Sum:
     threshold: float
 
 
+def sum_threshold(k: float, count: int, probability: float) -> float:
+    """Threshold c₀ = t(K − 1)(1 − p₀)/p₀ of a window of t steps with participation p₀."""
+    return count * (k - 1.0) * (1.0 - probability) / probability
+
+
 @dataclass(frozen=True, slots=True)
 class GridPlan:
     """Choice of grids for a sum: with a cap on Y, or with one jump above a cap.

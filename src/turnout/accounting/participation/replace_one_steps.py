@@ -18,8 +18,7 @@ distribution is given by its hockey stick π(c) = E[(Y − c)₊] = sup over eve
 P(E) − K·P'(E) − c·Q(E).
 
 * `AntitheticStep`: P against Q and P' against Q have the trade-off of a dominating pair. Y is
-  largest
-  in convex order when X is large exactly where X' is small.
+  largest in convex order when X is large exactly where X' is small.
 * `AnyTwoStep`: any two of P, P' and Q have this trade-off, so P and P' are no further apart than
   either is from Q. The bound on π(c) is the largest over Q for each c.
 
@@ -111,8 +110,7 @@ class AntitheticStep:
     def upper(self, c: FloatArray) -> FloatArray:
         """Upper bound on E[(Y − c)₊], shape of ``c``, valid for every pair of thresholds."""
         threshold, other = self._thresholds(c)
-        value = hockey_stick(self.pair, threshold) + self.k * reverse_hockey_stick(self.pair, other)
-        return value + antithetic_rounding(self.pair, self.k, threshold, other)
+        return antithetic_upper(self.pair, self.k, threshold, other)
 
     def share(self, c: FloatArray) -> FloatArray:
         """Approximate probability Q(Y > c), shape of ``c``."""
@@ -281,8 +279,7 @@ class OneStepCurve:
         threshold, other = antithetic_thresholds(self.pair, k, offset)
         if self.side is Side.LOWER:
             return self._with_infinity_mass(self._line(k, threshold, other)[0])
-        value = hockey_stick(self.pair, threshold) + k * reverse_hockey_stick(self.pair, other)
-        return self._with_infinity_mass(value + antithetic_rounding(self.pair, k, threshold, other))
+        return self._with_infinity_mass(antithetic_upper(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
         """Slope dδ/dK at each K ≥ 1, of the event's line, which lies below the curve."""
@@ -354,6 +351,12 @@ def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArr
     low, high = np.full(c.shape, -60.0), np.full(c.shape, _LARGEST_LOG)
     gain = np.exp(bisected_each(enough, low, high, _BISECTIONS)[1])
     return plus + gain, (minus + gain) / k
+
+
+def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray) -> FloatArray:
+    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c, shape of the thresholds."""
+    value = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
+    return value + antithetic_rounding(pair, k, threshold, other)
 
 
 def antithetic_rounding(
