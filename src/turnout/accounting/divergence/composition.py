@@ -196,7 +196,7 @@ class _Plan:
         few = [(*_few(distribution), count) for distribution, count in parts]
 
         def log_moments(s: FloatArray) -> FloatArray:
-            return sum((n * log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
+            return sum((n * sums.log_sums(x, m, s) for x, m, n in few), np.zeros(s.size))
 
         # Chernoff bound on ε at δ for each tilt of a geometric grid.
         gap = parts[0][0].gap
@@ -282,16 +282,6 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
     exponents = s * losses[masses > 0]
     top = float(exponents.max())
     return top + math.log(float(np.exp(exponents - top) @ masses[masses > 0]))
-
-
-def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
-    """Logarithm of E[e^{sL}] of a loss distribution for each s, shape of ``s``.
-
-    All masses are positive.
-    """
-    exponents = np.multiply.outer(s, losses)
-    top = exponents.max(axis=1)
-    return top + np.log(np.exp(exponents - top[:, None]) @ masses)
 
 
 def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:

@@ -1,7 +1,8 @@
 """Distributions of sums of independent variables: on a grid by one FFT, on few values exactly.
 
 `convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumDistribution`,
-with a bound on its round-off; `hockey_sticks_in_bins` and `smooth_size` serve its callers.
+with a bound on its round-off; `hockey_sticks_in_bins`, `log_sums` and `smooth_size` serve its
+callers.
 `composition` adds up privacy losses with it, `participation.check_ins` the likelihood ratios of a
 window. `multinomial_curve` returns the curve of one check-in where a ratio takes few values
 (`AtomicPair`): a `MultinomialCurve`, exact but for rounding, without a grid.
@@ -236,6 +237,16 @@ class _Transform:
         modulus = np.hypot(1.0 + offset.real, offset.imag)
         centre += int(lowest)
         return cls(factor.count, centre, mean, offset, curvature, modulus, error, spread)
+
+
+def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArray:
+    """Logarithm of E[e^{sL}] of a loss distribution for each s, shape of ``s``.
+
+    All masses are positive.
+    """
+    exponents = np.multiply.outer(s, losses)
+    top = exponents.max(axis=1)
+    return top + np.log(np.exp(exponents - top[:, None]) @ masses)
 
 
 def smooth_size(wanted: float) -> int:

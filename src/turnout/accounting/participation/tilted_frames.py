@@ -23,10 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.accounting.divergence.composition import log_sums
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, hockey_stick, reverse_hockey_stick
-from turnout.accounting.divergence.sums import smooth_size
+from turnout.accounting.divergence.sums import log_sums, smooth_size
 from turnout.core.arrays import FloatArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
