@@ -2,10 +2,9 @@
 
 `convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumDistribution`,
 with a bound on its round-off; `hockey_sticks_in_bins`, `log_sums` and `smooth_size` serve its
-callers.
-`composition` adds up privacy losses with it, `participation.check_ins` the likelihood ratios of a
-window. `multinomial_curve` returns the curve of one check-in where a ratio takes few values
-(`AtomicPair`): a `MultinomialCurve`, exact but for rounding, without a grid.
+callers. `composition` adds up privacy losses with it, `participation.check_ins` the likelihood
+ratios of a window. `multinomial_curve` returns the curve of one check-in where a ratio takes few
+values (`AtomicPair`): a `MultinomialCurve`, exact but for rounding, without a grid.
 
 **FFT.** The plain rfft(q)^t loses too much: an FFT errs by about u·log N in every frequency, and
 the t-th power multiplies that by t, which at t = 10⁶ exceeds δ = 1e-10. Here the characteristic
