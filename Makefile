@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_OUT ?= runs/digits
 SITE_OUT ?= build/site
+PYTHONS ?=
 
 # Modules are compiled when they are first imported, and stay so: most of PyTorch never is.
 export PYTHONDONTWRITEBYTECODE :=
@@ -41,8 +42,8 @@ timing: $(VENV)/.dev  ## Hold the times of devices' messages against their data,
 worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and lies.
 	OMP_NUM_THREADS=1 TURNOUT_WORLDS=10000 $(BIN)/python -m pytest tests/service/test_simulated_runs.py
 
-wheel: $(VENV)/.dev  ## Run the README from the wheel in a bare environment, and src without its service.
-	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/wheel.py
+wheel: $(VENV)/.dev  ## Build and check the package; run the README from it, on each of PYTHONS, and src without its service.
+	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/wheel.py $(PYTHONS:%=--python %)
 
 audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py

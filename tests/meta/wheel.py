@@ -1,13 +1,16 @@
-"""Tests of the wheel in an empty environment, and of src without the package `service`.
+"""Tests of the built package in empty environments, and of src without the package `service`.
 
-``make wheel`` runs these tests. The wheel and its required dependencies are installed into an empty
-environment, where the Python and the commands of README.md must print the output that README.md
-shows. Then `turnout/service` is deleted from a copy of src, where importing, accounting, estimation
-and training must work.
+``make wheel`` runs these tests. The source archive is built from the repository and the wheel from
+that archive; twine and check-wheel-contents, in their newest versions, must accept both. The wheel
+and its required dependencies are installed into an empty environment of each Python that
+``--python`` names, where the Python and the commands of README.md must print the output that
+README.md shows. Then `turnout/service` is deleted from a copy of src, where importing, accounting,
+estimation and training must work.
 """
 
 from __future__ import annotations
 
+import argparse
 import doctest
 import re
 import shutil
@@ -18,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+MOST_MEGABYTES = 400  # an installation without extras stays below this size
+BUILDERS = ("build", "check-wheel-contents", "setuptools>=77", "twine")
 WITHOUT_SERVICE = (
     "account --scheme check-in --noise-multiplier 1.0 --window 1000 --delta 1e-6 "
     "--relation add-remove",
@@ -41,14 +46,40 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def check_readme(folder: Path) -> None:
-    """Run README.md in an empty environment with the wheel."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], folder)
-    (wheel,) = folder.glob("turnout-*.whl")
-    run([sys.executable, "-m", "venv", "bare"], folder)
+def pip(python: Path | str) -> list[str]:
+    """Start of a command that runs pip for an interpreter."""
+    options = ["--quiet", "--disable-pip-version-check", "--python", str(python)]
+    return [sys.executable, "-m", "pip", *options]
+
+
+def build(folder: Path) -> Path:
+    """Wheel that is built from the source archive; both pass the checks of package indexes."""
+    # The tools have an environment of their own, so the project's lock does not depend on them.
+    run([sys.executable, "-m", "venv", "tools"], folder)
+    binaries = folder / "tools" / "bin"
+    run([*pip(binaries / "python"), "install", *BUILDERS], folder)
+    # `build` makes the source archive, unpacks it and makes the wheel from what it contains.
+    out = folder / "dist"
+    command = [str(binaries / "python"), "-m", "build", "--no-isolation", "--outdir", str(out)]
+    run([*command, str(ROOT)], folder)
+    files = sorted(out.iterdir())
+    run([str(binaries / "twine"), "check", "--strict", *map(str, files)], folder)
+    (wheel,) = out.glob("turnout-*.whl")
+    run([str(binaries / "check-wheel-contents"), str(wheel)], folder)
+    sizes = ", ".join(f"{file.name} {file.stat().st_size / 1e6:.1f} MB" for file in files)
+    print(f"built and accepted by twine and check-wheel-contents: {sizes}")
+    return wheel
+
+
+def check_readme(wheel: Path, python: str, folder: Path) -> None:
+    """Run README.md with the wheel in an empty environment of one Python."""
+    folder.mkdir()
+    run([python, "-m", "venv", "--without-pip", "bare"], folder)
     binaries = folder / "bare" / "bin"
-    run([*pip, "--python", str(binaries / "python"), "install", str(wheel)], folder)
+    run([*pip(binaries / "python"), "install", str(wheel)], folder)
+    megabytes = sum(f.stat().st_size for f in (folder / "bare").rglob("*") if f.is_file()) / 1e6
+    if megabytes > MOST_MEGABYTES:
+        sys.exit(f"an installation without extras has {megabytes:.0f} MB: above {MOST_MEGABYTES}")
 
     # The Python session, as a doctest in the environment's interpreter.
     session = "\n".join(re.findall(r"```python\n(.*?)```", README, re.DOTALL))
@@ -63,7 +94,9 @@ def check_readme(folder: Path) -> None:
         printed = run([str(binaries / "turnout"), *arguments.split()], folder)
         if [line.rstrip() for line in printed.splitlines()] != shown.splitlines():
             sys.exit(f"turnout {arguments} printed\n{printed}\nand the README shows\n{shown}")
-    print(f"README in a bare environment: {len(examples)} expressions, {len(parts)} commands: same")
+    version = run([str(binaries / "python"), "--version"], folder).strip()
+    counts = f"{len(examples)} expressions, {len(parts)} commands: same"
+    print(f"README on {version}, {megabytes:.0f} MB installed: {counts}")
 
 
 def check_without_service(folder: Path) -> None:
@@ -83,10 +116,21 @@ def check_without_service(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run both checks in a temporary folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        check_readme(Path(folder))
-        check_without_service(Path(folder))
+    """Run all checks in a temporary folder."""
+    parser = argparse.ArgumentParser(description="Tests of the built package.")
+    parser.add_argument(
+        "--python",
+        action="append",
+        metavar="PATH",
+        help="interpreters that run the README [default: the one that runs this program]",
+    )
+    pythons = parser.parse_args().python or [sys.executable]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = build(folder)
+        for number, python in enumerate(pythons):
+            check_readme(wheel, python, folder / f"python-{number}")
+        check_without_service(folder)
 
 
 if __name__ == "__main__":
