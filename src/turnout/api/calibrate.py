@@ -246,7 +246,7 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """Scheme that sets the limits, the parameter's name, and the scheme as a function of it."""
+    """Scheme that sets the limits, the parameter's name, and a function that returns the scheme."""
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):

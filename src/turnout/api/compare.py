@@ -190,5 +190,5 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
 
 
 def _whole(value: float) -> float:
-    """Whole number next to a value that differs from it by a rounding error; else the value."""
+    """Nearest whole number if the value differs by a rounding error only; else the value."""
     return round(value) if abs(value - round(value)) <= 1e-9 * abs(value) else value

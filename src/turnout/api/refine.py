@@ -490,7 +490,7 @@ def _items(
 
 
 def _unwrapped(line: str) -> Text:
-    """Text that is not wrapped, whatever the width of the console."""
+    """Text that the console prints on one line at any width."""
     from rich.text import Text
 
     return Text(line, no_wrap=True, overflow="ignore")

@@ -440,7 +440,7 @@ def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
 
 @lru_cache(maxsize=2**16)
 def _grid_epsilon(epsilon: float, delta: float, step: int) -> float:
-    """Level ε₀ at one number of the grid, searched upwards from that of the previous number."""
+    """Level ε₀ at one number of pulls, searched upwards from the level of the number before."""
     if step == 0:
         return epsilon
     pulls, most = _grid_pulls(step), max(epsilon, _MOST_LOCAL)

@@ -284,7 +284,7 @@ class CheckInStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The same message for every connected node."""
+        """Messages of a round: the same message for every connected node."""
         if not self.rounds_left:
             raise ParameterError("num_rounds", server_round, "at most rounds_left")
         nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
@@ -362,7 +362,7 @@ class CheckInMod:
         return Message(content, reply_to=msg)
 
     def _file(self, ctxt: Context) -> Path:
-        """File of this node's participation."""
+        """File that stores the steps in which this node takes part."""
         if self._folder is not None:
             return self._folder / f"{ctxt.node_config.get('partition-id', ctxt.node_id)}.json"
         folder = ctxt.node_config.get(STATE)

@@ -145,7 +145,7 @@ def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Partic
 
 
 def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """With p = 1 a record is in every ``min_sep``-th iteration after a uniform or the first one."""
+    """For p = 1: every ``min_sep``-th iteration, from the first one or from a uniform one."""
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
         raise UnsupportedError(

@@ -96,7 +96,7 @@ class Results:
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class BanditArrays:
-    """Contexts and rewards in memory, in place of what a plan's [environment] would have.
+    """Contexts and rewards in memory, which replace the table [environment] of a plan.
 
     Attributes:
         contexts: φ(a, c) of N public contexts, all equally likely, shape (N, A, d).
@@ -270,7 +270,7 @@ def environment_of(
     streams: SimulationStreams,
     environment: LinearEnvironment | LoggedEnvironment | None = None,
 ) -> LinearEnvironment | LoggedEnvironment:
-    """Environment of one run: the shared one if there is one."""
+    """Environment of one run: the shared environment, if the runs share one."""
     asked = plan.environment
     if environment is not None:
         return environment

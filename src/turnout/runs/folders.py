@@ -65,7 +65,7 @@ class RunFolder:
         return Path(begun.read_text("utf-8")) if begun.is_file() else self.path
 
     def checkpoint(self, name: str) -> Path:
-        """Place of a checkpoint: in the simulator's view, for it holds the counts of every step.
+        """Place of a checkpoint, which contains exact counts and belongs to the simulator's view.
 
         Raises:
             StorageError: the folder cannot be made.
