@@ -78,7 +78,9 @@ def training_run(
         relation: neighbouring relation, "add-remove", "zero-out" or "replace-one".
 
     Returns:
-        The scheme; its ε is never below that of the run.
+        The scheme with the largest rate and number of steps that a library may use. The upper
+        bound on its ε holds for the run; the lower bound is that of this scheme, and may lie above
+        the ε of a run with a smaller rate.
 
     Raises:
         ParameterError: an unknown sampler or relation, or a number outside its domain.
@@ -140,7 +142,10 @@ class SamplerComparison(Result):
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values; ``epsilon`` is an upper bound, None where there is none."""
+        """JSON-ready values; ``epsilon`` is an upper bound, None where there is none.
+
+        ``epsilon_lower`` is a lower bound for the scheme that `training_run` returns.
+        """
         # One row for each sampler and relation, with the reason if there is no ε.
         rows = [
             {
@@ -235,7 +240,8 @@ def compare_samplers(
         watch: called with the numbers of computed and of all values.
 
     Returns:
-        Upper bounds, never below the true ε, and lower bounds, never above it.
+        Upper bounds, never below the ε of the run, and lower bounds on the ε of each scheme that
+        `training_run` returns.
 
     Raises:
         ParameterError: an unknown sampler or relation, or a number outside its domain.
