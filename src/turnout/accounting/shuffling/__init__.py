@@ -1,14 +1,14 @@
 """Shuffled local messages: bounds on the ε of a round of n messages.
 
-`schemes.shuffled` turns a scheme into blocks; `messages.one_round` has the blocks of one round by
-randomizer. `clones_2021` and `shuffled_gaussian` are functions for users. docs/design/shuffling.md
-has the proofs.
+`schemes.shuffled_blocks` turns a scheme into blocks; `messages.one_round` returns the blocks of one
+round of a randomizer. `clones_2021` and `shuffled_gaussian` are functions for users.
+docs/design/shuffling.md has the proofs.
 
 Every client sends one message a round, made by a local randomizer; a shuffler hides the senders.
 Neighbours differ in one client's record (replace-one). Randomizers that may depend on earlier
 messages need an order of speaking that is uniform and unknown to the adversary and to the party
-that chooses the randomizers (`turnout.schemes.SpeakingOrder`): without it `schemes` refuses them;
-pairs and blocks do not check it.
+that chooses the randomizers (`turnout.schemes.SpeakingOrder`). Without such an order `schemes`
+refuses these randomizers; the pairs and blocks themselves do not check the order.
 """
 
 from turnout.accounting.shuffling.approximate import shuffled_gaussian

@@ -2,32 +2,35 @@
 
 `ApproximateMessagesBlock` and `GaussianMessagesBlock` are the blocks of one round
 (`PricedMessages`); `ApproximatePrice` and `GaussianPrice` are the bounds at any K.
-`InfinityMassBlock` adds an infinity mass to a block, from below too. `shuffled_gaussian` is the ε
-over rounds, for users. `messages` makes the blocks, `sampled_rounds` uses the bounds; the module
-builds on `blanket`.
+`InfinityMassBlock` adds an infinity mass to a block and keeps lower bounds. `shuffled_gaussian`
+returns the ε of several rounds, for users. `messages` makes the blocks, `sampled_rounds` uses the
+bounds; this module builds on `blanket`.
 
-Neighbours differ in one client's record (replace-one). Randomizers may be chosen by the messages
-before, as long as the order of speaking is hidden. docs/design/shuffling.md ("Approximate
-randomizers") has the proof.
+Neighbours differ in one client's record (replace-one). A randomizer may be chosen by earlier
+messages if the order of speaking is hidden. docs/design/shuffling.md ("Approximate randomizers")
+has the proof.
 
 Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
     n       clients           ε₀'  ε₀ − ln(1 − δ₀)
     τ       the distance of all other messages from those of an ε₀'-randomizer
     D       a bound on δ(K) of n − 1 clients, without the infinity mass
-    σ       of Gaussian noise, over the clip norm C; another record moves a message by up to 2C
+    σ       standard deviation of Gaussian noise over the clip norm C; another record moves a
+            message by up to 2C
+    p, q    the two distributions of the victim's message if that is an ε₀-randomizer's
 
-With chance δ₀ the victim's message may identify it. Else it is that of an ε₀-randomizer, by
-Kairouz, Oh and Viswanath 2015 (kairouz2015composition). Every other message is at distance 2δ₀/e of
-a distribution that is at least the larger of its two, over e^{ε₀'}, as the worst pair requires; and
-at δ₀/e of one that is at least their mean, as clones require. The distances along a run add up to
-τ = 2(n − 1)δ₀/e or half of that, and where a message is drawn from the missing part, the loss is at
-most that of n − 1 clients without it. So with either pair at ε₀'
+With probability δ₀ the victim's message may identify the victim. Otherwise the message is that of
+an ε₀-randomizer, by Kairouz, Oh and Viswanath 2015 (kairouz2015composition). The worst pair
+requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; each is at distance
+2δ₀/e of such a distribution. The clones pair requires at least (p + q)/(2e^{ε₀'}); that distance is
+δ₀/e. The distances of all n − 1 messages add up to τ = 2(n − 1)δ₀/e for the worst pair, and to half
+of that for the clones pair. If one of these messages is drawn from the missing part, the loss is at
+most that of n − 1 clients without this message. So with either pair at ε₀'
 
     δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
 
-The true δ falls with K, though the right side does not everywhere. And shuffling never costs more
-than the message alone: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
+The true δ falls with K, but the right side may rise with K. Shuffling never loses more privacy than
+a single message without shuffling: δ(K) ≤ δ₀ + (1 − δ₀)·(e − K)₊/(e + 1).
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ _FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
 
 
 class Blanket(NamedTuple):
-    """Blanket pair for ε₀'-randomizers close to (ε₀, δ₀)-randomizers, and τ/(n − 1)."""
+    """Blanket pair for ε₀'-randomizers, and the distance τ/(n − 1) from them of one message."""
 
     pair: BlanketPair
     distance: float
@@ -97,7 +100,7 @@ class LocalCurve:
         return np.where(k >= math.exp(self.epsilon0 * (1.0 + 1e-14)), 0.0, alone)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0: only lower curves need slopes."""
+        """Zeros in the shape of ``k``, because only lower curves need slopes."""
         return np.zeros(np.shape(k))
 
 
@@ -126,7 +129,7 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """Upper bound on δ(K) at one (ε₀, δ₀): the smallest bound of its pairs and of one message."""
+    """Upper bound on δ(K) at one (ε₀, δ₀): the smallest of the pairs' and a single message's."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -141,7 +144,7 @@ class ApproximatePrice:
         groups: int,
         choices: Sequence[int] = CHOICES,
     ) -> ApproximatePrice:
-        """Upper bound for ``clients`` clients; ``groups`` is that of `BlanketCurve`."""
+        """Upper bound for ``clients`` clients, at the resolution ``groups`` of `BlanketCurve`."""
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
         for choice in choices:
@@ -153,7 +156,7 @@ class ApproximatePrice:
 
     @property
     def furthest(self) -> float:
-        """Smallest ε found from which on the bound on δ equals δ₀."""
+        """Smallest ε found beyond which the bound on δ equals δ₀."""
         return self.epsilon0 * (1.0 + 1e-14)
 
     def roughly(self, k: FloatArray) -> FloatArray:
@@ -171,7 +174,7 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """Upper bound on δ(K) for Gaussian noise: at each K nearly the best ε₀ of a ladder."""
+    """Upper bound on δ(K) for Gaussian noise, nearly the smallest over many ε₀ at each K."""
 
     noise_multiplier: float
     clients: int
@@ -200,7 +203,7 @@ class GaussianPrice:
 
 
 class Rung(NamedTuple):
-    """One ε₀ of the ladder, the δ₀ of the noise at this ε₀, and the index of the pair."""
+    """One candidate ε₀, the δ₀ of the Gaussian noise at this ε₀, and the index of the pair."""
 
     epsilon0: float
     delta0: float
@@ -229,7 +232,7 @@ def rungs_by_ratio(
 
 @remembered
 def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
-    """Values of ε₀ and an upper bound on the noise's δ₀ at each, down to underflow."""
+    """Candidate values of ε₀ and an upper bound on the noise's δ₀ at each, until δ₀ underflows."""
     mu = 2.0 / noise_multiplier
     last = min(_FURTHEST * mu + 0.5 * mu**2, _LARGEST_LOCAL_EPSILON)
     epsilons = np.arange(1, math.ceil(last * _RUNGS / mu) + 1) * (mu / _RUNGS)
@@ -241,9 +244,10 @@ def _ladder(noise_multiplier: float) -> tuple[FloatArray, FloatArray]:
 def _estimated_bound(
     epsilon0: FloatArray, delta0: FloatArray, clients: int, k: FloatArray, choice: int
 ) -> FloatArray:
-    """Estimate of the upper bound, from which rungs are chosen; shape of ``k`` and the rungs.
+    """Estimate of the upper bound at each K and (ε₀, δ₀), by which the ε₀ to use are chosen.
 
-    It is the smaller of a Gaussian approximation of the pair and of the bound for a single message.
+    The estimate is the smaller of a Gaussian approximation of the pair's bound and of the bound for
+    a single message. It has the shape of ``k`` and ``epsilon0`` together.
     """
     # Gaussian approximation of δ(K) of the pair with n clients.
     low = 1.0 / (np.exp(epsilon0) + 1.0)
@@ -290,7 +294,7 @@ class PricedMessages(ABC):
     @property
     @abstractmethod
     def floor(self) -> float:
-        """Limit of δ below which no ε holds."""
+        """Limit of δ for large ε; no ε holds at a smaller δ."""
 
     @abstractmethod
     def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
@@ -302,7 +306,7 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def wide(self, refinement: int) -> Curve:
-        """Upper curve valid at any K, for callers that evaluate few K one after the other."""
+        """Upper curve that is valid at every K, for callers that evaluate it at few K."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Upper polygon for both directions, sharp near one δ."""
@@ -341,7 +345,7 @@ class ApproximateMessagesBlock(PricedMessages):
 
     @property
     def floor(self) -> float:
-        """Limit δ₀ of δ, below which no ε holds."""
+        """Limit δ₀ of δ for large ε; no ε holds at a smaller δ."""
         return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def price(self, groups: int) -> ApproximatePrice:
@@ -353,7 +357,7 @@ class ApproximateMessagesBlock(PricedMessages):
         return self.price(1).furthest
 
     def wide(self, refinement: int) -> Curve:
-        """Upper curve that is valid at every K; constant from where the bound would rise."""
+        """Upper curve that is valid at every K and constant from the K at which the bound rises."""
         return _falling(self, refinement)
 
 
@@ -361,10 +365,10 @@ class ApproximateMessagesBlock(PricedMessages):
 class GaussianMessagesBlock(PricedMessages):
     """Round of n shuffled messages with Gaussian noise each, with upper bounds only.
 
-    At every K the bound is nearly the smallest over many ε₀, each with the noise's δ₀ at this ε₀,
-    and over the bound for a single message. It holds in every dimension. σ is the standard
-    deviation of one message's noise over the clip norm C; another record moves a message by up to
-    2C.
+    At every K the bound is nearly the smallest of the bounds by many ε₀, each with the noise's δ₀
+    at this ε₀, and of the bound for a single message. The bound holds in every dimension. σ is the
+    standard deviation of one message's noise over the clip norm C; another record moves a message
+    by up to 2C.
     """
 
     noise_multiplier: float
@@ -376,13 +380,13 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the standard deviation of the likelihood ratio with identical others."""
+        """About twice the likelihood ratio's standard deviation if all others are identical."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 
     @property
     def floor(self) -> float:
-        """Always 0: some ε holds at every δ."""
+        """Limit of δ for large ε, always 0: every δ has a finite ε."""
         return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
@@ -403,11 +407,12 @@ class GaussianMessagesBlock(PricedMessages):
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBlock:
-    """Block of messages of which the victim's may identify its record (infinity mass δ₀).
+    """Block of a round in which the victim's message identifies its record with probability δ₀.
 
-    This is the worst case of (ε₀, δ₀)-randomizers. In both worlds the victim sends a message of
-    the base block or, with probability δ₀, a message that no other record can produce. The others
-    send messages of ε₀-randomizers. A lower curve of the base block gives a lower curve.
+    This is the worst case of (ε₀, δ₀)-randomizers (infinity mass δ₀). In both worlds the victim
+    sends a message of the base block or, with probability δ₀, a message that no other record can
+    produce. The others send messages of ε₀-randomizers. A lower curve of the base block gives a
+    lower curve.
     """
 
     base: Block
@@ -444,9 +449,9 @@ class InfinityMassBlock:
 
 @dataclass(frozen=True, slots=True)
 class InfinityMassBound:
-    """Curve δ₀ + (1 − δ₀)·δ(K): each world has an outcome that the other world lacks.
+    """Curve δ₀ + (1 − δ₀)·δ(K) of a base curve δ(K) and an infinity mass δ₀.
 
-    The outcome has probability δ₀.
+    Each world has an outcome of probability δ₀ that is impossible in the other world.
     """
 
     base: Curve
@@ -470,8 +475,8 @@ def shuffled_gaussian(
     """Upper bound on ε of shuffled Gaussian messages, composed over rounds.
 
     Source: `GaussianPrice` (docs/design/shuffling.md, "Approximate randomizers"), with ε₀ and δ₀ of
-    the Gaussian; the smaller of this bound and ε of the messages without shuffling. All clients of
-    a round apply the same randomizer. Each round has a new shuffle.
+    the Gaussian. The result is the smaller of this bound and the ε of the messages without
+    shuffling. All clients of a round apply the same randomizer. Each round has a new shuffle.
 
     Args:
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
@@ -481,8 +486,12 @@ def shuffled_gaussian(
         rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true value; ε of the messages without shuffling where
-        no smaller bound by shuffling can be certified.
+        ε under replace-one, never below the true value. Where no smaller bound by shuffling can be
+        certified, this is the ε of the messages without shuffling.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+        NumericalError: neither bound can be certified.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(clients=clients, rounds=rounds)
@@ -501,7 +510,7 @@ def shuffled_gaussian(
 
 @remembered
 def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
-    """Upper polygon through values of K that approach the K at which the bound reaches δ."""
+    """Upper polygon through the bound at several K near the K at which the bound reaches δ."""
     end = block.end(0.999 * delta)
     ratios, values = _enclosing(block, delta, end)
     sharp = block.price(_SINGLE << refinement)
@@ -543,7 +552,7 @@ def _down_to(block: PricedMessages, delta: float, refinement: int) -> PolygonCur
 
 @dataclass(frozen=True, slots=True)
 class _PriceCurve:
-    """Upper curve from a bound at any K, constant from the K on at which the bound would rise."""
+    """Upper curve that equals a bound at each K, up to a K from which the curve is constant."""
 
     price: ApproximatePrice | GaussianPrice
     turn: float = math.inf
@@ -567,7 +576,7 @@ def _falling(block: ApproximateMessagesBlock, refinement: int) -> _PriceCurve:
 
 
 def _epsilons(loss_deviation: float, end: float, density: float) -> FloatArray:
-    """Values of ε from 0 to an end, dense up to a few standard deviations of the loss."""
+    """Values of ε from 0 to ``end``, dense up to a few standard deviations of the loss."""
     close = np.linspace(0.0, _CLOSE * loss_deviation, math.ceil(_CLOSE * density) + 1)
     further = max(math.ceil(math.log(max(end / close[-1], 1.0)) / math.log(_APART)), 1)
     far = np.geomspace(close[-1], max(end, close[-1]), further + 1)

@@ -1,10 +1,11 @@
-"""Shuffled binary response: δ for one split of the others' bits and for any split, and its block.
+"""Shuffled binary response: δ(K) if the others' bits are known, δ(K) for any bits, and the block.
 
 `BinaryResponseBlock` is the block of one round, `BinaryResponseCurve` the curve where the others'
-bits are known. `split_prices` returns δ(K) of given splits from either side as `SplitPrices`,
-`worst_split` bounds the largest over all splits. `Bits` and `through` are shared with
-`sampled_bits` and `lower_bounds`; `messages` makes the block. docs/design/shuffling.md, "Binary
-response", has the proof.
+bits are known. A *split* is a pair of numbers: how many others have the bit 1 and the bit 0.
+`split_prices` returns lower and upper bounds on δ(K) of given splits as `SplitPrices`;
+`worst_split` bounds the largest δ(K) over all splits. `sampled_bits` and `lower_bounds` use `Bits`
+and `through`; `messages` makes the block. docs/design/shuffling.md, "Binary response", has the
+proof.
 
 Notation
     ε₀       of the response;  e = e^{ε₀}, q = e/(e + 1) the chance of the true bit, p = 1 − q
@@ -20,17 +21,18 @@ event is "more than t ones", and
     δ(K) = max over t of f(t),   f(t) = c₁·v(t) − (K − 1)·P(V > t),
 
 which rises up to the best t and falls after it: two differences of the right signs prove a maximum.
-Zeros and ones swapped, the other direction is the same with a and b swapped.
+The other direction is the same with a and b swapped, because zeros and ones change places.
 
 **Masses.** v_s has the transform φ(θ) in closed form. Σ_l v_s(t + lP) is a sum over P frequencies,
 of which all but the few with |θ| ≤ about 9 deviations⁻¹ are negligible: |φ(θ)| ≤ exp(−var·(1 − cos
-θ)). At the tilt ln(c₂/c₁) the best t is the mean. So a price costs some twenty-five cosines
-whatever the number of clients. What is added or subtracted: masses P away (Chernoff), frequencies
-left out, round-off.
+θ)). At the tilt ln(c₂/c₁) the best t is the mean. So one bound takes about twenty-five cosines for
+any number of clients. The bounds add or subtract three errors: masses P away (Chernoff),
+frequencies left out, and round-off.
 
-**Any split.** Others with a in [a₁, a₂] are a₁ ones, n − 1 − a₂ zeros and others whose bits are
-unknown. Disclosing the messages of the latter leaves them out; so a cell's δ is at most that of
-Bin(a₁, q) + Bin(n − 1 − a₂, p). Cells above the best split known are cut further.
+**Any split.** A cell is a range a₁ ≤ a ≤ a₂. Its n − 1 others are a₁ ones, n − 1 − a₂ zeros and
+clients whose bits are unknown. If the messages of these clients are disclosed, they no longer hide
+the victim; so the cell's δ is at most that of Bin(a₁, q) + Bin(n − 1 − a₂, p). Cells whose bound is
+above the largest δ of a known split are cut further.
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ _REACHED = 0.9  # curves are made down to this part of the last δ
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Round of one message of each of n ≥ 1 clients, as private as shuffled binary response."""
+    """Round in which each of n ≥ 1 clients sends one randomized bit of local level ε₀."""
 
     local_epsilon: float
     clients: int
@@ -100,20 +102,20 @@ class BinaryResponseBlock(Bits):
     """Round of shuffled binary response, for all possible bits of the other clients.
 
     The upper curve is the supremum over all splits of the others' bits at each K. From about 1e9
-    clients on rounding hides the supremum, and the pair of all ε₀-randomizers is used. The lower
-    curve is that of one split, in which all others are identical. Its REMOVE direction is mostly
-    the worse direction: the others hold the victim's bit of the world in which the event is
-    likelier.
+    clients on the supremum is below the rounding error, and the curve is that of the pair of all
+    ε₀-randomizers. The lower curve is that of one split, in which all others hold the bit that the
+    victim holds in the world in which the event is likelier. Its REMOVE direction is mostly the
+    worse direction.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Bound on the curve: exact in the worse direction (lower), or sharp near one δ (upper)."""
+        """Upper curve that is sharp near one δ, or exact lower curve of the worse direction."""
         if side is Side.LOWER:
             return self._identical_others_curve(Direction.REMOVE)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Bounds on both curves: of one split of the others (lower), or equal for both (upper)."""
+        """Upper curve for both directions, or lower curves of one split of the others' bits."""
         if side is Side.LOWER:
             return CurvePair(
                 side,
@@ -141,9 +143,7 @@ class BinaryResponseBlock(Bits):
 
 @dataclass(frozen=True, slots=True)
 class BinaryResponseCurve:
-    """Curve δ(K) of shuffled binary response for known bits of the others.
-
-    The curve is exact but for rounding.
+    """Curve δ(K) of shuffled binary response for known bits of the others, exact up to rounding.
 
     Source: docs/design/shuffling.md, "Binary response".
 
@@ -187,7 +187,7 @@ class BinaryResponseCurve:
         return self._bounds(k).slope
 
     def _bounds(self, k: FloatArray) -> SplitPrices:
-        """Bounds on δ(K) at each K, with the others' bits counted for this direction."""
+        """Lower and upper bounds on δ(K) at each K in the direction of the curve."""
         identical_others, opposed = self.ones, self.clients - 1 - self.ones
         if self.direction is Direction.ADD:
             identical_others, opposed = opposed, identical_others
@@ -206,7 +206,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve that is sharp near δ, at K chosen by the split that is usually the worst."""
+    """Upper curve through several K near the K at which the usually worst split reaches δ."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -237,7 +237,7 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
 
 
 def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
-    """Upper curve through computed points at K below e^{ε₀}, and 0 from e^{ε₀} on."""
+    """Upper curve through upper bounds at the nodes K < e^{ε₀}; the curve is 0 from e^{ε₀} on."""
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))
     if nodes.size == 1 or math.log(nodes[-1]) > local_epsilon:
@@ -265,7 +265,7 @@ _FIRST_CELLS, _PARTS, _MOST_CELLS = 8, 4, 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitPrices:
-    """Bounds on δ(K) of splits, and slopes at the best event, as arrays of one shape."""
+    """Lower and upper bounds on δ(K) of splits and slopes in K, as arrays of one shape."""
 
     lower: FloatArray
     upper: FloatArray
@@ -277,7 +277,7 @@ def split_prices(
 ) -> SplitPrices:
     """Bounds on δ(K) of shuffled binary response for known bits of the other clients.
 
-    Arguments broadcast.
+    The arrays ``ones``, ``zeros`` and ``k`` broadcast; the results have their common shape.
 
     Source: docs/design/shuffling.md, "Binary response".
 
@@ -312,12 +312,12 @@ def worst_split(
 ) -> tuple[float, float]:
     """Lower and upper bound on the largest δ(K) over all splits of the other clients' bits.
 
-    Source: docs/design/shuffling.md, "Binary response". Above ε₀ = 300 K must be 1 or at least
-    e^{ε₀}. Cutting stops at the relative gap ``tolerance`` between the bounds.
+    Source: docs/design/shuffling.md, "Binary response". If ε₀ > 300, then K must be 1 or at least
+    e^{ε₀}. Cells are cut until the relative gap between the bounds is at most ``tolerance``.
 
     Returns:
-        A lower and an upper bound, equal but for rounding if every cell is a single split. The
-        upper bound is infinite where rounding hides which event is best.
+        The lower and the upper bound; they differ by rounding alone if every cell is a single
+        split. The upper bound is infinite where rounding hides which event is best.
     """
     # First cells of the number of ones, and the extreme splits as a lower bound.
     edges = np.unique(np.linspace(0, others + 1, _FIRST_CELLS + 1).astype(int))
@@ -342,7 +342,7 @@ def worst_split(
 
 
 def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Cells cut into up to four parts each, as first and last number of ones."""
+    """First and last number of ones of the cells that result if each is cut into up to four."""
     count = last - first + 1
     edges = first[:, None] + count[:, None] * np.arange(_PARTS + 1) // _PARTS
     starts, ends = edges[:, :-1].ravel(), edges[:, 1:].ravel() - 1
@@ -433,9 +433,9 @@ class _Tilted:
         return scale, scale * rounding
 
     def values(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Values f, bounds on their errors, and Q(more than t ones), in units of ``scale``.
+        """Values of f, bounds on their errors, and P(more than t ones | the victim's bit is 0).
 
-        The values are those at t + offsets, shape (rows, offsets).
+        All are divided by ``scale`` and taken at t + offsets, shape (rows, offsets).
         """
         # Frequencies of the sum, with the transform's size and phase there.
         half = np.ceil(_DEVIATIONS * np.sqrt(self.variance) + _LEAST_REACH)
@@ -486,7 +486,7 @@ class _Tilted:
         return self.groups[0][0] * np.log1p(q * x) + self.groups[1][0] * np.log1p(p * x)
 
     def _transform(self, frequency: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Logarithm of |φ|, and the phase of φ·e^{−iθt}."""
+        """Logarithm of |φ(θ)|, and the phase of φ(θ)·e^{−iθt}, at each frequency θ."""
         log_size, phase = np.zeros_like(frequency), -frequency * self.t[:, None]
         sine, square = np.sin(frequency), np.sin(0.5 * frequency) ** 2
         for count, one, zero in self.groups:

@@ -1,39 +1,43 @@
 """δ(K) of a blanket pair, from above or below, and the block of one round of shuffled messages.
 
-`BlanketCurve` is the curve, in about a millisecond a K, by the `best_events` of its cells.
-`BlanketBlock` is the block of a round, `pair_epsilon` the ε of a pair composed over rounds, and
-`clones_2021` that of the clones pair. `messages`, `approximate` and `lower_bounds` build on it;
-`blanket_pairs` has the pairs and the cells.
+`BlanketCurve` computes the curve from the `best_events` of its cells, in about a millisecond per
+K. `BlanketBlock` is the block of a round. `pair_epsilon` returns the ε of a pair composed over
+rounds, and `clones_2021` the ε of the clones pair. `messages`, `approximate` and `lower_bounds`
+build on this module; `blanket_pairs` has the pairs and the cells.
 
 Notation (see also `blanket_pairs`)
     n    clients                       K = e^ε
-    N    high and low messages in all  c    neutral ones
-    A    high ones of the N            u = 2A − N, a walk of N fair steps
+    N    number of high and low        c    number of neutral messages
+         messages together             u = 2A − N, a walk of N fair steps
+    A    number of high messages
 
-The distribution of the view is a mixture: it is that of n messages of the blanket alone, times
-A/(nβ), (N − A)/(nβ) or c/(nβ₃) where the victim's message is high, low or neutral. So, with
+The distribution of the view is a mixture over the kind of the victim's message: it is that of n
+messages of the blanket alone, times A/(nβ) if this message is high, (N − A)/(nβ) if it is low and
+c/(nβ₃) if it is neutral. So, with
 N − 1 ~ Bin(n − 1, 2β) and c | N ~ Bin(n − N, β₃/(1 − 2β)) (the size-biased binomial, as in the
 privacy blanket, balle2019blanket),
 
     δ(K) = (K + 1)(v_h − v_l)·E[(u/N − θ·y/N)₊],   θ = (K − 1)/(K + 1),
     y = ((v_h + v_l)·N + 2(v₃/β₃)β·c)/(v_h − v_l),
 
-the same in both directions by symmetry. N is cut into groups N₁ ≤ N ≤ N₂. E[(u/N − t)₊] falls in
-N, for the mean of N exchangeable steps is a martingale in reverse, and falls and is convex in t;
-E[(u − s)₊] rises in N. So the group contributes at most
-  * u/N at N₁ with the drift y/N at its least (c at N₂ over N₂), or
-  * u at N₂ with the drift y at its least (N₁, and c at N₂), divided by N₁,
-and at least the same with N₁ and N₂ exchanged. Which is sharper depends on the parts of the drift;
-without neutral messages it is the first, with nothing lost in t. In c the price is convex and
-falls: from above c is spread over a few points that keep its mean (hat weights), from below it
-is put on the means of few intervals (Jensen).
+the same in both directions by symmetry. N is cut into groups N₁ ≤ N ≤ N₂. E[(u/N − t)₊] falls as N
+grows, because the mean of N exchangeable steps is a martingale in reverse; it falls and is convex
+in t. E[(u − s)₊] rises with N. So the group contributes at most either of
+  * u/N at N₁ with the smallest drift y/N (c at N₂, divided by N₂), and
+  * u at N₂ with the smallest drift y (N₁, and c at N₂), divided by N₁,
+and at least the same terms with N₁ and N₂ exchanged. Which of the two is sharper depends on the
+parts of the drift; without neutral messages the first is sharper, and exact in t. The price is
+convex in c and falls as c grows: for an upper bound c is spread over a few points that keep its
+mean (hat weights), for a lower bound c is put on the means of few intervals (Jensen).
 
-The price of a cell is the gain of its best event A ≥ a, Pr₀ − K·Pr₁, and its slope in K is −Pr₁. As
-another K's best event gains no less than this one, that line lies below the price.
+The price of a cell is the gain Pr₀ − K·Pr₁ of its best event A ≥ a, and its slope in K is −Pr₁. At
+another K the best event gains no less than this event does, so the line with this slope lies below
+the price.
 
-**Fair coins**, from one to 10⁹: relative errors of the chance of a number of heads and of more stay
-below 1e-11 while the chance is above e^{−700}; `betainc` gives the tail. The deviance form of the
-mass (Loader 2000) keeps its digits where differences of ln Γ would not.
+**Fair coins**, from one to 10⁹: `heads` is the probability of a number of heads, and
+`chance_of_at_least` (by `betainc`) that of as many or more. Their relative errors stay below 1e-11
+while the probability is above e^{−700}. The deviance form of the mass (Loader 2000) avoids the
+cancellation of differences of ln Γ.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ class BlanketCurve:
 
     Attributes:
         side: side of the pair's δ on which the curve lies.
-        groups: resolution: N is cut into groups about N/(8·groups) wide, or single values.
+        groups: resolution; N is cut into groups about N/(8·groups) wide, or into single values.
     """
 
     pair: BlanketPair
@@ -94,11 +98,11 @@ class BlanketCurve:
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of a line through δ(K) that lies below the pair's curve; 0 for an upper curve."""
+        """Slope of the line through δ(K) below the pair's curve, or 0 for an upper curve."""
         return self.delta_and_slope(k)[1]
 
     def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """δ and slope at each K ≥ 1, shape of ``k`` each."""
+        """Values δ(K) and slopes of the curve at each K ≥ 1, each in the shape of ``k``."""
         flat = np.atleast_1d(np.asarray(k, dtype=float)).ravel()
         step = max(1, _AT_ONCE // self._cells.weight.size)
         parts = [self._priced(flat[i : i + step]) for i in range(0, flat.size, step)]
@@ -124,7 +128,7 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Best event of each cell at each K: one row per cell, one column per K.
+    """Gains and probabilities of the best event of each cell (row) at each K (column).
 
     Attributes:
         value: gain of the event.
@@ -155,7 +159,14 @@ class Events:
 
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
-    """Best event of each cell at each K, as arrays of shape (cells, K's)."""
+    """Gain and probability of the event A ≥ a that is best at each K, one row per cell.
+
+    Args:
+        pair: blanket pair of the messages.
+        coins: N − 1 of each cell, shape (cells,).
+        excess: part of the threshold that the neutral messages add (see `Cells`), shape (cells,).
+        k: values of K ≥ 1, shape (columns,).
+    """
     charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]
     high, low = pair.high, pair.low
@@ -181,7 +192,7 @@ _TABLE = 16
 
 
 def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
-    """Probability P(Bin(coins, ½) = count), shape of both; count from 0 to coins."""
+    """Probability P(Bin(coins, ½) = count) for counts from 0 to coins, elementwise."""
     tails = coins - count
     mixed = (count > 0) & (tails > 0)
     some, up, down = (np.where(mixed, x, 1.0) for x in (coins, count, tails))
@@ -198,7 +209,7 @@ def heads(coins: FloatArray, count: FloatArray) -> FloatArray:
 
 
 def chance_of_at_least(coins: FloatArray, count: FloatArray) -> FloatArray:
-    """Probability P(Bin(coins, ½) ≥ count), shape of both arguments."""
+    """Probability P(Bin(coins, ½) ≥ count), elementwise."""
     inside = (count >= 1) & (count <= coins)
     first = np.where(inside, count, 1.0)
     tail = betainc(first, np.where(inside, coins - first + 1.0, 1.0), 0.5)
@@ -258,7 +269,7 @@ class BlanketBlock:
         return _loss_deviation(self.upper, self.clients)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of both directions through few K, two of which enclose the root of δ."""
+        """Curve of both directions through a few K, two of which enclose the K with δ(K) = δ."""
         return _near(self._pair(side), self.clients, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -306,7 +317,7 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
-    """Function of K and of a side that returns a curve's δ; the side is ignored."""
+    """Function that returns a curve's δ at a given K and ignores its second argument, the side."""
 
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
@@ -317,7 +328,7 @@ def _priced(curve: BlanketCurve) -> PricedSide:
 def _enclosing_points(
     curve: BlanketCurve, delta: float, guess: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Values of K that enclose the K at which a curve equals δ, with δ and slope at each.
+    """Values of K around the K at which a curve equals δ, with the curve's values and slopes.
 
     The first value is K = 1.
     """
@@ -343,7 +354,7 @@ def _enclosing_points(
 
 
 def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
-    """Three values of ε near a root, by ln δ as a linear function of ε² between two ends."""
+    """Three values of ε near a root, found as if ln δ were linear in ε² between the two ends."""
     logs = np.log(np.maximum(values, 1e-300))
     share = min(max((logs[0] - math.log(delta)) / max(logs[0] - logs[1], 1e-300), 0.0), 1.0)
     middle = math.sqrt(ends[0] ** 2 + share * (ends[1] ** 2 - ends[0] ** 2))
@@ -355,7 +366,7 @@ def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
 def _polygon(
     pair: BlanketPair, side: Side, nodes: FloatArray, values: FloatArray, slopes: FloatArray
 ) -> Curve:
-    """Polygon through values of a curve at some K; an upper polygon is 0 from e^{ε₀} on."""
+    """Upper or lower polygon from a curve's values at the nodes; an upper one is 0 from e^{ε₀}."""
     if side is Side.LOWER:
         return _under_tangents(nodes, values, slopes)
     alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))
@@ -364,7 +375,7 @@ def _polygon(
 
 
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
-    """Lower polygon: each edge lies on or below the tangent at a node, and the last value is 0."""
+    """Lower polygon whose edges lie on or below the tangents at the nodes; its last value is 0."""
     gaps = np.diff(nodes)
     # Each tangent is turned down about its node by what its slope may be rounded.
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
@@ -387,10 +398,10 @@ def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -
 def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 1) -> float:
     """Upper bound on ε of shuffled ε₀-messages, composed over rounds, by the clones pair.
 
-    Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1, numerically: the
-    smallest published bound for adaptive randomizers, which needs an order of speaking that is
-    uniform and unknown to the adversary and to the party that chooses the next randomizer.
-    `turnout.accounting.price` uses `worst_pair`, up to 30 % less.
+    Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1, evaluated
+    numerically. This is the smallest published bound for adaptive randomizers. The theorem needs an
+    order of speaking that is uniform and unknown to the adversary and to the party that chooses the
+    next randomizer. `turnout.accounting.price` uses `worst_pair`, whose ε is up to 30 % smaller.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -399,7 +410,11 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
         rounds: number of rounds, at least 1.
 
     Returns:
-        ε under replace-one, never below the true value; at most r·ε₀ up to rounding up.
+        ε under replace-one, never below the true value; at most rounds·ε₀ up to rounding up.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+        NumericalError: no finite ε can be certified.
 
     >>> round(clones_2021(1.0, 100_000, 1e-6), 4)
     0.0153
@@ -408,7 +423,7 @@ def clones_2021(local_epsilon: float, clients: int, delta: float, rounds: int = 
 
 
 def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1) -> float:
-    """Upper bound on ε of messages of a blanket pair, composed over rounds.
+    """Upper bound on ε of shuffled messages with a blanket pair, composed over rounds.
 
     Args:
         pair: blanket pair of the messages of one round.
@@ -417,8 +432,12 @@ def pair_epsilon(pair: BlanketPair, clients: int, delta: float, rounds: int = 1)
         rounds: r, number of rounds, at least 1.
 
     Returns:
-        ε in either direction, never below the pair's; at most r times the pair's ε₀ but for
+        ε in either direction, never below that of the pair; at most r times the pair's ε₀ up to
         rounding up.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+        NumericalError: no finite ε can be certified.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)

@@ -1,17 +1,17 @@
 """Blanket pairs: five probabilities that bound what shuffled messages reveal about one client.
 
-`BlanketPair` holds the numbers. `worst_pair` is that of any ε₀-randomizers; `clones_pair`,
-`stronger_clones_pair`, `trinomial_pair`, `kary_pair`, `hadamard_pair` and `third_value_pair` are
-the others. `Cells` are the values to which the numbers of a pair's messages are set, and their
-probabilities; `points_of`, `group_chances` and `first_of_groups` make them. `blanket.BlanketCurve`
-turns a pair into δ(K); `messages` picks the pair of a randomizer. docs/design/shuffling.md has the
-proofs.
+`BlanketPair` holds the five probabilities. `worst_pair` returns the pair of any ε₀-randomizers;
+`clones_pair`, `stronger_clones_pair`, `trinomial_pair`, `kary_pair`, `hadamard_pair` and
+`third_value_pair` return the others. `Cells` are the values to which the numbers of a pair's
+messages are rounded, and the probabilities of these values; `points_of`, `group_chances` and
+`first_of_groups` compute them. `blanket.BlanketCurve` turns a pair into δ(K); `messages` chooses
+the pair of a randomizer. docs/design/shuffling.md has the proofs.
 
 Neighbours differ in one client's record (replace-one). The client's message is of kind *high*,
 *low* or neutral: in one world with masses (v_h, v_l, v₃), in the other with (v_l, v_h, v₃). Every
 other client's message is, independently, high or low with mass β each and neutral with mass β₃;
-else its sender is known and it does not hide the client. The view is the numbers of high, low and
-neutral messages among n.
+otherwise the message's sender is known, and the message does not hide the client. The view is the
+numbers of high, low and neutral messages among n.
 
 Notation
     ε₀ > 0         of the local randomizer, under replacement; above 600 it counts as 600
@@ -19,7 +19,7 @@ Notation
     v_h, v_l, v₃   `high`, `low`, `neutral`
     β, β₃          `share`, `neutral_share`
     p, q           distributions of a message that holds one or the other of two records
-    m              max(p, q)/e, or less: a lower bound on every distribution of another's message
+    m              max(p, q)/e or less: a lower bound on the distribution of any other message
     α              in (0, 1/(e + 1)]: the chance that the victim's message is low, if two of
                    the client's records differ as much as they can; total variation is (e − 1)α
     a₃(α)          1 − (e + 1)α
@@ -32,24 +32,25 @@ The gain of one message, (p − Kq)/m under m, then is
     D = e(1 − K)              with chance (1 − (e + 1)α)/e,
     0                         else.
 
-The chances are linear in α, the mean is 1 − K for every α, and D and 0 lie between B and A: by the
-chord over [B, A] the gain rises with α in convex order. So δ(K), which is E[(sum of n gains)₊]/n,
-rises with α for every K and n, and the supremum over α is its largest value, 1/(e + 1): the pair of
-the stronger clones bound. If randomizers are chosen by the messages before, each gain is, given all
-earlier messages, at most that one in convex order, which is enough where the order of speaking is
-hidden (`turnout.schemes.SpeakingOrder`).
+The probabilities are linear in α, the mean is 1 − K for every α, and D and 0 lie between B and A:
+by the chord over [B, A] the gain rises with α in convex order. So δ(K), which is E[(sum of n
+gains)₊]/n, rises with α for every K and n, and its supremum is attained at the largest α,
+1/(e + 1): this is the pair of the stronger clones bound. If randomizers are chosen by earlier
+messages, each gain is, given all earlier messages, at most this gain in convex order, which is
+enough where the order of speaking is hidden (`turnout.schemes.SpeakingOrder`).
 
 **Cells.** N, the number of high and low messages, is cut into groups, and c, the number of neutral
-ones given N, is put on a few points, both so that the price moves to one side only (notation of
+messages given N, is put on a few points. Both moves change the price to one side only (notation of
 `blanket`). N − 1 and c are binomial:
 
     N − 1 ~ Bin(n − 1, 2β),   c | N ~ Bin(n − N, p),   p = β₃/(1 − 2β).
 
-A price is convex in c and falls with it. It grows if c is replaced by a variable that is larger in
-convex order: the ends of the interval it lies in, in proportion to how near they are (hats); and
-falls if by a smaller one: the mean of each interval. One set of points serves all N of about the
-same n − N: since the mean of exchangeable trials is a martingale in reverse, (l/l')·Bin(l', p) is
-larger in convex order than Bin(l, p) for l' ≤ l.
+A price is convex in c and falls as c grows. The price rises if c is replaced by a variable that is
+larger in convex order: the ends of the interval that contains c, weighted by how near they are
+(hats). The price falls if c is replaced by a variable that is smaller in convex order: the mean of
+each interval. One set of points serves all N of about the same n − N: since the mean of
+exchangeable trials is a martingale in reverse, (l/l')·Bin(l', p) is larger in convex order than
+Bin(l, p) for l' ≤ l.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class BlanketPair:
     Attributes:
         high: v_h, the mass of the likelier kind.
         low: v_l, the mass of the less likely kind, 0 < v_l < v_h.
-        share: β in (0, ½], the probability that another client's message is high; also that it
-            is low.
+        share: β in (0, ½], the probability that another client's message is high, which equals the
+            probability that the message is low.
         neutral_share: β₃; positive if the victim's message may be neutral.
     """
 
@@ -95,7 +96,7 @@ class BlanketPair:
         if self.high + self.low > 1.0 + _ROUNDING:
             raise ParameterError("high", self.high, f"at most 1 - low = {1 - self.low:g}")
         if 2 * self.share + self.neutral_share > 1.0 + _ROUNDING:
-            raise ParameterError("share", self.share, "at most half of what is not neutral")
+            raise ParameterError("share", self.share, f"at most {(1 - self.neutral_share) / 2:g}")
         if self.neutral > 0 and not self.neutral_share > 0:
             raise ParameterError("neutral_share", self.neutral_share, "a number above 0")
 
@@ -122,17 +123,20 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     Source: Theorems 2 and 3 of docs/design/shuffling.md. Without a bound on the total variation
     this is the pair of Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1, by
     another proof.
-    Status: proved, upper bound at every K and n, in both directions, for one randomizer that was
-    fixed before (Theorem 2), and for randomizers that differ from message to message and are chosen
-    by the messages before (Theorem 3, ours, reviewed, not found in print), as long as any
-    two clients' distributions for the same message are within a factor e and the order of speaking
-    is uniform and unknown to the adversary and to the party that chooses the randomizers. Never
-    above `clones_pair`.
+    Status: proved, upper bound at every K and n, in both directions, in two cases. Theorem 2 is for
+    one randomizer that is fixed before the round. Theorem 3 (ours, reviewed, not found in print) is
+    for randomizers that differ from message to message and are chosen by earlier messages; it
+    requires that any two clients' distributions of the same message are within a factor e, and that
+    the order of speaking is uniform and unknown to the adversary and to the party that chooses the
+    randomizers. The bound is never above that of `clones_pair`.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
-        total_variation: bound in (0, 1] on the total variation of any two distributions of one
-            message, useful if it is smaller than (e − 1)/(e + 1).
+        total_variation: bound in (0, 1] on the total variation distance of any two distributions
+            of one message; it changes the pair only if it is below (e − 1)/(e + 1).
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> worst_pair(1.0) == stronger_clones_pair(1.0)
     True
@@ -145,13 +149,14 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
 
 
 def clones_pair(local_epsilon: float) -> BlanketPair:
-    """Blanket pair of the clones bound, for any ε₀-randomizers, adaptive randomizers included.
+    """Blanket pair of the clones bound, for any ε₀-randomizers, including adaptive ones.
 
     Source: Feldman, McMillan and Talwar 2021 (feldman2021clones), Theorem 3.1.
     Status: proved, upper bound, if the order of speaking is hidden (`SpeakingOrder`) or one
-    randomizer is fixed beforehand. R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some
-    distributions U and V, q = e/(e + 1), and every other message has a distribution
-    ≥ ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
+    randomizer is fixed beforehand. The victim's message R(x) of its records x⁰ and x¹ has the
+    distributions R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some distributions U and V,
+    with q = e/(e + 1), and every other message has a distribution of at least
+    ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -168,7 +173,8 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
     Source: Feldman, McMillan and Talwar 2023 (feldman2023stronger), Theorem 3.1; an erratum
     withdraws its proof for general randomizers.
-    Status: proved, upper bound: it is `trinomial_pair` at its supremum over α; see `worst_pair`.
+    Status: proved, upper bound, because the pair is `trinomial_pair` at the largest α; see
+    `worst_pair`.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -180,12 +186,12 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     """Blanket pair of one non-adaptive randomizer and two records at distance (e − 1)α.
 
-    The distance is the total variation.
+    The distance is the total variation of the two records' distributions P and P'.
 
-    Source: the privacy blanket (balle2019blanket), of two records' distributions P and P'.
-    Status: proved, upper bound. With Q₀ and Q₁ along (P − P')₊ and (P' − P)₊, P = eαQ₀ + αQ₁ + a₃Q*
-    and P' = αQ₀ + eαQ₁ + a₃Q* for some distribution Q*, and every other record's is at least
-    max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
+    Source: the privacy blanket of P and P' (balle2019blanket).
+    Status: proved, upper bound. Let Q₀ and Q₁ be (P − P')₊ and (P' − P)₊, scaled to distributions.
+    Then P = eαQ₀ + αQ₁ + a₃Q* and P' = αQ₀ + eαQ₁ + a₃Q* for some distribution Q*, and every other
+    record's distribution is at least max(P, P')/e = αQ₀ + αQ₁ + (a₃/e)Q*.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -203,8 +209,9 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
 def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """Blanket pair of k-ary randomized response.
 
-    Status: proved, upper bound. With α = 1/(e + k − 1), a message of any record has mass α at least
-    on each of the k values: the victim's value in one world is high, its value in the other low.
+    Status: proved, upper bound. A message of any record has a probability of at least
+    1/(e + k − 1) at each of the k values. The victim's value in one world is the kind *high*, the
+    victim's value in the other world the kind *low*.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -217,12 +224,13 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
 
 
 def hadamard_pair(local_epsilon: float) -> BlanketPair:
-    """Blanket pair of Hadamard response, the same for every order.
+    """Blanket pair of Hadamard response, the same for every order of the Hadamard matrix.
 
     Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
     all messages is likely for the first record only (high), and a quarter for the second record
-    only (low). Every other message is either e times or exactly as likely as in the blanket.
-    Replacing these messages by fewer that are all e times as likely is larger in convex order.
+    only (low). Every other message is either e times or exactly as likely as in the blanket. If
+    these messages are replaced by fewer messages that are all e times as likely, the gain is larger
+    in convex order.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -245,7 +253,7 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
 
 
 def _response(local_epsilon: float) -> tuple[float, float, float]:
-    """Constant e = e^{ε₀}, and the probabilities e/(e + 1) and 1/(e + 1) of binary response."""
+    """Factor e = e^{ε₀}, and the probabilities e/(e + 1) and 1/(e + 1) of binary response."""
     checks.positive(local_epsilon=local_epsilon)
     e = math.exp(min(local_epsilon, _LARGEST_LOCAL_EPSILON))
     return e, e / (e + 1.0), 1.0 / (e + 1.0)
@@ -281,7 +289,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells whose mean bound errs to one side, in groups about N/(8·groups) wide."""
+        """Cells of groups about N/(8·groups) wide, whose mean price lies on the given side."""
         # Groups of N, or single N's where there are few.
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
@@ -337,7 +345,7 @@ def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -
 def points_of(
     trials: FloatArray, chance: float, side: Side, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) for each row: row, point and weight of each."""
+    """Row, value and weight of each point that replaces Bin(trials, chance), for all rows."""
     everywhere = np.arange(trials.size)
     if chance == 1.0:
         return everywhere, trials * chance, np.ones(trials.size)
@@ -355,7 +363,7 @@ def points_of(
 
 
 def _similar_slices(trials: FloatArray, apart: float) -> list[slice]:
-    """Slices of decreasing numbers m whose relative differences are at most ``apart``·m and ¼."""
+    """Slices of the decreasing numbers ``trials``, each of numbers of about the same size."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:
         most = trials[cuts[-1]]
@@ -365,7 +373,7 @@ def _similar_slices(trials: FloatArray, apart: float) -> list[slice]:
 
 
 def _places(trials: float, chance: float, fine: float) -> FloatArray:
-    """Increasing whole numbers from 0 on, to which a binomial variable is rounded."""
+    """Increasing whole numbers, starting with 0, to which a binomial variable is rounded."""
     if trials <= _EVERY:
         return np.arange(trials + 1.0)
     mean = trials * chance
@@ -383,7 +391,7 @@ def stretched(width: float) -> FloatArray:
 
 
 def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Points and weights of an upper bound in convex order; the last point has all mass beyond."""
+    """Points and weights of a variable that is larger in convex order than Bin(trials, chance)."""
     points = _places(trials, chance, fine)
     if points.size == 1:
         return points, np.ones(1)
@@ -396,7 +404,7 @@ def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatA
 
 
 def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Mean and probability of each interval between points, rounded to a lower bound."""
+    """Mean and probability of Bin(trials, chance) in each interval, rounded to a lower bound."""
     first = _places(trials, chance, fine)
     last = np.append(first[1:] - 1.0, trials)
     chances = group_chances(first, trials, chance, Side.LOWER)
@@ -419,7 +427,7 @@ def _below(count: FloatArray, trials: float, chance: float) -> FloatArray:
 def _reverse_hockey_sticks(
     points: FloatArray, trials: float, chance: float
 ) -> tuple[FloatArray, FloatArray]:
-    """E[(x − c)₊] of c ~ Bin(trials, chance) at whole x ≤ trials + 1, and rounding bounds."""
+    """Means E[(x − c)₊] of c ~ Bin(trials, chance) at the points x, and bounds on their errors."""
     inside = np.minimum(points, trials)
     whole = points * np.where(points <= trials, _below(inside, trials, chance), 1.0)
     fewer = np.maximum(inside - 1.0, 0.0)

@@ -1,14 +1,14 @@
-"""Attained losses of shuffled messages: lower bounds, and blocks that have both sides.
+"""Lower bounds on the privacy loss of shuffled messages, and blocks that have both bounds.
 
-`LowerBoundBlock` is a round of any ε₀-randomizers, from above and from below.
+`LowerBoundBlock` is a round of any ε₀-randomizers, with an upper and a lower bound.
 `IdenticalOthersBlock`, `identical_others_block` and `IdenticalGaussianBlock` are rounds in which
-all others hold one record. `kary_response_block` and `hadamard_response_block` have both sides of
-two known randomizers. `messages` makes these blocks; they build on `blanket`, `binary_response` and
-`participation.check_ins`.
+all others hold the same record. `kary_response_block` and `hadamard_response_block` have both
+bounds of two known randomizers. `messages` makes these blocks; they build on `blanket`,
+`binary_response` and `participation.check_ins`.
 
-An event that is likelier than ε allows for one choice of the others' records disproves (ε, δ), so
-any choice of records is a lower bound, and so is any processing of the messages.
-docs/design/shuffling.md, "What is attained", gives the reasons for the choices here.
+(ε, δ) fails if one choice of the others' records has an event that is likelier than (ε, δ) allows.
+So every choice of the others' records gives a lower bound, and so does every function of the
+messages. docs/design/shuffling.md, "What is attained", gives the reasons for the choices here.
 
 Notation
     ε₀        of the randomizer      e = e^{ε₀}
@@ -48,13 +48,13 @@ _FEW_TO_COMPOSE = 10_000  # Gaussian messages up to which their exact distributi
 
 @dataclass(frozen=True, slots=True)
 class LowerBoundBlock:
-    """Round of messages of any ε₀-randomizers, adaptive or not, with bounds from both sides.
+    """Round of messages of any ε₀-randomizers, adaptive or not, with an upper and a lower bound.
 
-    The upper curve is that of the pair proved for all ε₀-randomizers. The lower curve is that of
-    binary response with identical others, or of three-valued response with all others on the third
-    value, whose δ is larger for many clients if e > 2. For one round the lower curve is the larger
-    of both at each K; for composition it is the curve with the larger total variation. With
-    identical others no randomizer has a larger χ² than the larger of these two
+    The upper curve is that of the pair proved for all ε₀-randomizers. There are two candidates for
+    the lower curve: binary response with identical others, and three-valued response if all others
+    hold the third value, whose δ is larger for many clients if e > 2. For one round the lower curve
+    is the larger of the two at each K; for composition it is the one with the larger total
+    variation. With identical others no randomizer has a larger χ² than the larger of these two
     (docs/design/shuffling.md). REMOVE is the worse direction of binary response; both directions
     of three-valued response are equal.
     """
@@ -72,14 +72,14 @@ class LowerBoundBlock:
         return self._third.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one side; a lower curve is the larger one at each K, in the worse direction."""
+        """Curve of one side; a lower curve is the larger of the two randomizers' at each K."""
         if side is Side.UPPER:
             return self._third.curve(direction, side, delta, refinement)
         blocks = (self._binary, self._third)
         return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of one side; lower curves are both directions of one randomizer."""
+        """Curves of one side; the lower curves are the two directions of one randomizer."""
         third = self._third.curves(side, delta, refinement)
         if side is Side.UPPER:
             return third
@@ -99,10 +99,11 @@ class LowerBoundBlock:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersBlock(Bits):
-    """Round of binary response in which all others hold the bit that the victim lacks in P.
+    """Round of binary response in which all others hold the bit that the victim holds in Q.
 
-    In Q all bits are equal, so a sample without the victim is the same in both worlds, as
-    `sampled_rounds` requires. The upper curve is that of the pair proved for all ε₀-randomizers.
+    In P the victim holds the other bit. So a sample without the victim is the same in both worlds,
+    as `sampled_rounds` requires. The upper curve is that of the pair proved for all
+    ε₀-randomizers.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -129,13 +130,14 @@ class IdenticalOthersBlock(Bits):
 def identical_others_block(
     local_epsilon: float, total_variation: float, clients: int
 ) -> AllocationBlock:
-    """Round of a randomizer with two records at its ε₀ and τ; all others hold one of them.
+    """Lower block of a round in which all others hold the record that the victim holds in Q.
 
-    In Q the victim holds the same record as all others. The likelihood ratio is then the mean of
-    the ratios of n messages, as in random allocation of one step among n. The block is a lower
-    bound: the distance of the pair is slightly reduced, and where e is large, messages that the
-    victim does not prefer are merged. Merging loses a share of 1/e of the variance, and makes
-    distributions of many messages ten times as fast to compute.
+    The victim's two records have the largest loss ε₀ and the total variation distance τ that the
+    randomizer allows. The likelihood ratio is the mean of the ratios of n messages, as in random
+    allocation of one step among n. The block is a lower bound, because the distance of the pair is
+    slightly reduced and, where e is large, messages that the victim does not prefer are merged.
+    Merging loses a share of 1/e of the variance and makes distributions of many messages ten times
+    as fast to compute.
     """
     nearer = total_variation * (1.0 - _NEARER)
     if local_epsilon < _FEW_OF_OTHERS:
@@ -148,7 +150,7 @@ def identical_others_block(
 
 @dataclass(frozen=True, slots=True)
 class IdenticalGaussianBlock:
-    """Round of Gaussian messages: all others hold −C, the victim holds C in P and −C in Q.
+    """Round of Gaussian messages if all others hold −C and the victim holds C in P and −C in Q.
 
     The likelihood ratio is then the mean of n Gaussian ratios, as in random allocation of one step
     among n. For many messages only their sum is used, which is faster and gives a lower bound.
@@ -167,7 +169,7 @@ class IdenticalGaussianBlock:
         return self._steps.curve(direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Exact curves, or lower curves of the sum of the messages where there are many."""
+        """Exact curves for few messages, lower curves of the messages' sum for many messages."""
         many = self.clients > _FEW_TO_COMPOSE and side is Side.LOWER
         return (self._sum if many else self._steps).curves(side, delta, refinement)
 
@@ -186,9 +188,14 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
     Source: docs/design/shuffling.md, "What is attained".
 
     Returns:
-        Upper curve: for k = 2 the supremum over all splits of the others' bits, else the blanket
-        of the victim's two values and of the neutral values. Lower curve: for k = 2 identical
-        others, else all others on one value that is not the victim's, with k − 2 values merged.
+        Block whose curves depend on k = ``values``. For k = 2 the upper curve is the supremum over
+        all splits of the others' bits, and the lower curve is that of identical others. For k > 2
+        the upper curve is that of the blanket of the victim's two values and the neutral values; in
+        the lower curve all others hold one value that the victim never holds, and the k − 2 values
+        other than the victim's two are merged.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.count(2, values=values)
     if values == 2:
@@ -203,13 +210,17 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     Source: docs/design/shuffling.md, "What is attained".
 
     Returns:
-        Upper curve: the blanket of any two values. Lower curve, for three values or more: all
-        others hold the value whose Hadamard row is the product of the rows of the victim's values.
+        Block whose upper curve is that of the blanket of any two values. In the lower curve, for
+        three values or more, all others hold the value whose Hadamard row is the product of the
+        rows of the victim's two values.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     upper = hadamard_pair(local_epsilon)
     return BlanketBlock(upper, clients, _others_elsewhere(upper))
 
 
 def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
-    """Blanket pair of the same victim if the others' other messages are all neutral, merged."""
+    """Blanket pair of the same victim if all messages except high and low ones are neutral."""
     return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)

@@ -1,9 +1,10 @@
-"""Blocks of one round of shuffled messages, by what is known of the randomizer.
+"""Blocks of one round of shuffled messages, by the type of the randomizer.
 
-`one_round` returns a `Round`: the blocks from above and from below, and the name of the analysis;
-it has one implementation a type of randomizer. `UpperMessages` and `IdenticalOthersMessages` are
-the blocks as functions of the number of messages, for samples. `PublishedRandomizer` is priced by
-the smallest bound in print. `schemes`, `decomposition` and `pricing` use this module.
+`one_round` returns a `Round`: the upper and the lower block, and the name of the analysis. It has
+one implementation per type of randomizer. `UpperMessages` and `IdenticalOthersMessages` are the
+blocks as functions of the number of messages, for rounds of a sample of the clients.
+`PublishedRandomizer` stands for any adaptive ε₀-randomizer and has the smallest published bound.
+`schemes`, `decomposition` and `pricing` use this module.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ from turnout.schemes import (
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Blocks of one round of n messages, from above and from below.
+    """Upper and lower block of one round of n messages.
 
     Attributes:
         upper: block that bounds the loss of every client from above.
-        lower: block that some client attains; None if no such block is known.
-        identical_others: lower block if all others hold one record, which is the victim's in one
-            world; lower bounds of samples use it. None if no such block is known.
+        lower: block that bounds the loss of some client from below; None if no such block is known.
+        identical_others: lower block for others that all hold the record that the victim holds in
+            one world; lower bounds of samples use this block. None if no such block is known.
         method: name of the analysis, in a few words.
         quick: faster upper block for many numbers of messages; ``upper`` if None.
         bits: ε₀ if each message is one randomized bit of the only coordinate, or of a uniform

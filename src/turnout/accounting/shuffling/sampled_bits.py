@@ -1,30 +1,32 @@
-"""Sampled bits as blocks of a run: a uniform coordinate and its randomized bit, from every client.
+"""Blocks of rounds in which each client sends a uniform coordinate and its randomized bit.
 
-`SampledBitsBlock` is the block of one round, by a price (`BitsPrice`); `SampledBitsRound` is the
-price where all clients send. `Slots` bounds δ(K) of a client whose bit is in an unknown slot, which
-`schemes` uses for samples of the clients too; `messages` makes the block. Neighbours differ in one
-client's record (replace-one). docs/design/shuffling.md, "Sampled bits", has the proofs.
+`SampledBitsBlock` is the block of one round, made from a bound on δ(K) (`BitsPrice`);
+`SampledBitsRound` is this bound if all clients send. `Slots` bounds δ(K) of a client whose bit is
+in an unknown slot; `schemes` uses it for samples of the clients too. `messages` makes the block.
+Neighbours differ in one client's record (replace-one). docs/design/shuffling.md, "Sampled bits",
+has the proofs.
 
 Notation
     ε₀       of each bit, and of binary response;  e = e^{ε₀}, q = e/(e + 1), p = 1 − q
-    n, K     clients, all of whom send; e^ε
-    N, γ     slots, and the chance that the client's bit is in one of them
-    f        chance that a slot's true bit is turned over, if the slot is not the client's
+    n        number of clients, all of whom send      K = e^ε
+    N, γ     number of slots, and the chance that the client's bit is in one of them
+    f        chance that a slot's true bit is flipped, if the slot is not the client's
     a, b, c  q − Kp, Kq − p, (K − 1)(1 − γ)/γ
-    j        slots whose true bit, the client's left out, is the one that it prefers in P
-    Y₁, Y₀   gain of such a slot, a/(1 − f) − c or, with chance f, −b/f − c; and of another,
-             −b/(1 − f) − c or, with chance f, a/f − c
+    j        number of slots whose true bit is the one that the client's bit equals in P
+    Y₁       gain of one of these j slots: a/(1 − f) − c or, with chance f, −b/f − c
+    Y₀       gain of any other slot: −b/(1 − f) − c or, with chance f, a/f − c
     S_j      the sum of j gains Y₁ and N − j gains Y₀, independent
     M(ζ)     E e^{ζS}; ζ = θ + iu
     g        half the chance that another client's message is made up, a uniform bit; g < p
-    D, λ     messages made up, Bin(n − 1, 2g), and their mean
+    D, λ     number of messages that are made up, Bin(n − 1, 2g), and its mean
 
-**All clients.** Disclose which messages are made up, not by whom. If any is, the clients whose bits
-are left are chosen among the n − 1 others, and one more could be chosen: the victim hides in n − D
-slots with f = (p − g)/(1 − 2g), the chance that a bit is not the true one if it is not made up
-(`Slots`). Fewer slots show more, so D is rounded up to one of a few d's. D = 0 has the blanket of
-f, and D above the last d has the δ of the victim's message alone. Every g and all d's give a bound;
-those here make the last two negligible.
+**All clients.** Disclose which messages are made up, but not their senders. If at least one is made
+up, the senders of the other messages are a random subset of the n − 1 others, and the victim could
+take the place of one more: the victim hides in n − D slots with f = (p − g)/(1 − 2g), the chance
+that a bit which is not made up differs from the true bit (`Slots`). Fewer slots reveal more, so D
+is rounded up to one of a few numbers d. If D = 0, the bound is that of the blanket of f; if D is
+above the largest d, it is the δ of the victim's message alone. Every g and every choice of numbers
+d give a bound; the choice here makes these last two terms negligible.
 
 **Slots.** δ(K) is at most (γ/N)·max over j of E(S_j)₊. Adding independent noise of mean 0 to S only
 makes E(S)₊ larger (Jensen), and Gaussian noise of deviation τ makes the transform M fall like
@@ -33,12 +35,12 @@ e^{−τ²u²/2}. For any θ > 0 and Δ > 0 Poisson's summation says
     (Δ/2π)·Σ_m M(ζ_m)/ζ_m² = Σ_l e^{θlL}·E(S − lL)₊,   ζ_m = θ + imΔ, L = 2π/Δ,
 
 and no term on the right is negative: the left side is an upper bound for all θ and Δ. θ is about
-where M(θ)/θ² is least, so that the terms but l = 0 are negligible.
+where M(θ)/θ² is least, so that all terms except l = 0 are negligible.
 
 **The largest over j.** The left side is T(j) = Σ_m t_m·e^{jD_m}, of which |T''| is at most
-Σ|t_m||D_m|²|e^{jD_m}|, convex in j. So between two j's T is at most the larger one of its ends plus
-an eighth of the distance squared times the larger bound on |T''|. Intervals are halved until that
-is small.
+Σ|t_m||D_m|²|e^{jD_m}|, convex in j. So between two values of j, T is at most the larger of its
+values at these two plus an eighth of their squared distance times the larger bound on |T''|.
+Intervals are halved until the last term is small.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class BitsPrice(Protocol):
         ...
 
     def delta(self, k: float) -> float:
-        """Upper bound on δ(K), 0 from some K ≤ e^{ε₀} on."""
+        """Upper bound on δ(K); it is 0 from some K ≤ e^{ε₀} on."""
         ...
 
 
@@ -112,7 +114,7 @@ class SampledBitsRound(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """Upper bound on δ(K) from made-up messages, at the chosen g and values of d."""
+        """Upper bound on δ(K) from made-up messages, at the chosen g and numbers d."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
@@ -128,8 +130,8 @@ class SampledBitsRound(Bits):
 
         Args:
             k: K ≥ 1.
-            g: half the chance that a message is made up.
-            edges: d's from 1 to n − 2, rising, to which D is rounded up.
+            g: half the chance that a message is made up, in (0, p).
+            edges: increasing numbers d from 1 to n − 2, to which D is rounded up.
         """
         p, others = flip_of(self.local_epsilon), self.clients - 1
         flip, last = (p - g) / (1.0 - 2.0 * g), np.array(edges, dtype=float)
@@ -144,10 +146,9 @@ class SampledBitsRound(Bits):
 
 
 def _edges(mean: float, chance: float) -> list[int]:
-    """Numbers d to which D is rounded up; a larger D has a small probability.
+    """Numbers d to which D is rounded up; D exceeds the largest of them with small probability.
 
-    By Chernoff: d + 1 or more have a probability of at most
-    exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ).
+    By Chernoff's bound P(D ≥ d + 1) ≤ exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ).
     """
     target = math.log(max(chance, _LEAST_CHANCE))
     most = math.ceil(mean)
@@ -236,13 +237,13 @@ _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """N slots of one bit each, one of which may hold a client's bit.
+    """N slots of one bit each, of which one holds the client's bit with probability γ.
 
     Attributes:
         local_epsilon: ε₀ > 0 of the client's binary response.
         count: N ≥ 1.
         rate: γ in (0, 1].
-        flip: f in [0, ½]; `flip_of` ε₀ where the others' randomizer is the client's.
+        flip: f in [0, ½]; equal to `flip_of(ε₀)` if the others use the client's randomizer.
     """
 
     local_epsilon: float
@@ -269,7 +270,7 @@ class Slots:
         return min(alone, self.rate * _largest_mean(gains, self.count))
 
     def _alone(self, k: float) -> float:
-        """δ(K) of the client's message without others, diluted by the rate γ."""
+        """Value δ(K) of the client's message without other messages, diluted by the rate γ."""
         if math.log(k) >= self.local_epsilon:
             return 0.0
         growth = math.expm1(min(self.local_epsilon, 600.0))
@@ -310,7 +311,7 @@ def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatA
 
 @dataclass(frozen=True, slots=True)
 class _Gains:
-    """Gains Y₁ and Y₀: the likelier value of each, its distance to the other, and f."""
+    """Gains Y₁ and Y₀: the likelier value of each, the distance to the other value, and f."""
 
     one: float
     one_apart: float
@@ -328,7 +329,7 @@ class _Gains:
 
     @property
     def width(self) -> float:
-        """Larger distance between the two values of one gain."""
+        """Distance between the two values of Y₁ or of Y₀, whichever is larger."""
         return max(-self.one_apart, self.zero_apart)
 
     def deviation(self, count: int, tilt: float) -> float:
@@ -341,7 +342,7 @@ class _Gains:
         return found
 
     def blur(self, count: int, tilt: float) -> float:
-        """Small deviation τ of the added Gaussian noise; larger if only some j are tried."""
+        """Standard deviation τ of the added Gaussian noise; larger if only some j are tried."""
         fine = _FINE_BLUR / tilt
         if count <= _EVERY_SPLIT or count * self.flip * (1.0 - self.flip) < _RARE:
             return fine
@@ -363,7 +364,7 @@ def _log_mixed(share: float, exponent: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Terms:
-    """Terms of T(j): logarithms at j = 0, slopes D, weights, and a bound on omitted terms."""
+    """Terms of the sum T(j): logarithms at j = 0, slopes D_m, weights, and bounds on errors."""
 
     at_zero: ComplexArray
     slope: ComplexArray
@@ -373,7 +374,7 @@ class _Terms:
 
     @classmethod
     def of(cls, gains: _Gains, count: int) -> _Terms:
-        """Terms of T(j) at nearly the best tilt."""
+        """Terms of T(j) at a tilt θ that nearly minimizes the bound."""
         # Tilt, blur, period and frequencies.
         tilt = _best_tilt(gains, count)
         tau = gains.blur(count, tilt)
@@ -415,7 +416,7 @@ class _Terms:
 
 
 def _logs(gains: _Gains, zeta: ComplexArray) -> tuple[ComplexArray, ComplexArray, FloatArray]:
-    """Logarithms of E e^{ζY₁} and of E e^{ζY₀}, and the size of the summed terms."""
+    """Logarithms of E e^{ζY₁} and E e^{ζY₀}, and the size by which their rounding is bounded."""
     f = gains.flip
     one = np.log1p(f * np.expm1(gains.one_apart * zeta))
     zero = np.log1p(f * np.expm1(gains.zero_apart * zeta))

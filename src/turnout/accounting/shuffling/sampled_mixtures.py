@@ -1,26 +1,29 @@
 """Self-sampling: mixtures over the number of clients that send a message.
 
-`Mixture` is δ(K) of a `Sample` of clients in one direction, from one side, by groups of N
-(`groups`). `SampledCurve` is the sharper upper bound for a blanket pair, by `SampledCells`: values
-of the numbers of messages and their probabilities, at the resolution of a `Grain`. `sampled_rounds`
-makes blocks of both, `schemes` uses `groups_from`. docs/design/shuffling.md ("Sampling") has the
-proofs.
+`Mixture` is a bound on δ(K) of a `Sample` of clients in one direction, computed by groups of N
+(`groups`). `SampledCurve` is a sharper upper bound for a blanket pair, by `SampledCells`: values
+of the numbers of messages and their probabilities, at the resolution of a `Grain`.
+`sampled_rounds` makes blocks of both; `schemes` uses `groups_from`. docs/design/shuffling.md
+("Sampling") has the proofs.
 
 Notation (see also `blanket_pairs`)
-    n    clients           N    messages of a round, Bin(n, q); its senders are a uniform subset
-    q    each one's chance of sending one           γ    N/n, ρ its inverse       K = e^ε
-    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
-    B    high and low messages     c    neutral ones     m    N − B     r    v₃/β₃
+    n    number of clients
+    q    probability that a client sends a message
+    N    number of messages of a round, Bin(n, q); the senders are a uniform subset
+    γ    N/n; ρ is its inverse       K = e^ε
+    δ_N  δ(K) of N shuffled messages, the worst case over all records; falls in N, convex in K
+    B    number of high and low messages     c    number of neutral messages
+    m    N − B                               r    v₃/β₃
 
 **Mixture.** Given N, which is observed, the round is that of a uniform subset: δ(K) is at most the
-mean over N of h(N) = γ·δ_N(1 + (K − 1)/γ) (`sampled_rounds.SubsampledBlock`). For one fixed curve
-in the place of δ_N this rises with γ and is convex in it (a perspective). So for N₁ ≤ N ≤ N₂ the
-curve of N₁, with N spread on N₁ and N₂ so that its mean stays, bounds from above; that of N₂, with
-N at its mean, from below. The same holds of both directions of a diluted pair, (1 − γ)Q + γP
-against Q.
+mean over N of h(N) = γ·δ_N(1 + (K − 1)/γ) (`sampled_rounds.SubsampledBlock`). If one fixed curve
+replaces δ_N, h rises with γ and is convex in γ (a perspective). So for N₁ ≤ N ≤ N₂ the curve of N₁
+gives an upper bound if N is spread on N₁ and N₂ with its mean unchanged, and the curve of N₂ gives
+a lower bound if N is replaced by its mean. The same holds for both directions of a diluted pair,
+(1 − γ)Q + γP against Q.
 
-**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Both γ and B count as chances
-there, so that together
+**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Taken together, the numbers have
+the distributions
 
     B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
 
@@ -28,11 +31,13 @@ p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)
 constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together
 and falls in both; from above:
 
-  * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with m that of B₂ and N = B₂ + m. (With the same
-    coins of the others, m is no larger than the true one and N no smaller.)
+  * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with the distribution of m at B₂ and N = B₂ + m.
+    (With the same coins of the others, this m is at most the true m, and this N at least the true
+    N.)
   * m between two points a < b, c = m·x: the price is convex along any line of (ρ, ρc). Of these
-    ρc = nx·m/N is concave in m, so above its chord; and ρ is above 4·N_a·N_b/(N_a + N_b)² times its
-    chord. With ρ at both ends so much less, the price lies below the chord of its ends' prices.
+    ρc = nx·m/N is concave in m, so it lies above its chord; and ρ is above
+    4·N_a·N_b/(N_a + N_b)² times its chord. If ρ at both ends is multiplied by this factor, the
+    price lies below the chord of the prices at the ends.
   * c | m for all m from m' on: m/m'·Bin(m', p), which is larger in convex order.
   * Cells of negligible probability count as lost: a price is at most 1.
 """
@@ -77,7 +82,7 @@ class Grain(NamedTuple):
 
     Attributes:
         groups: groups of B are about B/(8·groups) wide, or single values.
-        fine: points of m are about m/√fine apart, points of c about c/(v₃·√fine).
+        fine: the spacing of the points of m is about m/√fine, that of c about c/(v₃·√fine).
         lost: approximate limit on the total probability of the cells that are left out.
     """
 
@@ -88,15 +93,15 @@ class Grain(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledCells:
-    """Values of the numbers of messages and their probabilities, for an upper bound.
+    """Values of the numbers of messages and their probabilities, for an upper bound on δ(K).
 
     Each array has the shape (cells,).
 
     Attributes:
         coins: B − 1, the number of steps of the walk minus 1.
-        excess: as in `blanket_pairs.Cells`, of ρc over the ρ here.
-        rate: 1/ρ, no smaller than N/n.
-        weight: probability, the factor q included.
+        excess: the threshold's part as in `blanket_pairs.Cells`, at (ρc)/ρ instead of c.
+        rate: 1/ρ of the cell, at least N/n.
+        weight: probability of the cell times q.
         lost: upper bound on the total probability of all cells that are left out.
     """
 
@@ -153,7 +158,7 @@ def _moved(
     weights: FloatArray,
     neutrals: tuple[IntArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coins, excess and weight of the numbers of neutral messages, as in `Cells`."""
+    """Coins, excess and weight of each cell after it is split by the number of neutral messages."""
     cell, c, shares = neutrals
     drift = 2.0 * pair.neutral_ratio * pair.share * c
     sums = pair.high + pair.low
@@ -165,7 +170,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
-    """Factor at each point that moves the chords of 1/N below 1/N."""
+    """Factor by which 1/N is reduced at each point, so that its chords lie below 1/N."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -175,9 +180,10 @@ def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
 def _spread(
     trials: FloatArray, chance: float, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Points that replace Bin(trials, chance) in each row, an upper bound if prices are chords.
+    """Row, value and weight of the points that replace Bin(trials, chance) in each row.
 
-    The result has the row, the point, its weight, and the least number that its chord covers.
+    The mean of a price over these points is an upper bound if the price lies below its chords
+    between points. The last array holds the least number that each point's chord covers.
     """
     # Points around the mean of each row, at distances that follow from the grain.
     mean = trials * chance
@@ -205,9 +211,9 @@ def _spread(
 
 
 def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> FloatArray:
-    """Upper bound on the mean of each hat function of a binomial number.
+    """Upper bound on the mean of each hat function of a binomial variable.
 
-    The points of a row range from 0 to all trials.
+    The hats have their peaks at the points ``x``, which in each row range from 0 to ``trials``.
     """
     # Hockey sticks above the mean and reverse hockey sticks below, from the smaller tails.
     high = x > trials * chance
@@ -247,9 +253,10 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
 def _tail(
     x: FloatArray, trials: FloatArray, chance: float, *, high: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Two upper tail probabilities of binomial numbers if ``high``, else two lower ones.
+    """Two upper tail probabilities of binomial variables if ``high``, else two lower ones.
 
-    They are P(Bin(l) > x), P(Bin(l − 1) ≥ x), or P(Bin(l) < x), P(Bin(l − 1) < x − 1).
+    With l = ``trials``, the results are P(Bin(l) > x) and P(Bin(l − 1) ≥ x) if ``high``, else
+    P(Bin(l) < x) and P(Bin(l − 1) < x − 1).
     """
     # Upper tails: of l trials, and of l − 1.
     less = np.maximum(trials - 1.0, 1.0)
@@ -275,9 +282,9 @@ def _tail(
 def _neutrals(
     pair: BlanketPair, m: FloatArray, least: FloatArray, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Points for the number of neutral messages c given m, valid for all m from a least one on.
+    """Cell, value and weight of each point for the number c of neutral messages given m.
 
-    The result has the cell, the point and the weight of each.
+    The points give an upper bound for every number of messages from ``least`` to ``m``.
     """
     rest = 1.0 - 2.0 * pair.share
     p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
@@ -309,7 +316,7 @@ class SampledCurve:
 
     @property
     def floor(self) -> float:
-        """Always 0: some ε holds at every δ, since no view is more than e^{ε₀} times likelier."""
+        """Limit of δ for large ε, always 0: no view is more than e^{ε₀} times as likely."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -320,7 +327,7 @@ class SampledCurve:
         return np.concatenate(parts).reshape(np.shape(k))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Always 0: only lower curves need slopes."""
+        """Zeros in the shape of ``k``, because only lower curves need slopes."""
         return np.zeros(np.shape(k))
 
     def _priced(self, k: FloatArray) -> FloatArray:
@@ -360,7 +367,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Curve that bounds a group of values of N, with rates γ and weights of its dilutions."""
+    """Curve that bounds δ_N of a group of N, and the rates γ and weights at which it is used."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -371,7 +378,10 @@ class Sample:
     """Round in which each of n clients sends a message with probability q.
 
     Attributes:
-        identical_others: whether all others of the base hold identical records.
+        base: function from the number of messages to the block of their round.
+        population: n, the number of clients.
+        rate: q in (0, 1].
+        identical_others: whether the blocks assume that all other clients hold identical records.
     """
 
     base: MessageBlocks
@@ -382,7 +392,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixture:
-    """Bound on δ(K) of a self-sampling round in one direction, from one side."""
+    """Upper or lower bound on δ(K) of a self-sampling round in one direction."""
 
     parts: Sequence[_Part]
     dilution: Direction
@@ -393,7 +403,7 @@ class Mixture:
     def of(
         cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
-        """Mixture of curves that is sharp from 1 down to δ."""
+        """Mixture of the curves of all groups of N, sharp where its value is at least δ."""
         parts: list[_Part] = []
         floor = 0.0
         mixed = _groups_of(sample, side, refinement)
@@ -444,7 +454,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestCurve:
-    """Sharpest of several curves at each K."""
+    """Curve that takes the sharpest of several bounds at each K."""
 
     pair: CurvePair
     direction: Direction
@@ -461,7 +471,7 @@ class _BestCurve:
 def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve of a block that is sharp from 1 down to δ."""
+    """Curve of a block in one direction, sharp where its value is at least δ."""
     if isinstance(block, PricedMessages):
         require_upper(side)
         return block.wide(refinement)
@@ -475,18 +485,18 @@ def wide_curve(
 
 
 def best_curve(pair: CurvePair, direction: Direction) -> Curve:
-    """Curve of one direction: at each K the sharpest curve of a `CurvePair`."""
+    """Curve of one direction of a `CurvePair`, with the sharpest of its curves at each K."""
     curves = pair.remove if direction is Direction.REMOVE else pair.add
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
 
 def dilution_of(direction: Direction, *, identical_others: bool) -> Direction:
-    """Direction whose dilution formula applies; that of `Direction.REMOVE` bounds both."""
+    """Direction whose dilution formula is used; without identical others always REMOVE."""
     return direction if identical_others else Direction.REMOVE
 
 
 def floor_of(block: Block, side: Side) -> float:
-    """Limit of δ of a block as ε grows."""
+    """Limit of a block's δ for large ε."""
     if isinstance(block, BlanketBlock):
         return 0.0
     if isinstance(block, PricedMessages):
@@ -511,7 +521,7 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Ro
 
 
 def groups_from(first: IntArray, population: int, rate: float, side: Side) -> list[RoundGroup]:
-    """Groups of N that begin at the numbers ``first``, with probabilities rounded to one side."""
+    """Groups of N whose smallest numbers are ``first``, with probabilities rounded to one side."""
     # Probability of each group, and its part of the mean by the size-biased binomial.
     mean = population * rate
     last = np.append(first[1:] - 1, population)
@@ -534,7 +544,7 @@ def groups_from(first: IntArray, population: int, rate: float, side: Side) -> li
 
 
 def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
-    """Groups of N of a sample; few if the curve of each group is slow."""
+    """Groups of N of a sample; the groups are few if each group's curve is slow to compute."""
     population, rate = sample.population, sample.rate
     if isinstance(sample.base(population), RepeatedBlock):
         mean = population * rate
@@ -552,7 +562,7 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
 
 
 def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, FloatArray]:
-    """Probability of each group of a binomial variable, and bounds on the probabilities' errors."""
+    """Probability of each group of values of a binomial variable, and bounds on the errors."""
     inner = first.astype(float)
     inside = inner >= 1
     start, rest = np.where(inside, inner, 1.0), np.maximum(trials - inner + 1.0, 1.0)
@@ -567,7 +577,7 @@ def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, F
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ and weights that replace the numbers of messages in one group."""
+    """Rates γ and their weights, which replace the numbers of messages of one group."""
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
         return [(mean / population, chance)]

@@ -1,29 +1,31 @@
 """Blocks of shuffled messages of some of the clients: a uniform subset, or self-sampling.
 
-`SubsampledBlock` is a round of a uniform subset, `SelfSamplingBlock` one of self-sampling.
-`sampled_price` returns the upper bound that takes all numbers of messages together, where one is
+`SubsampledBlock` is a round of a uniform subset, `SelfSamplingBlock` a round of self-sampling.
+`sampled_price` returns an upper bound over all numbers of messages at once, where such a bound is
 known: a `SampledCurve`, `SampledApproximate` or `SampledGaussian`. `schemes` makes the blocks; they
 build on `sampled_mixtures`. docs/design/shuffling.md ("Sampling") has the proofs.
 
-Neighbours differ in one client's record (replace-one), so that the number of messages does not
-depend on it.
+Neighbours differ in one client's record (replace-one), so the number of messages does not depend
+on this record.
 
 Notation
-    n    clients           N    messages of a round; the N who sent one are a uniform subset
-    q    each client's chance of sending one, drawn on its own: N ~ Bin(n, q)
+    n    number of clients
+    q    probability that a client sends a message, independently of the others
+    N    number of messages of a round, Bin(n, q); the senders are a uniform subset
     γ    N/n               K = e^ε
-    δ_N  of N shuffled messages, at worst over all records: falls in N, convex in K
+    δ_N  δ(K) of N shuffled messages, the worst case over all records; falls in N, convex in K
 
 **Uniform subset** (Balle, Barthe and Gaboardi 2018, balle2018subsampling, Theorem 10 with their
 advanced joint convexity). δ(K) ≤ γ·δ_N(K'), K' = 1 + (K − 1)/γ: the round is (1 − γ)M₀ + γM₁
-against (1 − γ)M₀ + γM₁', where M₀, M₁ and M₁' are any two within one record.
+against (1 − γ)M₀ + γM₁', where any two of M₀, M₁ and M₁' are messages of neighbouring records.
 
 **Identical others.** If all others hold the record that replaces the victim's, then M₀ = M₁' = Q
-and the round is (1 − γ)Q + γP against Q, exactly (`curves.DilutedCurve`, both directions). That is
-a lower bound, and in the direction *remove* it is the upper bound's formula.
+and the round is exactly (1 − γ)Q + γP against Q (`curves.DilutedCurve`, both directions). This is a
+lower bound, and in the direction *remove* its formula equals that of the upper bound.
 
-**Self-sampling.** Given N, which is observed, a uniform subset; see `sampled_mixtures`. Instead of
-pricing every N by itself, `sampled_price` mixes N and the kinds of its messages in one.
+**Self-sampling.** Given N, which is observed, the senders are a uniform subset; see
+`sampled_mixtures`. `sampled_price` takes one mean over N and the kinds of the messages together,
+instead of a bound for every N.
 """
 
 from __future__ import annotations
@@ -84,9 +86,9 @@ _FEWER = 4  # the factor τ multiplies a bound on a grid that is coarser by this
 class SampledApproximate:
     """Upper bound on δ(K) of self-sampling with messages of (ε₀, δ₀)-randomizers.
 
-    Notation: see `approximate`. Each of the n − 1 others sends a message with chance q, so
-    τ = (n − 1)·q·τ₁ here, with τ₁ the distance of one message. D belongs to n − 1 clients who take
-    part independently, so it is at most q. The bound of a single message holds too.
+    Notation: see `approximate`. Each of the n − 1 others sends a message with probability q, so
+    τ = (n − 1)·q·τ₁ here, with τ₁ the distance of one message. D is the bound for n − 1 clients
+    that take part independently, so D is at most q. The bound of a single message holds too.
 
     Attributes:
         hidden: bounds by the others that hide the victim, one for each blanket.
@@ -100,7 +102,7 @@ class SampledApproximate:
 
     @property
     def floor(self) -> float:
-        """Limit q·δ₀ of δ: only a victim that takes part can be identified."""
+        """Limit q·δ₀ of δ for large ε, the probability that the victim sends and is identified."""
         return min(self.rate * self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -120,7 +122,8 @@ class SampledGaussian:
 
     At each K one ε₀ is used for all numbers of messages.
 
-    ``alone`` is the bound of a single message, mixed over γ.
+    Attributes:
+        alone: bound of a single message, mixed over γ.
     """
 
     noise_multiplier: float
@@ -130,7 +133,7 @@ class SampledGaussian:
 
     @property
     def floor(self) -> float:
-        """Always 0: some ε holds at every δ."""
+        """Limit of δ for large ε, always 0: every δ has a finite ε."""
         return 0.0
 
     def delta(self, k: FloatArray) -> FloatArray:
@@ -174,7 +177,7 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """Upper bound on δ(K) of a sample, over all numbers of messages; None if none is known."""
+    """Upper bound on δ(K) of a sample over all numbers of messages, or None if none is known."""
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledCurve(block.upper, sample.population, sample.rate, grain)
@@ -208,11 +211,10 @@ class SubsampledBlock:
     Source: Balle, Barthe and Gaboardi 2018 (balle2018subsampling); see the module's header.
 
     Attributes:
-        base: k shuffled messages under replace-one; each curve bounds H(P‖Q) and H(Q‖P). rate: γ =
-        k/n in (0, 1]. identical_others: whether the other clients' records are identical: in Q all
-        records of ``base``
-            are equal, in P all but the client's. Then the curve of the sample is exact, and lower
-            curves exist.
+        base: block of k shuffled messages under replace-one; its curves bound both directions.
+        rate: γ = k/n in (0, 1].
+        identical_others: whether all records of ``base`` are equal in Q, and all but the client's
+            in P. Then the curve of the sample is exact, and lower curves exist.
     """
 
     base: Block
@@ -224,7 +226,7 @@ class SubsampledBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the loss: that of a pair diluted at this rate."""
+        """Approximate standard deviation of the privacy loss of the pair diluted at the rate γ."""
         return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -287,19 +289,19 @@ class SelfSamplingBlock:
 
     @property
     def sample(self) -> Sample:
-        """Sample over whose number of messages bounds are averaged."""
+        """Description of the sample, over whose number of messages the bounds are averaged."""
         return Sample(self.base, self.population, self.rate, self.identical_others)
 
     @property
     def mean(self) -> SubsampledBlock:
-        """Round of a uniform subset, of about the mean number of messages."""
+        """Round of a uniform subset whose size is about the mean number of messages."""
         messages = min(max(round(self.population * self.rate), 1), self.population)
         return SubsampledBlock(
             self.base(messages), messages / self.population, self.identical_others
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Polygon that is sharp at one δ; lower polygons need ``identical_others``."""
+        """Polygon that is sharp near one δ; a lower polygon needs ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
@@ -311,7 +313,7 @@ class SelfSamplingBlock:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepCurve:
-    """Lower curve from bounds at a few K: δ decreases, so a bound holds at all smaller K."""
+    """Lower curve of steps: δ falls with K, so a bound at one K holds at all smaller K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -393,7 +395,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 def _priced(
     block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
-    """Bound on δ at any K; an upper bound treats all numbers of messages together if possible."""
+    """Bound on δ(K) at any K, an upper one over all numbers of messages at once where known."""
     if side is Side.UPPER:
         found = sampled_price(block.sample, grain)
         if found is not None:
@@ -416,7 +418,7 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
 def _crossing(known: dict[float, float], low: float, high: float, delta: float) -> float:
     """Estimate of the ε at which a curve equals δ, by linear interpolation of ln δ.
 
-    δ itself is interpolated if it is 0 at one end. The estimate is kept away from both ends.
+    If δ is 0 at one end, δ is interpolated instead of ln δ. The estimate is never close to an end.
     """
     if known[high] <= 0.0:
         share = 1.0 - delta / known[low]
@@ -446,7 +448,7 @@ def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int
 def _polygon(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
-    """Curve through computed points, and its limit for large ε."""
+    """Polygon through bounds at several K, and the limit of δ for large ε."""
     nodes = _nodes(block, delta, refinement)
     mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
@@ -465,7 +467,7 @@ def _polygon(
 def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArray:
     """Values of K from 1 to where the bound at the mean number of messages reaches δ.
 
-    The values are denser near the bend.
+    The values are denser around the standard deviation of the loss, where the curve bends.
     """
     mean = block.mean
     base = wide_curve(mean.base, Direction.REMOVE, Side.UPPER, delta, refinement)

@@ -1,33 +1,34 @@
 """Blocks of schemes of shuffled messages, of sampled bits and of averaged check-ins.
 
-`shuffled_blocks` returns the `Decomposition` of the rounds that one draw decided. `averaged_window`
-returns the blocks of one window of averaged check-ins. `SubsampledBits` and `SelfSampledBits` are
-the price of sampled bits of some of the clients; `WorseOrderBlock` and `MinOfBlocks` combine
-blocks. `decomposition` uses the module, which builds on `messages`, `sampled_bits` and
-`sampled_rounds`. docs/design/shuffling.md has the proofs. Neighbours differ in one client's record
-(replace-one).
+`shuffled_blocks` returns the `Decomposition` of the rounds that one draw covers. `averaged_window`
+returns the blocks of one window of averaged check-ins. `SubsampledBits` and `SelfSampledBits` bound
+δ(K) of sampled bits of some of the clients; `WorseOrderBlock` and `MinOfBlocks` combine blocks.
+`decomposition` uses this module, which builds on `messages`, `sampled_bits` and `sampled_rounds`.
+docs/design/shuffling.md has the proofs. Neighbours differ in one client's record (replace-one).
 
 Notation
-    n    clients           N    messages of a round; the N < n who sent one are a uniform subset
-    γ    N/n               q    each client's chance of sending one, drawn on its own
-    K    e^ε
+    n    number of clients
+    N    number of messages of a round; the N < n senders are a uniform subset
+    γ    N/n               K = e^ε
+    q    probability that a client sends a message, independently of the others
 
-**Sampled bits of some of the clients** ("Sampled bits" there). The bits of a round without the
-client are N slots for N of the n − 1 others. A round with it is the same but for one slot, any of
-them: so the client hides in N slots with chance γ, and no message has to be made up.
-`sampled_bits.Slots` has the price, which for a fixed j rises with γ, is convex in it, and falls as
-N rises. *Self-sampling*: N is observed. N₁ ≤ N ≤ N₂ has the price of N₁ slots, with γ spread on
-N₁/n and N₂/n so that its mean stays. N = n has chance qⁿ and is a round of all clients.
+**Sampled bits of some of the clients** (section "Sampled bits" of the proofs). The bits of a round
+without the client are N slots for N of the n − 1 others. A round with the client is the same except
+for one slot, which may be any of the N: so the client hides in N slots with probability γ, and no
+message has to be made up. `sampled_bits.Slots` has the bound, which for a fixed j rises with γ, is
+convex in γ, and falls as N rises. *Self-sampling*: N is observed. For N₁ ≤ N ≤ N₂ the bound is that
+of N₁ slots, with γ spread on N₁/n and N₂/n with its mean unchanged. N = n has probability qⁿ and is
+a round of all clients.
 
-**Averaged check-ins** ("Averaged check-ins" there): each client of a window draws a step, and a
-step releases the average of its messages; Algorithm 2 of Balle, Kairouz, McMahan, Thakkar and Guha
-Thakurta 2020 (balle2020checkins). Given the number of clients of each step, which does not depend
-on records, the window is a shuffle of all its clients: they are in a uniform order, and a step's
-randomizer may depend on the averages of the steps before. So the bounds for adaptive randomizers
-apply, whatever the number of steps, to n clients or, if each takes part with a chance, to those
-that do. That needs an unknown order of speaking: each client draws the step by random bits
-that no step releases, so given the loads every order is equally likely, and the coordinator moves
-the model by averages and counts alone.
+**Averaged check-ins** (section "Averaged check-ins" of the proofs). Each client of a window draws a
+step, and a step releases the average of its messages: Algorithm 2 of Balle, Kairouz, McMahan,
+Thakkar and Guha Thakurta 2020 (balle2020checkins). The number of clients of each step does not
+depend on records. Given these numbers, the window is a shuffle of all its clients: the clients are
+in a uniform order, and a step's randomizer may depend on the averages of earlier steps. So the
+bounds for adaptive randomizers apply for any number of steps, to all n clients or, if each client
+takes part with a probability, to those that take part. The bounds need an unknown order of
+speaking: each client draws the step by random bits that no step releases, so given the numbers
+every order is equally likely, and the coordinator updates the model by averages and counts alone.
 """
 
 from __future__ import annotations
@@ -108,8 +109,9 @@ def shuffled_blocks(
     if isinstance(draw, Bernoulli) and draw.hidden:
         return _self_sampling(randomizer, draw, clients, rounds)
     raise UnsupportedError(
-        f"no analysis of shuffled messages is known under {type(scheme.participation).__name__}, "
-        f"whose draws are {type(draw).__name__}; use every step, fixed-size or self-sampling"
+        "no analysis of shuffled messages is known for "
+        f"participation = {type(scheme.participation).__name__} with draws {type(draw).__name__}; "
+        "use participation = 'every-step', 'fixed-size' or 'self-sampling'"
     )
 
 
@@ -146,7 +148,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
 
 
 def _has_ordered_lower_blocks(randomizer: object) -> bool:
-    """Whether a randomizer's lower blocks hold only for one order of the two worlds."""
+    """True if a randomizer's lower blocks hold for only one order of the two worlds."""
     one = randomizer.each if isinstance(randomizer, RepeatedMessages) else randomizer
     return isinstance(one, AttainedVariation)
 
@@ -177,32 +179,32 @@ def _require_analysis(scheme: Scheme) -> None:
 def _require_hidden_order(scheme: Scheme) -> None:
     """Raise an error for randomizers that depend on earlier messages, unless the order is hidden.
 
-    Each randomizer being private is not enough: if the first client is known and later randomizers
-    repeat the first answer, the shuffle does not hide the first client.
+    It is not enough that each randomizer is private: if the first client is known and later
+    randomizers repeat the first message, the shuffle does not hide the first client.
     """
     if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
         return
     declared = "is not declared" if scheme.order is None else f"is {scheme.order.value!r}"
     pure = isinstance(scheme.randomizer, PureRandomizer)
-    other = "use NonAdaptiveRandomizer (non-adaptive)" if pure else "declare it all the same"
+    fixed = ", or use NonAdaptiveRandomizer (non-adaptive)" if pure else ", or also"
     raise UnsupportedError(
         f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
         "earlier messages, which has a bound only if the order is uniform and unknown to the "
         "adversary and to the party that chooses the next randomizer; declare order = "
-        f"{SpeakingOrder.HIDDEN.value!r} if the order is so, or {other} if all clients use one "
-        "randomizer that is chosen before the round, for which the order does not matter"
+        f"{SpeakingOrder.HIDDEN.value!r} if the order is uniform and unknown{fixed} if all clients "
+        "use one randomizer that is chosen before the round"
     )
 
 
 def _population(scheme: Scheme, draw: Draw) -> int:
     population = draw.population if isinstance(draw, Cohort) else scheme.population
     if population is None:
-        raise ParameterError("population", None, "the number of clients of a window")
+        raise ParameterError("population", None, "the number of clients, a whole number >= 1")
     return population
 
 
 SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomizer, GaussianNoise)
-"""Those that `averaged_window` knows."""
+"""Types of randomizers that `averaged_window` accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +220,18 @@ def averaged_window(
 ) -> AveragedWindow:
     """Upper and lower block of one window of averaged check-ins, or of its released part.
 
-    Source: "Averaged check-ins" of docs/design/shuffling.md, Theorems 3 and 4 there instead
-    of Theorem 4.1 of balle2020checkins. Windows are composed: each draws its steps afresh.
+    Source: docs/design/shuffling.md, "Averaged check-ins", whose Theorems 3 and 4 replace
+    Theorem 4.1 of balle2020checkins. Windows are composed, because the clients of each window draw
+    new steps.
 
     Args:
-        randomizer: randomizer of every message. The steps choose the function to which it is
-            applied, so only ε₀ of a pure randomizer is used.
-        population: n, the number of clients, the client itself included; all follow the protocol.
-        probability: probability in (0, 1] of having taken part; p₀·s/m after s steps of m.
-        sensitivity: largest distance of a client's two records, in units of C: 2 under
-            replace-one, 1 where one of them is the null record.
+        randomizer: randomizer of every message. Each step chooses the function of the records that
+            is randomized, so only ε₀ of a pure randomizer is used.
+        population: n, the number of clients, including the victim; all follow the protocol.
+        probability: probability in (0, 1] that a client has taken part. After s of m steps this is
+            p₀·s/m, where p₀ is the probability to take part in the window.
+        sensitivity: largest distance of a client's two records, in units of the clip norm: 2 under
+            replace-one, 1 if one of the two is the null record.
     """
     checks.count(population=population)
     # Randomizers that bound the given one from above and from below.
@@ -254,7 +258,7 @@ def averaged_window(
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
-    """Randomizers that bound a randomizer from above, and from below (None if none is known)."""
+    """Randomizers that bound a randomizer from above and from below (None if unknown)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
@@ -272,10 +276,10 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True)
 class SummedMessages:
-    """Block of the sum of all messages of a window, if all others hold one record.
+    """Function that returns the block of the sum of n messages if all others hold one record.
 
-    The sum follows from the averages and the counts. The sum of bits reveals as much as the bits,
-    since only their number matters; the sum of Gaussian messages is Gaussian.
+    The averages and the counts of a window determine this sum. The sum of shuffled bits reveals as
+    much as the bits; the sum of Gaussian messages is Gaussian.
     """
 
     randomizer: object
@@ -307,7 +311,7 @@ class MinOfBlocks:
         return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper curves of both blocks together; at each K the smallest is used."""
+        """Upper curves of both blocks, of which the smallest applies at each K."""
         one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
         floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
         return CurvePair(side, [*one.remove, *other.remove], [*one.add, *other.add], floors)
@@ -363,7 +367,7 @@ class SelfSampledBits:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the likelihood ratio at the mean number, times q."""
+        """Approximate standard deviation of the likelihood ratio at the mean number of messages."""
         messages = max(round(self.population * self.rate), 1)
         return self.rate * SampledBitsRound(self.local_epsilon, messages).loss_deviation
 
@@ -380,13 +384,13 @@ class SelfSampledBits:
 
 
 def _hidden(local_epsilon: float, messages: int, rate: float, k: float) -> float:
-    """Upper bound on δ(K) of a client that is hidden in one slot per message."""
+    """Upper bound on δ(K) of a client whose bit is in one of ``messages`` slots."""
     return Slots(local_epsilon, messages, rate, flip_of(local_epsilon)).delta(k)
 
 
 @remembered
 def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, float]]]]:
-    """Smallest N of each group of N < n, with rates γ and weights, for an upper bound."""
+    """Smallest N of each group of N < n, and the rates γ and weights that bound this group."""
     mean = population * rate
     deviation = math.sqrt(mean * (1.0 - rate)) + 1.0
     edges = np.rint(mean + deviation * _EDGES)
@@ -404,7 +408,7 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Lower block of messages among identical others, with the worlds in the worse order.
+    """Lower block among identical others, with its directions swapped if that is the worse order.
 
     In the *remove* direction of the base block the client differs from all others in P, in the
     *add* direction in Q. For one round the lower curve is the larger of both directions at each K;
@@ -426,15 +430,15 @@ class WorseOrderBlock:
 
     @property
     def swapped(self) -> bool:
-        """Whether the *add* and *remove* directions of the base block are exchanged.
+        """True if the *add* and *remove* directions of the base block are exchanged.
 
-        To first order in ε the *add* direction has the larger tail from γ = 1/3 on. But its loss
-        is at most −ln(1 − γ), which is small where the others hide no client.
+        To first order in ε the *add* direction has the larger tail if γ ≥ 1/3. But its loss is at
+        most −ln(1 − γ), which is small where the others hide no client.
         """
         return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve near one δ; a lower curve is the larger of both directions at each K."""
+        """Curve that is sharp near one δ; a lower curve is the larger direction at each K."""
         if side is Side.UPPER:
             other = Direction.ADD if direction is Direction.REMOVE else Direction.REMOVE
             return self.base.curve(other if self.swapped else direction, side, delta, refinement)
