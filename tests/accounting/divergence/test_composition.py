@@ -94,7 +94,7 @@ class ReadTooFarOut:
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_rounding_of_thresholds_is_added_for_every_block(direction, mutate):
+def test_the_rounding_error_of_thresholds_is_added_once_per_block(direction, mutate):
     """η is far larger than rounding is, so that what it does shows; uncharged, it does."""
     eta, count = 1e-4, 16
     pair = GaussianPair(4.0)

@@ -48,7 +48,7 @@ def curve(pair: Pair, window: int, direction: Direction, side: Side) -> Multinom
         (200.0, 3, (0.5, 190.0)),
     ],
 )
-def test_two_values_are_the_binomial_sum(epsilon0, window, epsilons, direction):
+def test_curve_of_two_values_equals_the_binomial_sum(epsilon0, window, epsilons, direction):
     k = np.exp(epsilons)
     lower, upper = (
         curve(PurePair(epsilon0), window, direction, side).delta(k)
@@ -169,7 +169,7 @@ def test_slopes_are_those_of_the_curve(direction):
     np.testing.assert_allclose(both.slope(k), rise, atol=1e-7)
 
 
-def test_ratios_next_to_one_keep_their_digits():
+def test_ratios_near_one_have_small_relative_errors():
     """Far below the spacing of floats near 1, S − 1 still has most of its digits."""
     epsilon0, window = 1e-6, 10**5
     for direction in Direction:

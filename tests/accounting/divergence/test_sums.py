@@ -97,7 +97,7 @@ def test_the_rounding_error_of_hockey_sticks_is_added():
     assert difference > exact.l2_error  # not charged, not covered
 
 
-def test_a_distribution_far_from_zero_keeps_its_digits():
+def test_a_distribution_far_from_zero_has_small_errors():
     """Round-off goes by the variance, not by how far the bins are from the first one."""
     masses = np.zeros(4001)
     masses[3990:] = distribution(9, 10)

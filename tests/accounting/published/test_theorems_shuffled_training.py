@@ -45,7 +45,7 @@ def test_theorems_on_a_run_are_above_the_exact_epsilon(name):
     assert min(found.values()) > tn.price(scheme(participation), delta=DELTA).epsilon.upper
 
 
-def test_run_composes_its_rounds_with_the_whole_delta():
+def test_theorems_on_runs_equal_the_composition_of_their_rounds():
     each = DELTA / 960
     point = PrivacyPoint(lemma_4_3_1(2.0, CLIENTS, 10_000, each), each)
     expected = lemma_2_1_2(point, 480, DELTA / 2)

@@ -34,7 +34,9 @@ def test_pure_messages_of_two_clients_attain_the_worst_pair():
     ("kinds", "local_epsilon", "missing"),
     [([1], 0.5, 0.01), ([1], 2.0, 0.1), ([2], 1.0, 0.01), ([1, 1], 1.0, 0.001), ([3], 1.0, 0.01)],
 )
-def test_the_approximate_part_is_nearly_attained(kinds, local_epsilon, missing, way):
+def test_the_bound_is_nearly_attained_when_others_lack_part_of_the_blanket(
+    kinds, local_epsilon, missing, way
+):
     """Steps 4 and 5 of the proof: laws of other clients that miss κ of the blanket each.
 
     Negative controls: without τ, with (K − 1)τ alone and with half of the price it is too low.
@@ -59,7 +61,7 @@ def test_the_approximate_part_is_nearly_attained(kinds, local_epsilon, missing, 
 
 @pytest.mark.parametrize("local_epsilon", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("delta0", [1e-3, 0.1])
-def test_one_message_costs_exactly_its_local_epsilon(local_epsilon, delta0):
+def test_a_single_message_has_exactly_its_local_epsilon(local_epsilon, delta0):
     promise = approximate(0, math.exp(local_epsilon), delta0)
     for k in (1.0, 1.3):
         price = float(ApproximatePrice.of(local_epsilon, delta0, 1, 64).at(np.array(k)))
@@ -77,7 +79,7 @@ def test_one_message_costs_exactly_its_local_epsilon(local_epsilon, delta0):
         (2, 0.5, 0.1, 1.3),
     ],
 )
-def test_no_adaptive_randomizers_cost_more(others, local_epsilon, delta0, k):
+def test_no_adaptive_randomizers_exceed_the_bound(others, local_epsilon, delta0, k):
     """Never below the largest δ. Negative control: the pure price at ε₀ beside δ₀ is below."""
     clients, e = 1 + others, math.exp(local_epsilon)
     truth = largest(approximate(1, e, delta0), [others], k)

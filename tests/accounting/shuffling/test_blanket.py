@@ -132,7 +132,7 @@ def test_overestimated_blanket_falls_below_enumerated_shuffles():
         assert delta(stronger_clones_pair(local_epsilon), clients + 1, k) < truth
 
 
-def test_cell_bound_covers_all_its_members():
+def test_cell_bound_is_above_every_pair_of_the_cell():
     local_epsilon = 1.5
     largest = 1.0 / (math.exp(local_epsilon) + 1)
     cell = trinomial_cell(local_epsilon, 0.3 * largest, 0.6 * largest)
@@ -166,7 +166,7 @@ def test_blanket_pairs_coincide_in_special_cases():
             assert pair.local_epsilon == pytest.approx(local_epsilon)
 
 
-def test_binomial_ends_lose_no_mass():
+def test_local_epsilons_above_600_are_treated_as_600():
     for make in (clones_pair, stronger_clones_pair, hadamard_pair, third_value_pair):
         assert make(700.0) == make(600.0)
         assert make(600.0).local_epsilon == pytest.approx(600.0)

@@ -42,7 +42,7 @@ def found(block: BlanketBlock, rounds: int, side: Side, delta: float) -> float:
 
 @pytest.mark.parametrize("make", [clones_pair, hadamard_pair, third_value_pair])
 @pytest.mark.parametrize(("local_epsilon", "clients", "delta"), SETTINGS)
-def test_one_round_in_a_narrow_bracket(make, local_epsilon, clients, delta):
+def test_bounds_of_one_round_are_close(make, local_epsilon, clients, delta):
     block = both(make(local_epsilon), clients)
     lower, upper = (found(block, 1, side, delta) for side in (Side.LOWER, Side.UPPER))
     assert lower <= upper <= lower * 1.0025
@@ -53,7 +53,7 @@ def test_one_round_in_a_narrow_bracket(make, local_epsilon, clients, delta):
 
 @pytest.mark.parametrize("make", [stronger_clones_pair, hadamard_pair, third_value_pair])
 @pytest.mark.parametrize("delta", [0.9, 0.05, 1e-4])
-def test_polygons_are_on_their_side_of_the_curve_everywhere(make, delta):
+def test_upper_polygons_are_above_the_curve_and_lower_polygons_below(make, delta):
     pair, clients = make(1.2), 5
     block = both(pair, clients)
     ks = np.exp(np.linspace(0.0, 1.3, 27))
@@ -74,7 +74,7 @@ def test_polygons_are_on_their_side_of_the_curve_everywhere(make, delta):
 
 
 @pytest.mark.parametrize("make", [clones_pair, hadamard_pair])
-def test_curves_to_be_composed_are_close_to_the_block(make):
+def test_curves_for_composition_are_close_to_the_exact_curve(make):
     pair, clients = make(0.7), 10**5
     ks = np.exp(np.linspace(0.0, 6.0, 40) * both(pair, clients).loss_deviation)
     upper, lower = (
@@ -88,7 +88,7 @@ def test_curves_to_be_composed_are_close_to_the_block(make):
 
 
 @pytest.mark.parametrize("delta", [0.2, 0.03, 0.004])
-def test_two_rounds_of_a_pair(delta):
+def test_two_rounds_of_a_pair_are_bracketed(delta):
     pair = third_value_pair(1.0)
     first, second = twice(view(pair, 4)), twice(view(pair, 4, swapped=True))
     lower, upper = (found(both(pair, 4), 2, side, delta) for side in (Side.LOWER, Side.UPPER))
@@ -98,7 +98,7 @@ def test_two_rounds_of_a_pair(delta):
 
 
 @pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
-def test_two_rounds_of_a_small_shuffle(delta):
+def test_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
     distributions = response(1.0, 3)
     first, second = (
         twice(shuffled([distribution, distributions[2], distributions[1]]))
@@ -111,7 +111,7 @@ def test_two_rounds_of_a_small_shuffle(delta):
 
 @pytest.mark.parametrize("make", [clones_pair, third_value_pair])
 @pytest.mark.parametrize("delta", [1e-12, 1e-40, 1e-120])
-def test_deltas_far_below_rounding(make, delta):
+def test_bounds_are_close_at_deltas_far_below_rounding(make, delta):
     block = both(make(1.0), 10**5)
     lower, upper = (found(block, 1, side, delta) for side in (Side.LOWER, Side.UPPER))
     assert lower < upper < lower * 1.001
@@ -127,7 +127,7 @@ def test_thousand_rounds_equal_the_published_value():
 
 
 @pytest.mark.parametrize("local_epsilon", [100.0, 300.0, 550.0])
-def test_few_clients_at_large_epsilon_cost_the_local_epsilon(local_epsilon):
+def test_few_clients_at_large_epsilon_have_the_local_epsilon(local_epsilon):
     for make in (clones_pair, third_value_pair):
         block = both(make(local_epsilon), 3)
         lower, upper = (found(block, 1, side, 1e-6) for side in (Side.LOWER, Side.UPPER))
@@ -179,7 +179,7 @@ def test_chords_of_a_lower_curve_are_detected(mutate):
     assert (values > truths * (1 + 1e-6)).any()
 
 
-def test_the_curve_is_that_of_both_directions():
+def test_curves_of_both_directions_are_equal():
     block = both(hadamard_pair(0.5), 100)
     for side in Side:
         add, remove = (block.curve(d, side, 1e-3, 0) for d in Direction)

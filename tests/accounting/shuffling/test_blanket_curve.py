@@ -112,7 +112,7 @@ def test_coarse_groups_stay_on_their_side(pair, clients, part, groups):
 
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("local_epsilon", [0.4, 2.5])
-def test_groups_and_points_of_sixty_clients(name, local_epsilon, mutate):
+def test_grouped_bounds_of_sixty_clients_enclose_the_exact_delta(name, local_epsilon, mutate):
     """With N in groups of several and c on few points, as for many clients."""
     mutate(blanket_pairs, "_EVERY", 0)
     pair, clients = MAKERS[name](local_epsilon), 60
@@ -127,7 +127,7 @@ def test_groups_and_points_of_sixty_clients(name, local_epsilon, mutate):
 
 
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_a_thousand_clients(local_epsilon):
+def test_bounds_of_a_thousand_clients_enclose_the_exact_delta(local_epsilon):
     """Without neutral messages all counts can be looked at; N is in groups here."""
     pair = clones_pair(local_epsilon)
     for k in (1.0, 1.02, 1.1):
@@ -156,7 +156,7 @@ def test_brackets_of_many_clients_are_narrow(name, local_epsilon, clients, delta
         (4.0, 10**6, 1e-8, 0.06420, 0.04507),
     ],
 )
-def test_published_values(local_epsilon, clients, delta, clones, stronger):
+def test_published_epsilons_are_reproduced(local_epsilon, clients, delta, clones, stronger):
     """The first by the published numeric clones code, the second by the authors' later pair."""
     found = epsilon(clones_pair(local_epsilon), clients, Side.UPPER, delta)
     assert found == pytest.approx(clones, rel=3e-4)
@@ -165,7 +165,7 @@ def test_published_values(local_epsilon, clients, delta, clones, stronger):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_lower_slope_belongs_to_a_line_below(name):
+def test_lines_with_the_lower_slopes_are_below_the_curve(name):
     pair, clients = MAKERS[name](1.5), 40
     ks = np.exp(np.linspace(0.0, 1.6, 9))
     values, slopes = BlanketCurve(pair, clients, Side.LOWER, 8).delta_and_slope(ks)

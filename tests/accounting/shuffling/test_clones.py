@@ -60,13 +60,13 @@ def test_a_known_value_of_many_rounds():
     assert clones_2021(0.5, 10**6, 1e-8, 1000) == pytest.approx(0.0910, rel=3e-3)
 
 
-def test_few_messages_cost_the_local_epsilon():
+def test_few_messages_have_the_local_epsilon():
     assert clones_2021(1.0, 1, 1e-9) == pytest.approx(1.0, rel=1e-8)
     assert 3.0 * (1 - 1e-8) < clones_2021(1.0, 2, 1e-9, 3) <= 3.0
 
 
 @pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
-def test_two_rounds_of_a_small_shuffle(delta):
+def test_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
     """Composed: above the exact distribution of two rounds of three clients."""
     zero, one = response(1.0, 2)
     first, second = (twice(shuffled([distribution, one, zero])) for distribution in (zero, one))

@@ -89,7 +89,7 @@ def test_a_known_value_of_many_rounds():
     assert lower <= upper <= 1.006 * lower
 
 
-def test_two_rounds_of_a_small_shuffle():
+def test_two_rounds_of_six_clients_are_bracketed():
     """Composed: above every choice of splits, below the truth of others who are all alike."""
     local_epsilon, clients = 1.0, 6
     q = 1 / (1 + math.exp(-local_epsilon))

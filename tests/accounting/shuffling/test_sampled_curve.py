@@ -80,7 +80,7 @@ def test_wide_groups_give_an_upper_bound(name, coarse):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_chords_that_are_not_lowered_are_detected(name, coarse, mutate):
+def test_an_upper_bound_without_lowered_chords_is_detected_as_too_small(name, coarse, mutate):
     """A mutant: the price taken for convex in m."""
     cut(mutate, *np.arange(12.0))
     assert shortfall(name) <= 1e-9

@@ -269,7 +269,7 @@ def test_rate_one_equals_all_clients():
         assert mixed == pytest.approx(alone, rel=5e-3)
 
 
-def test_few_sampled_messages_cost_at_most_the_local_epsilon():
+def test_few_sampled_messages_have_at_most_the_local_epsilon():
     """Far below the mean number the loss goes on up to ε₀; the polygon has to follow it."""
     own = SelfSamplingBlock(Messages(worst_pair(2.0)), 10, 0.3)
     epsilon = run_epsilon([(own, 3)], Direction.REMOVE, Side.UPPER, 1e-6, 0)

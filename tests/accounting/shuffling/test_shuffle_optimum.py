@@ -58,13 +58,13 @@ def test_four_clients_stay_below(e, k):
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
 @pytest.mark.parametrize("types", [(1,), (2,)])
-def test_best_strategy_has_equal_gain_in_all_orders(e, k, types):
+def test_delta_of_the_best_strategy_equals_its_enumeration_over_orders(e, k, types):
     """The dynamic programme against the definition, permutation by permutation."""
     optimum = Optimum(e, k, types)
     assert max(replayed(optimum)) == optimum.delta()
 
 
-def test_the_documented_least_share_of_three_messages():
+def test_three_messages_attain_the_documented_share_of_the_bound():
     """docs/design/shuffling.md: three messages reach 0.928 of δ at ε₀ = ln 2, K = 1.11."""
     e, k = Fraction(2), Fraction(111, 100)
     share = Optimum(e, k, ALIKE[3]).delta() / theorem_3(3, e, k)
@@ -73,7 +73,7 @@ def test_the_documented_least_share_of_three_messages():
 
 @pytest.mark.parametrize("e", ES[1:])
 @pytest.mark.parametrize("share", SHARES[:-1])
-def test_smaller_pairs_are_violated(e, share):
+def test_smaller_pairs_are_below_the_truth(e, share):
     """The controls: total variation below its largest, or one client more than there are."""
     k = ratio(e, share)
     truth = Optimum(e, k, ALIKE[2]).delta()

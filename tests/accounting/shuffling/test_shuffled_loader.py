@@ -92,7 +92,7 @@ def releases(generator, runs: int, steps: int, epochs: int, hers: float, *, reus
 
 @pytest.mark.parametrize("reused", [True, False])
 @pytest.mark.parametrize("hers", [1.0, 0.0])
-def test_a_loader_that_is_run_has_these_probabilities(hers, reused):
+def test_simulated_loader_releases_have_the_computed_probabilities(hers, reused):
     runs, steps, epochs, height = 4_000, 20, 4, 3.0
     seen = releases(np.random.default_rng(22), runs, steps, epochs, hers, reused=reused) + 1.0
     evidence = seen.sum(axis=1) / np.sqrt(epochs) if reused else seen[:, 0]
@@ -105,7 +105,7 @@ def test_a_loader_that_is_run_has_these_probabilities(hers, reused):
     assert min(binom.sf(high - 1, runs, other), binom.cdf(high, runs, other)) < FALSE_ALARM
 
 
-def test_the_help_explains_shuffle():
+def test_the_command_help_says_that_a_shuffling_loader_has_no_analysis():
     from click.testing import CliRunner
 
     from turnout.cli.accounting import account

@@ -130,7 +130,7 @@ def test_one_round_equals_the_published_value(name, point, epsilon):
         ((4.0, 10**6, 1e-8), 1000, 2.42161, 1.68856),
     ],
 )
-def test_the_default_is_theorem_3_and_clones_stay_by_name(point, rounds, clones, default):
+def test_price_uses_theorem_3_and_clones_2021_the_clones_bound(point, rounds, clones, default):
     e0, n, delta = point
     for randomizer in (PureRandomizer, NonAdaptiveRandomizer):
         found = priced(randomizer(e0), n, delta, EveryStep(rounds), 1e-3)
@@ -187,7 +187,7 @@ def test_sampled_rounds_equal_the_published_value(point, thesis, clones):
     assert by_default < 0.77 * QUOTES["clones"](setting).epsilon
 
 
-def test_the_default_is_the_least_of_all_bounds():
+def test_price_returns_the_smallest_of_all_upper_bounds():
     """In settings in which most bounds apply, and never below what is attained."""
     for setting in (
         ShuffleSetting(0.4, 20_000, 1e-6),

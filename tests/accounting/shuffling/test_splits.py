@@ -74,7 +74,7 @@ def test_a_million_clients_against_two_binomial_tails(local_epsilon, clients, ep
     assert float(prices.upper) == pytest.approx(truth, rel=1e-7)
 
 
-def test_far_tails_keep_their_digits():
+def test_tiny_deltas_have_small_relative_errors():
     local_epsilon, m, epsilon = 1.0, 300, 0.85
     with mpmath.workdps(60):
         q = 1 / (1 + mpmath.exp(-mpmath.mpf(local_epsilon)))
@@ -105,7 +105,7 @@ def test_delta_is_zero_at_the_local_epsilon():
     assert 0.0 <= float(prices.lower) <= float(prices.upper) < 1e-11
 
 
-def test_a_cell_that_keeps_unknown_bits_is_detected(monkeypatch):
+def test_a_cell_bound_that_counts_unknown_bits_is_detected_as_too_small(monkeypatch):
     """A mutant: a cell priced as its first split, as if its others were all decided."""
     honest = binary_response.split_prices
 
