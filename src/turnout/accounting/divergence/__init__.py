@@ -1,1 +1,1 @@
-"""Divergences of pairs and of runs: curves, grids, sums, composition; without participation."""
+"""Divergences of pairs and of runs: dominating pairs, privacy curves, grids, and composition."""

@@ -4,17 +4,18 @@
 block, and `loss_distribution` turns it into a `LossDistribution`, the privacy loss distribution on
 a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
 neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
-a scheme: one neighbour bound, or two where the relation passes through a reference.
+a scheme: one neighbour bound, or two if the relation passes through a reference world.
 
 `participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
 composes their loss distributions.
 
-**Loss distributions.** Upper: the polygon through the values of an upper curve at e^{jΔ} is the
-tightest pessimistic PLD on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
-construction on a polygon under the tangents of a lower curve, which is the curve of a pair that the
-true one can simulate. Masses are second differences of prices. For K < 1 the price is
-δ(K) − (1 − K), not δ(K): otherwise the masses of losses below 0 would be differences of numbers
-near 1 − K, whose rounding, divided by Δ, is larger than the masses where Δ is small.
+**Loss distributions.** P and Q are the two worlds, K = e^ε, and Δ is the step of the grid. Upper:
+the polygon through the values of an upper curve at e^{jΔ} is the tightest pessimistic PLD (privacy
+loss distribution) on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
+construction on a polygon under the tangents of a lower curve; this polygon is the curve of a pair
+that is a function of the true pair's output. Masses are second differences of prices. For K < 1 the
+price is δ(K) − (1 − K), not δ(K): otherwise the masses of losses below 0 would be differences of
+numbers near 1 − K, whose rounding errors, divided by Δ, exceed the masses if Δ is small.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _UNITS_A_POINT = 20  # of work, of a curve and its slope
 
 
 class GridTooLargeError(NumericalError):
-    """Error: a composition needs more grid points than fit in memory; finer grids need more."""
+    """Error for a composition whose grid, or a finer grid, does not fit in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +59,7 @@ class LossDistribution:
 
     Attributes:
         masses: P's mass on each point, shape (n,).
-        infinity: P's mass where Q has none.
+        infinity: P's mass where Q has no mass.
     """
 
     gap: float
@@ -82,8 +83,8 @@ class LossDistribution:
 class CurvePair:
     """Curves δ(K) of one mechanism in both directions, all on one side of the true curves.
 
-    Where a direction has several curves, the sharpest is used at each K: the smallest upper or
-    largest lower one. ``floors`` are the limits of δ (remove, add) as ε grows.
+    If a direction has several curves, the sharpest is used at each K: the smallest upper curve or
+    the largest lower curve. ``floors`` are the limits of δ (remove, add) for large ε.
     """
 
     side: Side
@@ -92,9 +93,9 @@ class CurvePair:
     floors: tuple[float, float] = (0.0, 0.0)
 
     def floor(self, direction: Direction) -> float:
-        """Limit of δ in one direction as ε grows.
+        """Limit of δ in one direction for large ε.
 
-        It is P's mass where Q has none, or the reverse for *add*.
+        The limit is P's mass where Q has no mass, and for *add* Q's mass where P has no mass.
         """
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
@@ -129,9 +130,10 @@ class CurvePair:
 def loss_distribution(
     pair: CurvePair, direction: Direction, gap: float, tail: float
 ) -> LossDistribution:
-    """Privacy loss distribution of one direction, from above or below as its curves are.
+    """Privacy loss distribution of one direction, on the same side of the truth as the curves.
 
-    Δ is the gap; the grid ends where δ is the tail, which upper curves have as mass at infinity.
+    The grid has the step ``gap`` and ends where δ is ``tail``. From upper curves, the mass beyond
+    the end is moved to an infinite loss.
     """
     # Grid of losses up to the ε at which δ is the tail.
     reach = math.ceil(reach_of(pair, tail) / gap) + 1
@@ -211,8 +213,8 @@ _MOST_BYTES = 640 << 20  # of the curves of a block
 class Block(Protocol):
     """Part of a run that is independent of all other parts, given earlier releases.
 
-    Raises a NumericalError if a curve cannot be certified at so small a δ, and an UnsupportedError
-    if no bound is known on the requested side.
+    The methods raise a NumericalError if a curve cannot be certified at the given δ, and an
+    UnsupportedError if no bound is known on the requested side.
     """
 
     @property
@@ -290,16 +292,16 @@ Run = Sequence[tuple[Block, int]]
 
 @runtime_checkable
 class ShareableBlock(Protocol):
-    """Block that has a quicker one, with curves at least as high, in common with others."""
+    """Block that can be replaced, in upper bounds, by a block that similar blocks share."""
 
     @property
     def shared(self) -> Block:
-        """Block that stands for several similar ones in upper bounds."""
+        """Block that replaces several similar blocks, with upper curves at least as high."""
         ...
 
 
 def shared_run(run: Run) -> Run:
-    """Run whose upper curves are not below those of a run, and which similar runs share."""
+    """Run with upper curves at least as high, in which similar blocks are replaced by one block."""
     return [
         (block.shared if isinstance(block, ShareableBlock) else block, count)
         for block, count in run
@@ -338,7 +340,7 @@ class NeighbourBound:
 
     @property
     def directions(self) -> Sequence[Direction]:
-        """Directions whose curves must be computed: only one if both are equal."""
+        """Directions whose curves must be computed: one direction if both curves are equal."""
         return [Direction.REMOVE] if self.symmetric else list(Direction)
 
 
@@ -348,9 +350,9 @@ class Decomposition:
 
     Attributes:
         record_against_null: the client's record against the null record (the reference).
-        replacement_against_null: the neighbouring record against the same reference,
-            where the relation takes two neighbour bounds (replace-one; zero-out where the null
-            record displaces another client); None if the reference *is* the neighbour.
+        replacement_against_null: the neighbouring record against the same reference, if the
+            relation needs two neighbour bounds (replace-one; zero-out if the null record displaces
+            another client); None if the reference *is* the neighbour.
         unhidden: the client's releases if participation is observed; they bound ε independently
             of the blocks.
     """
@@ -375,7 +377,7 @@ def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int
 def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Decomposition of several mechanisms that release data of the same client.
 
-    A mechanism with one neighbour bound, where others have two, counts in the first bound only.
+    If some mechanisms have two neighbour bounds, a mechanism with one counts in the first only.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

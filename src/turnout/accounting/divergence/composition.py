@@ -1,17 +1,17 @@
 """Adaptive composition: the privacy curve of a whole run, from the curves of its blocks.
 
-`run_curve` returns the curve of a run at one δ and refinement, `run_epsilon` its ε; `LossGrid` is
-the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of loss
-distributions. `RepeatedBlock` makes one block of repetitions that one draw decides together.
-`pricing`, `privacy_curve` and `meaning.profile` use the module, which builds on `blocks` and
-`sums`.
+`run_curve` returns the curve of a run at one δ and refinement, and `run_epsilon` its ε. `LossGrid`
+is the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of
+loss distributions. `RepeatedBlock` is one block of several repetitions, of which one draw decides
+whether all happen or none. `pricing`, `privacy_curve` and `meaning.profile` use this module, which
+builds on `blocks` and `sums`.
 
-δ(ε) of a run is E_P[(1 − e^{ε − L})₊], L being the sum of its blocks' losses. The distributions on
-their grids are weighted by e^{θL} with θ such that round-off is small beside δ at the ε in
-question, and convolved by the transform of `sums`, whose error does not grow with the number of
-blocks. What is added (upper) or subtracted (lower): round-off, what lies outside the window,
-rounding of the masses. dp-accounting's own convolution is not used: it adds noise of the number of
-blocks times 1e-16 to δ at every δ.
+δ(ε) of a run is E_P[(1 − e^{ε − L})₊], where L is the sum of its blocks' losses. The distributions
+on their grids are weighted by e^{θL}, with θ chosen so that round-off is small relative to δ at the
+ε of interest, and convolved by the transform of `sums`, whose error does not grow with the number
+of blocks. An upper curve adds and a lower curve subtracts three errors: round-off, the mass outside
+the window, and the rounding of the masses. dp-accounting's own convolution is not used, because its
+error in δ is the number of blocks times 1e-16 at every δ.
 """
 
 from __future__ import annotations
@@ -80,13 +80,14 @@ Parts = Sequence[tuple[LossDistribution, int]]
 class ComposedCurve:
     """Curve δ(K) of a composed run, rounded towards one side of the true curve.
 
-    ``mass[i]`` and ``inverse[i]`` are Σ y and Σ y·e^{−(loss − epsilon)} over the losses from i on,
-    in units of e^``log_unit``.
+    With y the masses of the losses, ``mass[i]`` and ``inverse[i]`` are Σ y and
+    Σ y·e^{−(loss − epsilon)} over the losses from index i on, in units of e^``log_unit``.
 
     Attributes:
         epsilon, tilt: ε at which the curve is sharp, and θ.
-        infinity: P's mass where Q has none.
-        error: bound on the error by round-off and by the window's edges at ``epsilon``, in units.
+        infinity: P's mass where Q has no mass.
+        error: bound, in units of e^``log_unit``, on the error at ``epsilon`` from round-off and
+            from the edges of the window.
         relative_error: bound on the relative error of every mass.
         shift: how far, in ε, roundings of K may have moved the curve.
     """
@@ -179,7 +180,7 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt, sharpest ε and window of a composition, with exponents that bound the mass outside.
+    """Tilt θ, sharpest ε and window of a composition, and exponents for bounds on the mass outside.
 
     The choice uses distributions on few points. A bad choice gives wide bounds, never wrong bounds.
     """
@@ -231,7 +232,7 @@ class _Plan:
         )
 
     def wide_enough(self, parts: Parts, delta: float) -> _Plan:
-        """Plan with a wider window: its ends were estimated from few points."""
+        """Plan whose window is widened until the bound on the mass outside is small enough."""
         plan = self
         for _ in range(_WIDENINGS):
             outside = plan.log_outside(parts, plan.low, plan.high) - plan.tilt * plan.epsilon
@@ -270,7 +271,7 @@ def _payoff_norm(tilt: float, gap: float, size: int) -> float:
 
 
 def _tilted(distribution: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
-    """Masses times e^{θ·loss}, scaled to sum to 1, and the logarithm of the scale."""
+    """Masses times e^{θ·loss}, scaled to sum to 1, and the logarithm of their sum."""
     exponents = np.where(distribution.masses > 0, tilt * distribution.losses, -np.inf)
     top = float(exponents.max())
     weights = distribution.masses * np.exp(exponents - top)
@@ -285,7 +286,7 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
 
 
 def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:
-    """Distribution on few points: means of cells that are fine near 0 and at both ends."""
+    """Losses and masses of a coarser distribution, with cells that are fine near 0 and the ends."""
     alive = np.flatnonzero(distribution.masses)
     bottom, top, zero = int(alive[0]), int(alive[-1]), -distribution.lowest
     distances = np.unique(np.geomspace(1, distribution.masses.size, _FEW_POINTS).astype(np.int64))
@@ -333,9 +334,9 @@ class LossGrid:
 
     @classmethod
     def common(cls, run: Run, delta: float) -> LossGrid | None:
-        """Loss grid with a step from a short list, at least as fine, that many runs can share.
+        """Loss grid that many runs can share, at least as fine as the run's own grid.
 
-        None for a run of one block, which needs no loss grid.
+        Its step is a power of 2. The result is None for a run of one block, which needs no grid.
         """
         if not is_composed(run):
             return None
@@ -350,7 +351,7 @@ def is_composed(run: Run) -> bool:
 
 
 def _tail(run: Run, delta: float) -> float:
-    """Probability that each block of a run may move to an infinite loss."""
+    """Probability that each block of a run may assign to an infinite loss."""
     return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
 
 
@@ -371,7 +372,7 @@ def run_epsilon(
     near: float = 0.0,
     grid: LossGrid | None = None,
 ) -> float:
-    """Bound on ε of a run at δ in one direction, on a given side; 0 for a run without blocks.
+    """Upper or lower bound on ε of a run at δ in one direction; 0 for a run without blocks.
 
     The search for a lower bound is finer below ``near``, a known upper bound on ε.
     """
@@ -384,7 +385,7 @@ def run_epsilon(
 
 @contextmanager
 def certified(delta: float) -> Generator[None, None, None]:
-    """The value δ, if float64 can represent it; otherwise a NumericalError is raised.
+    """Context in which an arithmetic error of the computation is raised as a NumericalError.
 
     Curves that are not a number are detected when they are read (`epsilon_at`).
     """
@@ -434,7 +435,8 @@ def run_curve(
 def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
     """Upper bound on ε at δ between two neighbours, through a reference between them.
 
-    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) for P → reference → P', the best of some splits.
+    By the path P → reference → P', δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂). The result is the
+    smallest ε₁ + ε₂ over several divisions of δ.
     """
     if not first and not second:
         return 0.0
@@ -463,10 +465,10 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
 
 
 def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
-    """Grid shared by both neighbour bounds and the lower bound, so that curves are reused.
+    """Grid that both neighbour bounds and the lower bound share, so that curves are reused.
 
-    The result is None if nothing is composed, or if a curve does not fall as far as the second
-    bound needs; then each bound uses another grid.
+    The result is None if the run has a single block, or if a curve does not fall as far as the
+    second bound needs; then each bound uses another grid.
     """
     if not is_composed(run):
         return None

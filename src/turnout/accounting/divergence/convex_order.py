@@ -10,14 +10,15 @@ are expectations of convex functions of X, so a distribution that is larger in t
 proved upper bound, and a smaller one a proved lower bound. In terms of reverse hockey sticks
 p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and hockey sticks c(k) = E[(X − k)₊] = p(k) + 1 − k:
 
-* X ≤_cx X' iff p ≤ p' everywhere (equal means). A distribution on the grid has a piecewise linear p
-  with kinks at grid points, so *any* convex polygon above (below) p is an upper (lower) one.
+* If the means are equal, X ≤_cx X' iff p ≤ p' everywhere. A distribution on the grid has a
+  piecewise linear p with kinks at grid points, so *any* convex polygon above (below) p is the p of
+  an upper (lower) distribution.
 * Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
   neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
 
-The reverse hockey stick is accurate in the lower tail and the hockey stick in the upper one. So
-masses are second differences of reverse hockey sticks up to the point from which hockey sticks
-round less, and of hockey sticks from there on.
+The reverse hockey stick is accurate in the lower tail, the hockey stick in the upper tail. So
+masses are second differences of reverse hockey sticks up to the point at which hockey sticks have
+the smaller rounding errors, and second differences of hockey sticks beyond this point.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Grid:
     """Points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
-        edge: of a grid for a lower distribution, where the first tangent touches; the values below
-            are gathered in the origin.
+        edge: for a lower distribution, the point at which the first tangent touches; all values of
+            X below it are replaced by their mean, the origin.
     """
 
     step: float
@@ -77,9 +78,10 @@ class Grid:
 def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     """Grid for a lower distribution: its first point is the mean of the lowest values of X.
 
-    X has no atom at 0, so a distribution below X in convex order has no atom at 0 either. Gathering
-    the lowest values in their conditional mean keeps E X = 1 even if h is far larger than 1, as for
-    small noise multipliers. The step becomes a little larger, so that the grid ends at the cap.
+    X has no atom at 0, so a distribution below X in convex order has no atom at 0 either. If the
+    lowest values are replaced by their conditional mean, E X = 1 holds even if the step is far
+    larger than 1, as for small noise multipliers. The step is increased a little, so that the grid
+    ends at the cap.
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:
@@ -89,7 +91,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """Mean of X below an edge, and the edge: about where the first tangent should touch."""
+    """Mean of X below an edge, and the edge, near which the first tangent should touch."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     mean = edge = low
     # Ever finer edges; any of them is valid, since the origin is the mean below it.
@@ -105,7 +107,7 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Points at which the tangents of cells touch: the middle, or further right in a steep tail.
+    """Points at which the tangents of cells touch: the middle, or in a steep tail a larger value.
 
     A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. The tangent must
     not reach 0 before the cell ends, or the polygon would end there.
@@ -119,7 +121,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
 
 
 def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
-    """Touching point of the tangent of each cell; few cells where the distribution is steep."""
+    """Touching point of each cell's tangent: the middle, or further right in steep cells."""
     left = grid.points[:-1]
     touching = left + 0.5 * grid.step
     touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
@@ -135,7 +137,7 @@ class GridDistribution:
         masses: masses of the grid points, shape (J + 1,); the last includes all mass above the cap.
         errors: bounds on the rounding of the hockey sticks whose differences are the masses, shape
             (J + 1,).
-        beyond: E[(Y − cap)₊], on the side of the distribution.
+        beyond: bound on E[(Y − cap)₊], on the same side as the distribution.
     """
 
     masses: FloatArray
@@ -217,10 +219,10 @@ def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> Gri
 
 
 def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: FloatArray) -> float:
-    """E[(Y − cap)₊] if the polygon may continue straight beyond the cap, else 0.
+    """Mean excess E[(Y − cap)₊] if the polygon may be extended beyond the cap, else 0.
 
-    The polygon may continue if it stays below the hockey stick: if its slope at the cap is at least
-    as steep, which is so without atoms.
+    The polygon may be extended as a line if the line stays below the hockey stick. This holds if
+    the line is at least as steep at the cap, which is true without atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -254,8 +256,8 @@ def _reverse_hockey_stick_errors(
 def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
     """Larger rounding error of the two tangents next to each point.
 
-    At a point k a tangent is P(…) − k·Q(…), with the tails at the point where the tangent touches.
-    Adding up its pieces has a rounding error below that of the tail of Q.
+    At a point k a tangent is P(…) − k·Q(…), with the tail probabilities at the point where the
+    tangent touches. The sum of the two terms has a rounding error below that of Q's tail.
     """
     if under_p.size == 0:
         return np.zeros(1)
@@ -264,7 +266,7 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
 
 
 def _switch(grid: Grid) -> int:
-    """First grid point, above 0 and 1, at which hockey sticks round less than reverse ones."""
+    """Index of the first grid point above 1, at least 1; hockey sticks are used from there on."""
     return min(max(1, math.floor((1.0 - grid.origin) / grid.step) + 1), grid.cells + 1)
 
 
@@ -285,7 +287,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Hockey sticks under the tangents, from some point on; the first value is not valid."""
+    """Hockey sticks under the tangents at the given points; the first value is not valid."""
     if touching.size == 0:
         return np.zeros(0)
     under_p, under_q = tails_above(pair, touching)
@@ -327,7 +329,7 @@ def _masses(
 ) -> FloatArray | None:
     """Masses from reverse hockey sticks up to a point, and from hockey sticks beyond it.
 
-    None where there are no hockey sticks, or where atoms leave the two without a convex joint.
+    The result is None if there are no hockey sticks, or if atoms prevent a convex joint of the two.
     """
     if hockey_sticks.size < 2:
         return None

@@ -2,14 +2,14 @@
 
 `Curve` is the interface: δ(K) and its slope for K ≥ 1, on one `Side` of the truth, in one
 `Direction`. `PairCurve` is the curve of a pair; `DilutedCurve`, `InfinityMassCurve` and `BestCurve`
-change or join curves, and `epsilon_at` reads ε off one. `PolygonCurve` passes through proved
-points: `upper_polygon` and `lower_polygon` make it from bounds at some K, and `nodes_near` and
-`nodes_down_to` choose these K. All of accounting uses this module; it builds on `pairs`.
+transform or combine curves, and `epsilon_at` finds the ε at which a curve reaches δ. `PolygonCurve`
+is a polygon: `upper_polygon` and `lower_polygon` make it from bounds at some K, and `nodes_near`
+and `nodes_down_to` choose these K. All of accounting uses this module; it builds on `pairs`.
 
 A curve is convex and decreasing in K, with slope in [−1, 0]. Below K = 1 the other direction gives
 H_K(P‖Q) = 1 − K + K·H_{1/K}(Q‖P) (`blocks.CurvePair`). Therefore chords through upper bounds are an
-upper bound. Between two points a lower bound follows from the neighbouring chords, extended: right
-of K_i the curve lies above any line from (K_j, upper), j < i, through (K_i, lower).
+upper bound. Between two points, extensions of the neighbouring chords give a lower bound: right of
+K_i the curve lies above any line from (K_j, upper), j < i, through (K_i, lower).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _GAP = 1e-9  # relative distance from a crossing at which its search ends
 
 
 class Direction(StrEnum):
-    """Direction of a divergence: remove is H(P‖Q), and add is H(Q‖P)."""
+    """Direction of a divergence H: *remove* is H(P‖Q), *add* is H(Q‖P); Q lacks the client."""
 
     REMOVE = "remove"
     """H_K(P‖Q): the client is present, and an event is likelier for it."""
@@ -66,7 +66,7 @@ class Side(StrEnum):
 
 
 class Curve(Protocol):
-    """δ(K) in one direction, on one proved side of the truth or exact."""
+    """Function δ(K) in one direction: exact, or a proved upper or lower bound."""
 
     def delta(self, k: FloatArray) -> FloatArray:
         """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
@@ -134,7 +134,10 @@ class DilutedCurve:
         return np.where(alive, chain, 0.0)
 
     def _weighed(self, k: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
-        """For *add*: weight, whether it is positive, the weight or 1, and K of the base curve."""
+        """Weight of the base curve in the *add* direction, and the K at which this curve is taken.
+
+        The four arrays are the weight, whether it is positive, the weight or 1 elsewhere, and K.
+        """
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
         alive = weight > 0
@@ -151,9 +154,9 @@ class InfinityMassCurve:
     """Curve of a pair in which P has mass where Q has none, the infinity mass m.
 
     δ is m + (1 − m)·δ'(K/(1 − m)) in the remove direction and δ'(K·(1 − m)) in the add direction,
-    with δ' the curve of the ratio scaled to mean 1. The curve is exact but for rounding, and but
-    for K·(1 − m) < 1 in the add direction. The infinity mass counts once for a window of any
-    number of steps, since the client takes part in one step.
+    where δ' is the curve of the ratio scaled to mean 1. The curve is exact up to rounding, except
+    for K·(1 − m) < 1 in the add direction. In a window of any number of steps the infinity mass
+    counts once, because the client takes part in one step.
     """
 
     base: Curve
@@ -224,14 +227,14 @@ def with_infinity_mass(
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """Curve of a client that takes part with a given probability; ``base`` at probability 1."""
+    """Curve of a client that takes part with a probability; ``base`` itself if it is 1."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
 def epsilon_at(
     curve: Curve, delta: float, side: Side, near: float = 0.0, *, gap: float = _GAP
 ) -> float:
-    """ε at which a curve reaches δ; the result errs to the given side.
+    """Value of ε at which a curve reaches δ, an upper or lower bound by ``side``.
 
     For an upper curve the result is an ε with curve(ε) ≤ δ; for a lower curve it is the largest ε
     found with curve(ε) > δ, or 0. The search is finer below ``near``, an ε at which the curve is
@@ -267,8 +270,8 @@ _Crossing = tuple[float, float, float]
 def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _Crossing | None:
     """Neighbouring points between which a curve crosses δ; None if no point proves a bound.
 
-    The true curve decreases. Far from where it was made sharp a computed one need not, but one
-    point at most δ (above δ, for a lower curve) already proves the bound.
+    The true curve decreases. A computed curve may rise far from the K at which it is sharp, but one
+    point with a value of at most δ (for a lower curve, above δ) is enough to prove the bound.
     """
     # Values at all points.
     charge(_UNITS_A_POINT * epsilons.size)
@@ -302,7 +305,7 @@ def _log_share(above: float, below: float, delta: float) -> float:
 def _narrow_crossing(
     curve: Curve, bracket: _Crossing, delta: float, gap: float
 ) -> tuple[float, float]:
-    """Ends of a narrower bracket: the curve is above δ at the lower one, not at the upper one."""
+    """Lower end, at which the curve is above δ, and upper end of a narrower interval of ε."""
     low, high, share = bracket
     while high - low > 1e-12 + gap * high:
         # Points around the estimated crossing, and the middle, so that each round halves at least.
@@ -357,7 +360,8 @@ class PolygonCurve:
 def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
     """Upper curve: the greatest convex polygon below the chords through upper bounds.
 
-    Nodes are K's, rising, the first 1; bounds are above 1 where nothing is known.
+    The nodes are increasing values of K, starting with 1. A bound above 1 says that no bound is
+    known at this node.
     """
     curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
     return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))
@@ -373,9 +377,9 @@ def curve_through(priced: PricedSide, nodes: FloatArray, side: Side) -> PolygonC
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
-    """Lower curve: a convex polygon from finite lower and upper bounds at increasing K.
+    """Lower curve: a convex polygon from finite lower and upper bounds at the nodes.
 
-    The first K is 1.
+    The nodes are increasing values of K, starting with 1.
     """
     # Bounds on the slopes on both sides of each node.
     gaps = np.diff(nodes)
@@ -403,7 +407,7 @@ def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> 
 def _slopes(
     nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on the slopes right of the nodes, and upper bounds on those left of them."""
+    """Lower bounds on the slopes right of each node, and upper bounds on the slopes left of it."""
     charge(2 * nodes.size**2)
     distances = nodes[:, None] - nodes[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -474,7 +478,7 @@ def narrowed(
         function: the function.
         low: an argument at which the function is positive, and its value there.
         high: a larger argument at which the function is not positive, and its value there.
-        near: width of the interval over its upper end, at most.
+        near: largest width of the interval relative to its upper end.
     """
     (a, at_a), (b, at_b) = low, high
     for _ in range(_MOST_STEPS):
@@ -496,7 +500,7 @@ def nodes_down_to(
 ) -> FloatArray:
     """Values of K from 1 to where an upper bound falls below δ, denser where the curve bends.
 
-    Around ε = 0 there are ``density`` nodes in each ``loss_deviation``, about the standard
+    Near ε = 0 there are ``density`` nodes per ``loss_deviation``, which is about the standard
     deviation of the loss.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation

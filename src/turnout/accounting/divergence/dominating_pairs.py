@@ -1,7 +1,7 @@
 """The pair that dominates one step of a randomizer, and its infinity mass.
 
-`dominating` returns a `DominatingPair`, by the type of the randomizer; it has one implementation a
-type. `participation` and `decomposition` build blocks from what it returns.
+`dominating` returns the `DominatingPair` of a randomizer and has one implementation per type of
+randomizer. `participation` and `decomposition` build blocks from such pairs.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
 
     Args:
         randomizer: any randomizer of `schemes`.
-        sensitivity: largest move of the step by a contribution, in units of the clip norm: 1
-            against a null contribution, 2 if it may displace another contribution.
+        sensitivity: largest change of the step by a contribution, in units of the clip norm: 1
+            against a null contribution, 2 if the contribution may displace another one.
 
     Raises:
         UnsupportedError: no dominating pair is known for the randomizer, or at this sensitivity.
@@ -131,7 +131,7 @@ def _only_against_absence(randomizer: object, sensitivity: float) -> None:
 
 @singledispatch
 def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
-    """Closed-form upper bounds on one step, which add up; `UNKNOWN` if none are known."""
+    """Closed-form upper bounds on one step of a randomizer; `UNKNOWN` if none are known."""
     return UNKNOWN
 
 

@@ -1,14 +1,14 @@
 """Dominating pairs: the distribution of one likelihood ratio, given by its tail functions.
 
-A pair is all that accounting knows of a randomizer. `Pair` is the interface; `hockey_stick` and
-`reverse_hockey_stick` are its divergences, and the functions ``…_rounding`` bound their rounding
-errors. `GaussianPair` and `LaplacePair` are pairs of noise, `PurePair` that of any ε₀-DP or (ε₀,
-δ₀)-DP randomizer. `pair_of_table` makes a `DiscretePair` of any mechanism with finitely many
-outcomes, `bounded_variation_pair`, `discrete_gaussian_pair` and `rounded_gaussian_pair` make those
-of known randomizers. `MonotonePair` takes two densities on the line whose ratio is monotone. For
-another mechanism, write a class with the members of `Pair`.
+Accounting depends on a randomizer only through its pair. `Pair` is the interface; `hockey_stick`
+and `reverse_hockey_stick` are its divergences, and the functions ``…_rounding`` bound their
+rounding errors. `GaussianPair` and `LaplacePair` are pairs of noise; `PurePair` is the pair of any
+ε₀-DP or (ε₀, δ₀)-DP randomizer. `pair_of_table` makes a `DiscretePair` of any mechanism with
+finitely many outcomes; `bounded_variation_pair`, `discrete_gaussian_pair` and
+`rounded_gaussian_pair` make the pairs of known randomizers. `MonotonePair` takes two densities on
+the line whose ratio is monotone. For any other mechanism, write a class with the members of `Pair`.
 
-`dominating_pairs` picks the pair of a randomizer; `curves` turns pairs into δ(ε).
+`dominating_pairs` chooses the pair of a randomizer; `curves` turns pairs into δ(ε).
 
 Notation (docs/design/accounting.md): Q = "the contribution is absent", P = "it is present",
 X = dP/dQ, so X ≥ 0 and E_Q[X] = 1.
@@ -149,9 +149,9 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 def tail_rounding(tail: FloatArray) -> FloatArray:
     """Upper bound on the rounding error of a tail probability and of its share in a hockey stick.
 
-    A score z errs by a few u of itself, which moves the tail by z² ≈ −2 ln(tail) times as much.
-    Twice the worst error in a comparison with forty digits. Its callers take tails at a
-    slightly moved k, to cover a value of X that rounding moved across k.
+    A standard score z has a relative error of a few unit round-offs, which changes the tail by
+    z² ≈ −2 ln(tail) times as much. The bound is twice the worst error against forty digits. Callers
+    take tails at a slightly changed k, since rounding may move a value of X across k.
     """
     rounding = UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, _UNDERFLOW)))
     return rounding + _UNDERFLOW
@@ -160,7 +160,7 @@ def tail_rounding(tail: FloatArray) -> FloatArray:
 def _near(k: FloatArray) -> FloatArray:
     """Relative distance from k within which rounding may move a value of X across k.
 
-    ln X is accurate to a few u of itself.
+    ln X is computed with a relative error of a few unit round-offs.
     """
     return 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(np.log(np.maximum(k, 1e-300))))
 
@@ -206,7 +206,7 @@ class GaussianPair:
         return ndtr(self.scores(k)[0])
 
     def q_above(self, k: FloatArray) -> FloatArray:
-        """Probability Q(X > k) of the likelihood ratio X, by the survival side."""
+        """Probability Q(X > k) of the likelihood ratio X, by the normal survival function."""
         return ndtr(-self.scores(k)[0])
 
     def p_below(self, k: FloatArray) -> FloatArray:
@@ -214,7 +214,7 @@ class GaussianPair:
         return ndtr(self.scores(k)[1])
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """Probability P(X > k) of the likelihood ratio X, by the survival side."""
+        """Probability P(X > k) of the likelihood ratio X, by the normal survival function."""
         return ndtr(-self.scores(k)[1])
 
 
@@ -278,8 +278,8 @@ _LARGEST = 300.0
 class PurePair:
     """Pair of any (ε₀, δ₀)-DP randomizer: X = e^{±ε₀}, scaled to E_Q[X] = 1, or X = 0.
 
-    Every (ε₀, δ₀)-DP randomizer is a function of the output of this pair. P has the mass δ₀ where Q
-    has none: it is the pair's infinity mass (see `curves.InfinityMassCurve`).
+    Every (ε₀, δ₀)-DP randomizer is a function of the output of this pair. The infinity mass of the
+    pair, P's mass where Q has no mass, is δ₀ (see `curves.InfinityMassCurve`).
     Source: Kairouz, Oh & Viswanath 2015, Theorem 3.4; accounting.md, table of pairs.
     """
 
@@ -313,7 +313,7 @@ class PurePair:
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
-        """Mass up to (or above) k of a distribution on 0 and on two values, shape of ``k``."""
+        """Mass up to k (or beyond k if ``above``) of given masses on the three values of X."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
         reaches = np.less if above else np.greater_equal
         masses = ((0.0, zero), (low, small), (high, large))
@@ -348,7 +348,7 @@ class DiscretePair:
 
     Attributes:
         values: the positive values of X, increasing, shape (n,).
-        masses: Q's mass on each, shape (n,).
+        masses: Q's mass on each value, shape (n,).
         zero: Q's mass on X = 0.
     """
 
@@ -358,9 +358,9 @@ class DiscretePair:
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
-        """Masses of Q, then of P, up to and from each value, from extended precision.
+        """Sums of Q's and of P's masses up to each value and from each value on.
 
-        Each array has the shape (n + 1,).
+        The order is Q up to, Q from, P up to, P from; each array has the shape (n + 1,).
         """
         q = self.masses.astype(np.longdouble)
         p = q * self.values
@@ -412,7 +412,7 @@ def pair_of_table(present: Sequence[float], absent: Sequence[float]) -> tuple[Di
         absent: Q's probabilities over the same outcomes.
 
     Returns:
-        The pair of X/E_Q[X] and its infinity mass, P's mass where Q has none (see
+        The pair of X/E_Q[X] and its infinity mass, P's mass where Q has no mass (see
         `curves.InfinityMassCurve`).
 
     Raises:
@@ -474,11 +474,12 @@ _ORDER = 16  # of the Gauss-Legendre rule
 def discrete_gaussian_pair(standard_deviation: float, sensitivity: int) -> DiscretePair:
     """Dominating pair of discrete Gaussian noise against the same noise shifted by an integer.
 
-    Source: Canonne, Kamath & Steinke 2020: mass ∝ e^{−n²/2s²}. For one number with integer values.
+    Source: Canonne, Kamath & Steinke 2020: the mass of n is ∝ e^{−n²/2s²}. The pair is for one
+    number with integer values.
 
     Args:
         standard_deviation: s > 0, in units of the lattice.
-        sensitivity: largest move of the value, a positive whole number.
+        sensitivity: largest change of the value, a positive whole number.
 
     Raises:
         ParameterError: the noise is so large that its lattice has too many points.
@@ -495,7 +496,7 @@ def rounded_gaussian_pair(standard_deviation: float, sensitivity: int) -> Discre
     """Dominating pair of integer-rounded Gaussian noise against the noise shifted by an integer.
 
     The pair is for one number with integer values. Rounding is postprocessing of the Gaussian
-    output, so ε is smaller than without rounding. Arguments and errors are those of
+    output, so ε is smaller than without rounding. The arguments and the errors are those of
     `discrete_gaussian_pair`.
     """
     n = _outcomes(standard_deviation, sensitivity)
@@ -535,7 +536,7 @@ def _outcomes(standard_deviation: float, sensitivity: int) -> ExtendedArray:
 
 
 def _log_cells(n: ExtendedArray, standard_deviation: float) -> ExtendedArray:
-    """Logarithm of P(n − ½ < N(0, s²) < n + ½) over e^{−n²/2s²}, without cancellation."""
+    """Logarithm of P(n − ½ < N(0, s²) < n + ½)/e^{−n²/2s²}, computed without cancellation."""
     far = np.abs(n) / standard_deviation
     half = 0.5 / standard_deviation
     if standard_deviation < _WIDE:
@@ -581,14 +582,17 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MonotonePair:
-    """Pair of two densities on an interval whose ratio never falls, as the user guarantees.
+    """Pair of two densities on an interval; the caller guarantees that their ratio never falls.
 
-    The only check is that the ratio does not fall between some thousand points. Tail functions are
-    as accurate as the tail functions of the given distributions, which is not proved.
+    The ratio is checked at some thousand points only. The tail functions are as accurate as those
+    of the given distributions, whose accuracy is not proved.
 
     Attributes:
         present, absent: P and Q.
-        low, high: an interval outside which both have negligible mass.
+        low, high: ends of an interval outside which both P and Q have negligible mass.
+
+    Raises:
+        ParameterError: the ratio of the densities falls between two of the points.
     """
 
     present: Distribution

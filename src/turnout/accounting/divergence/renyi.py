@@ -1,19 +1,20 @@
-"""Rényi divergences of a block in both directions, as upper bounds from its privacy curves.
+"""Upper bounds on the Rényi divergences of a block, computed from its privacy curves.
 
-`block_renyi` and `run_renyi` return `RenyiBounds`, which add up; `divergence_bound` is the bound of
-one direction and order. `budgets` charges windows with them.
+`block_renyi` and `run_renyi` return `RenyiBounds`, which can be added; `divergence_bound` is the
+bound of one direction and order. `budgets` charges windows by these bounds.
 
 Notation (docs/design/accounting.md): X = dP/dQ, K = e^ε, α the order, Δ the step of a loss grid.
-Remove: D_α(P‖Q) = ln E_Q[X^α] / (α − 1). Add: D_α(Q‖P), the same with P and Q exchanged.
+Remove: D_α(P‖Q) = ln E_Q[X^α] / (α − 1). Add: D_α(Q‖P), the same with P and Q exchanged. A *price*
+is E_Q[(X − K)₊] for K ≥ 1 and E_Q[(K − X)₊] for K < 1.
 
-x^α is convex, so its mean is 1 plus an integral of prices with a positive weight: what bounds δ(ε)
-at every ε bounds every Rényi divergence too, without any property of the randomizer. On a grid the
-integral is a sum over the polygon through the prices, which lies above them.
+x^α is convex, so its mean is 1 plus an integral of prices with a positive weight. So bounds on δ(ε)
+at every ε bound every Rényi divergence too, for every randomizer. On a grid the integral is a sum
+over the polygon through the prices, which lies above the prices.
 
-High orders depend only on the last part of the tail, where curves end in round-off and where the
-divergence itself is far larger than δ requires. Curves are therefore cut: losses beyond some L
-count as disclosure, an event of probability at most δ(L) that is added to δ in the end
-("approximate" divergence: Bun & Steinke 2016, Definition 8.1, for one order).
+High orders depend only on the end of the tail, where round-off limits the curves and where the
+divergence is far larger than δ requires. Curves are therefore cut: losses beyond some L count as
+disclosure, an event of probability at most δ(L) that is added to δ at the end ("approximate"
+divergence: Bun & Steinke 2016, Definition 8.1, for one order).
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class RenyiBounds:
     on the releases of the first; ``n * a`` bounds n repetitions. Sums are rounded up.
 
     Attributes:
-        orders: α's above 1, rising.
+        orders: increasing orders α > 1.
         remove: D_α(P‖Q) at each order, never below the truth once ``left_out`` is added to δ.
         add: D_α(Q‖P) at each order, on the same condition.
-        left_out: probability of the events that the divergences do not count, in each direction.
+        left_out: probability, in each direction, of the events that the divergences leave out.
     """
 
     orders: tuple[float, ...]
@@ -163,9 +164,9 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
 
     Args:
         block: one window or step.
-        orders: real α's above 1, rising.
-        left_out: probability that may be cut off in each direction; strictly between 0
-            and 1. Nothing is cut off if no cut is needed (Gaussian noise without amplification).
+        orders: increasing real orders α > 1.
+        left_out: probability that may be cut off in each direction, strictly between 0 and 1.
+            Gaussian noise without amplification needs no cut.
 
     Returns:
         Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
@@ -240,7 +241,7 @@ def _of_curves(
 
 
 def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> float:
-    """Upper bound on D_α under a polygon of prices, without losses beyond the last point.
+    """Upper bound on D_α from prices on a grid of losses, without losses beyond the last point.
 
     The price at a grid point K_j is E(X − K_j)₊ for K_j ≥ 1 and E(K_j − X)₊ for K_j < 1, with X
     under Q. The mean of X^α is at most 1 plus the sum over j of the jump of the slope of the chords

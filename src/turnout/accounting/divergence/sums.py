@@ -1,29 +1,29 @@
 """Distributions of sums of independent variables: on a grid by one FFT, on few values exactly.
 
 `convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumDistribution`,
-with a bound on its round-off; `hockey_sticks_in_bins`, `log_sums` and `smooth_size` serve its
-callers. `composition` adds up privacy losses with it, `participation.check_ins` the likelihood
-ratios of a window. `multinomial_curve` returns the curve of one check-in where a ratio takes few
-values (`AtomicPair`): a `MultinomialCurve`, exact but for rounding, without a grid.
+with a bound on its round-off; its callers also use `hockey_sticks_in_bins`, `log_sums` and
+`smooth_size`. `composition` adds privacy losses with `convolve`, `participation.check_ins` the
+likelihood ratios of a window. `multinomial_curve` returns the curve of one check-in for a ratio
+with few values (`AtomicPair`): a `MultinomialCurve`, exact up to rounding, without a grid.
 
-**FFT.** The plain rfft(q)^t loses too much: an FFT errs by about u·log N in every frequency, and
-the t-th power multiplies that by t, which at t = 10⁶ exceeds δ = 1e-10. Here the characteristic
-function is written as
+**FFT.** The plain rfft(q)^t is too inaccurate: an FFT has an error of about u·log N in every
+frequency, and the t-th power multiplies this error by t; at t = 10⁶ it exceeds δ = 1e-10. Here the
+characteristic function is written as
 
     φ(z) = z^c·(1 + m (z − 1) + (z − 1)² R̂(z)),   R_j = E[(V − c − j − 1)₊],
                                                    R_{−i} = E[(c − V − i + 1)₊]
 
-for j ≥ 0 and i ≥ 1, hockey sticks in bins around a centre c near E[V], m = E[V] − c. Only R̂ is
-made by an FFT. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about the
+with m = E[V] − c and hockey sticks R in bins around a centre c near E[V] (j ≥ 0 and i ≥ 1). An FFT
+computes only R̂. Where φ^t matters, |z − 1|² is of order 1/t over the variance, and ΣR is about the
 variance, so the error of t·ln φ stays of order u·log N for every t. Notation: V = X / h in bins,
 z = e^{−iω}, b = z − 1, u the unit round-off.
 
-**Few values.** The sum of a window's ratios depends only on how many of them take which value,
-which is a multinomial distribution. With X = e^{±ε₀}, by which any ε₀-DP randomizer is bounded, it
-is the binomial distribution of t and 1/(e^{ε₀} + 1) under Q (accounting.md §2, "Pure ε₀-DP
-randomizer"). Notation: c_j = number of ratios with the value x_j, m_j = its mass under Q,
-d_j = c_j − t·m_j. Since the ratio has mean 1, S − 1 = Σ d_j·(x_j − x₀)/t for every x₀, which keeps
-its digits where S is near 1.
+**Few values.** The sum of a window's ratios depends only on the number of ratios at each value;
+these numbers have a multinomial distribution. With X = e^{±ε₀}, which bounds any ε₀-DP randomizer,
+the distribution is binomial with t trials and probability 1/(e^{ε₀} + 1) under Q (accounting.md §2,
+"Pure ε₀-DP randomizer"). Notation: S is the mean of t ratios, c_j the number of ratios with the
+value x_j, m_j the mass of x_j under Q, d_j = c_j − t·m_j. Since the ratio has mean 1,
+S − 1 = Σ d_j·(x_j − x₀)/t for every x₀, a sum without cancellation where S is near 1.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Factor:
     Attributes:
         masses: masses of V on the bins, shape (J + 1,), J < the number of bins, summing to 1.
         count: t, the number of copies.
-        price_errors: absolute errors of the (tilted) hockey sticks in bins whose differences are
-            V's masses; at frequency ω their weight is |z − 1|² + ``tilt``².
+        price_errors: absolute errors of the (tilted) hockey sticks in bins of which V's masses are
+            the differences; at frequency ω these errors have the weight |z − 1|² + ``tilt``².
     """
 
     masses: FloatArray
@@ -157,10 +157,12 @@ def convolve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Roots:
-    """Frequencies of a real FFT of N bins, and functions of z = e^{−iω} at each.
+    """Frequencies ω of a real FFT of N bins, and functions of z = e^{−iω} at each frequency.
+
+    All arrays have the shape (N/2 + 1,).
 
     Attributes:
-        omega: ω, shape (N/2 + 1,), as all others.
+        omega: ω.
         turn, turn_squared: b = z − 1 and its square.
         modulus, modulus_squared: |b| and its square.
         minus_linear: b + iω.
@@ -183,15 +185,15 @@ class _Roots:
 
 @lru_cache(maxsize=24)
 def _roots_of_unity(size: int) -> _Roots:
-    """Roots of unity of a size that is asked for again and again."""
+    """Roots of unity of an FFT size, cached."""
     return _Roots.of(size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Transform:
-    """Offset of the characteristic function of one variable from 1, with an error bound.
+    """Difference φ − 1 of the characteristic function φ of one variable, with an error bound.
 
-    The function is that of the variable relative to its centre: φ = 1 + offset.
+    φ is the characteristic function of the variable minus its centre.
     """
 
     count: int
@@ -249,7 +251,7 @@ def log_sums(losses: FloatArray, masses: FloatArray, s: FloatArray) -> FloatArra
 
 
 def smooth_size(wanted: float) -> int:
-    """Least 2ⁿ or 3·2ⁿ that is at least ``wanted``: a fast size for an FFT."""
+    """Smallest size 2ⁿ or 3·2ⁿ of at least ``wanted``, for a fast FFT."""
     octave = 1 << math.floor(math.log2(wanted))
     return next(n for n in (octave, octave * 3 // 2, octave * 2) if n >= wanted)
 
@@ -289,10 +291,11 @@ def _spread(values: FloatArray) -> float:
 
 
 def _norm(error: FloatArray, spread: float, size: int) -> float:
-    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors of prices.
+    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors e of prices.
 
-    ``error`` bounds each frequency as if all errors added up there, w(ω)·Σe. The transform of e has
-    ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and less where many frequencies count.
+    ``error`` is the bound w(ω)·Σe of each frequency, with w the weight of a frequency. The
+    transform of e has ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and the smaller one if
+    many frequencies have large weights.
     """
     return min(float(np.linalg.norm(error)), float(error.max()) * spread * math.sqrt(size))
 
@@ -361,7 +364,7 @@ class MultinomialCurve:
     The curve is rounded towards its side.
 
     Attributes:
-        close, far: distribution of S for K up to 2, and for larger K.
+        close, far: running sums over the distribution of S, for K up to 2 and for larger K.
         forgotten: upper bound on the part of δ from counts that are left out.
         mass_error: bound on the relative error of a mass.
     """
@@ -395,7 +398,7 @@ def multinomial_curve(
 ) -> MultinomialCurve | None:
     """Curve of one check-in in a window of t steps, for a ratio with few values.
 
-    None if the ratio has too many values for its counts to be enumerated.
+    The result is None if the counts of the ratio's values are too many to enumerate.
     """
     if not isinstance(pair, AtomicPair):
         return None
@@ -438,7 +441,7 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
 def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
 ) -> _Distribution:
-    """Distribution of S over all combinations of counts with relevant probability."""
+    """Distribution of S over all combinations of counts except very improbable ones."""
     # Begin with all t steps left, then choose the count of one value after the other.
     left, chances = np.array([window]), np.ones(1)
     offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -503,7 +506,7 @@ def _stirling_error(count: FloatArray) -> FloatArray:
 
 
 def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
-    """Entropy x·ln(x/m) − x + m with its digits where x is near m."""
+    """Entropy x·ln(x/m) − x + m of a value x and a mean m, without cancellation if x is near m."""
     distance = value - mean
     ratio = distance / (value + mean)
     square = ratio * ratio
@@ -516,7 +519,7 @@ def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
-    """Counts beyond which Chernoff's bound on a binomial tail is ``forgotten``, by bisection."""
+    """First and last count within which a binomial count lies, except with prob. ``forgotten``."""
     from scipy.special import rel_entr
 
     goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
@@ -531,7 +534,7 @@ def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, 
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """Mass that each count may leave out, 0 if possible; None if there are too many counts."""
+    """Probability of the counts to leave out, 0 if few; None if too many counts remain."""
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
     if choices <= math.log(_MOST_STATES):
@@ -546,7 +549,7 @@ def _left_out(window: int, masses: FloatArray) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distribution:
-    """Distribution of S in one direction: S − 1, S, bounds on rounding errors, and Q's masses."""
+    """Values of S − 1 and S, bounds on their rounding errors, and Q's masses on the values."""
 
     direction: Direction
     offsets: FloatArray
@@ -560,12 +563,12 @@ class _Sums:
     """Running sums of the distribution of S − base at increasing points.
 
     Attributes:
-        base: 1, which keeps digits of S near 1, or 0, which keeps digits of S near 0.
+        base: 1 for small relative errors of S near 1, or 0 for small relative errors near 0.
         points: S − base.
-        mass: Σ q.
-        excess: Σ q·(S − base).
-        blur: Σ q times a bound on the rounding of S − base.
-        nearly: absolute and relative bound on the move of a point by rounding.
+        mass: sums of Q's masses q.
+        excess: sums of q·(S − base).
+        blur: sums of q times a bound on the rounding error of S − base.
+        nearly: absolute and relative bound on the rounding error of a point.
     """
 
     base: float
@@ -594,7 +597,7 @@ class _Sums:
         return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
-        """Payoff E[(S − K)₊] or E[(1 − K·S)₊], its rounding, its terms' size, and dδ/dK."""
+        """Price E[(S − K)₊] or E[(1 − K·S)₊], its error, the size of its terms, and dδ/dK."""
         if direction is Direction.REMOVE:
             factor, due = np.ones_like(k), self.base - k
             index, blurred = self._from(-due, -1.0, "right")
@@ -610,7 +613,7 @@ class _Sums:
     def _from(
         self, threshold: FloatArray, outwards: float, side: Literal["left", "right"]
     ) -> tuple[IntArray, IntArray]:
-        """Indices at which sums begin, for the threshold and for the threshold after rounding."""
+        """Indices at which the sums start, for the threshold and for the rounded threshold."""
         absolute, relative = self.nearly
         shifted = threshold + outwards * (absolute + relative * np.abs(threshold))
         return (

@@ -1,16 +1,17 @@
-"""Closed-form bounds of a client's releases when the participation is known to the adversary.
+"""Closed-form bounds on a client's releases for an adversary that knows the participation.
 
 `Unhidden` holds the releases of a client; `Unhidden.upper` and `lower` are its bounds, made of
 `ClosedForm`, the bounds of one release. They bound every result of the accountant from above and
-from below, and end questions whose grids would be too large.
+from below, and they answer questions whose grids would be too large.
 
-Upper: an adversary who knows in which steps a client takes part sees that many releases composed,
-and more knowledge never lowers δ. Lower: one event for each set of steps that a client may draw,
-each as likely as in a run whose steps are known; together they cost at most as many times more.
+Upper: an adversary that knows in which steps a client takes part sees the composition of these
+releases, and more knowledge never lowers δ. Lower: the adversary tests one event for each set of
+steps that a client may draw. Each event is as likely as in a run whose steps are known; the union
+of the events is, in the other world, at most as many times as likely as there are sets.
 docs/design/accounting.md, "What nothing hides", has both proofs.
 
-Notation: μ is a sensitivity over the noise's standard deviation, x the score of a threshold, m
-Mills' ratio (1 − Φ(x))/φ(x), u the unit round-off.
+Notation: μ is a sensitivity over the noise's standard deviation, x the score of a threshold, Φ and
+φ the normal distribution and density, m(x) Mills' ratio (1 − Φ(x))/φ(x), u the unit round-off.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ class ClosedForm:
     Attributes:
         squared_mu: μ² of Gaussian noise; 0 for any other release.
         epsilon0: ε₀ of a release without Gaussian noise, infinite where no pure bound holds.
-        rho: ρ of zero-concentrated differential privacy, of every kind of release.
-        delta0: probability that the release reveals the client; the other bounds hold otherwise.
+        rho: ρ of zero-concentrated differential privacy, for every kind of release.
+        delta0: probability that the release reveals the client; the other bounds are for the
+            remaining probability.
     """
 
     squared_mu: float = 0.0
@@ -104,9 +106,10 @@ class Unhidden:
     """Releases of a client whose participation is observed, with bounds on ε from both sides.
 
     Attributes:
-        above: blocks with at least as many and as costly releases as the client's.
-        below: blocks of Gaussian releases that some client attains, against a world in which the
-            client has no release.
+        above: blocks for an upper bound: at least as many releases as the client's, each with at
+            least as large a loss.
+        below: blocks for a lower bound: Gaussian releases of some client, compared with a world in
+            which the client has no release.
     """
 
     above: UnhiddenRun = ((UnhiddenBlock(UNKNOWN), 1),)
@@ -131,10 +134,9 @@ class Unhidden:
         return whole.epsilon(delta - missed)
 
     def lower(self, delta: float, *, certain: bool) -> float:
-        """Lower bound on ε at δ, in the remove direction; in both directions if ``certain``.
+        """Lower bound on ε at δ in the remove direction, and in both directions if ``certain``.
 
-        With ``certain`` only releases whose steps are known count; without such releases the
-        bound is 0.
+        With ``certain`` only releases at known steps count; without such releases the bound is 0.
         """
         if certain and any(block.chance < 1.0 or block.log_sets > 0.0 for block, _ in self.below):
             return 0.0
@@ -143,9 +145,9 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """Lower bound on ε by the likely sets of steps of a client that participates often.
+        """Lower bound on ε from the likely sets of steps of a client that often takes part.
 
-        The client takes part more often than on average.
+        The number of blocks is above its mean by ``deviations`` standard deviations.
         """
         # For each kind of block: number of blocks of the event, ways, probability and releases.
         # Roundings lower the bound.
@@ -174,7 +176,7 @@ ANYTHING = Unhidden()
 
 
 def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
-    """Composition of closed forms with a further release, repeated ``releases`` times."""
+    """Closed form of ``whole`` composed with ``releases`` further releases of ``form``."""
     if releases == 0:
         return whole
     log_kept = math.log1p(-whole.delta0) + releases * math.log1p(-form.delta0)
@@ -187,11 +189,10 @@ def _with(whole: ClosedForm, form: ClosedForm, releases: int) -> ClosedForm:
 
 
 def most_blocks(count: int, chance: float, tail: float) -> int:
-    """Upper bound on the number of blocks in which a client takes part.
+    """Upper bound on the number N of blocks in which a client takes part.
 
-    It is exceeded with probability at most ``tail``.
-
-    Chernoff: Pr[N > j] ≤ exp(−count·KL((j + 1)/count ‖ chance)).
+    N exceeds the bound with probability at most ``tail``, by Chernoff's bound
+    Pr[N > j] ≤ exp(−count·KL((j + 1)/count ‖ chance)).
     """
 
     def rare(blocks: float) -> bool:
@@ -218,16 +219,16 @@ def _log_choose(count: int, blocks: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=256)
 def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
-    """ε of N(μ, 1) against N(0, 1) at δ, rounded towards the side, for ε of any size.
+    """Upper or lower bound on ε of N(μ, 1) against N(0, 1) at δ, for ε of any size.
 
-    With x = ε/μ − μ/2, δ = Φ(−x) − φ(x)·m(x + μ) = Φ(−x)·(1 − m(x + μ)/m(x)): no e^ε appears,
-    and a root is found in x, of which ε is a linear function.
+    With x = ε/μ − μ/2, δ = Φ(−x) − φ(x)·m(x + μ) = Φ(−x)·(1 − m(x + μ)/m(x)). This formula has no
+    e^ε; the root is found in x, and ε is a linear function of x.
     """
     upper = side is Side.UPPER
     log_delta = math.log(delta)
 
     def below(x: float) -> bool:
-        """Whether δ at x is certainly below the target (upper), or may be below it (lower)."""
+        """True if δ at x is certainly below the target (upper) or may be below it (lower)."""
         least, most = _log_delta(x, mu)
         return most <= log_delta if upper else not least > log_delta
 

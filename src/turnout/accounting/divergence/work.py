@@ -1,9 +1,10 @@
 """Units of work of one question, which limit its computation equally on every machine.
 
-`charge` counts units where arrays are long, and `budget` ends a question that needs more.
-`remembered` caches results within a limit of bytes. A unit is about 10 ns of a processor of 2020,
-in which an array gains one or two numbers. A cached result is charged once to each question that
-uses it, whether or not it was computed anew, so the digits of an answer never depend on the cache.
+`charge` counts units of work on long arrays, and `budget` ends a question that needs more units
+than allowed. `remembered` caches results within a limit of bytes. A unit is about 10 ns on a
+processor of 2020, the time to compute one or two numbers of an array. A cached result is charged
+once to each question that uses it, even if it is not computed again, so the digits of an answer
+never depend on the cache.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ _LEAST_BYTES = 1 << 10  # that a result counts for
 
 
 class WorkSpentError(Exception):
-    """Error: a computation exceeds its budget of work.
+    """Error for a computation that exceeds its budget of work.
 
-    The error is no `TurnoutError`, since a result may still be certifiable. Callers catch the error
-    where another bound remains, and never while they try grids.
+    The error is no `TurnoutError`, because another bound may still be certified. Callers catch the
+    error only if they have another bound, and never while they try grids.
     """
 
 
 @dataclass(slots=True)
 class _Share:
-    """Units of work of one result: its own, and those of other results that it used."""
+    """Units of work of one result itself, and of the other results that it uses."""
 
     own: int = 0
     costs: dict[Hashable, int] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Meter:
 
     Attributes:
         cut: whether an inner budget was exceeded.
-        paid: results that were charged already; using them again takes no units.
+        paid: results that are charged already; further uses take no units.
         share: units of the result that is being computed, if any.
     """
 
@@ -76,7 +77,7 @@ class Meter:
         """Count units of work; a request above the limit takes all units that are left.
 
         Raises:
-            WorkSpentError: there were fewer.
+            WorkSpentError: fewer than ``units`` units are left.
         """
         self.used += units
         if self.spent:
@@ -102,7 +103,7 @@ def charge(units: float) -> None:
     """Count units of work in the current budget.
 
     Raises:
-        WorkSpentError: the budget has fewer left.
+        WorkSpentError: the budget has fewer than ``units`` units left.
     """
     meter, whole = _meter(), math.ceil(units)
     if meter.share is not None:
@@ -205,7 +206,7 @@ Returned = TypeVar("Returned")
 
 
 class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
-    """Function whose results are cached, and charged once to each question that uses them."""
+    """Function whose results are cached, and charged once to each question that uses a result."""
 
     def __init__(self, function: Callable[Arguments, Returned]) -> None:
         self._function = function

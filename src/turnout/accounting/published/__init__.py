@@ -1,4 +1,4 @@
-"""The papers' results under their own names, for comparison and reproduction.
+"""Published results under the names of their papers, for comparison and reproduction.
 
 For guarantees use `turnout.accounting.price` instead. ``RESULTS`` lists the results with source,
 status, directions, relation and range, so that a program can show them; `comparison` evaluates the

@@ -1,22 +1,23 @@
 """Amplification by random check-ins, with the paper's constants: pure and (ε₀, δ₀) randomizers.
 
 `theorem_3_2`, `theorem_4_1` and `theorem_5_1` are the paper's bounds for ε₀-randomizers, the
-functions ``…_approximate`` those for (ε₀, δ₀)-randomizers; `at_total_delta` evaluates the latter at
-a whole δ. `comparison` uses them.
+functions ``…_approximate`` are its bounds for (ε₀, δ₀)-randomizers. `at_total_delta` evaluates
+these at a given total δ'. `comparison` uses them.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
 under replace-one and depends on the randomizer only through its ε₀ (and δ₀). All bounds are proved
 and loose: for guarantees use `turnout.accounting.price`. docs/errata.md lists misprints.
 
 Notation
-    ε₀  local_epsilon   > 0, of the local randomizer; ε₀, δ₀ with local_delta
-    m   window          ≥ 1 steps, as many as updates
-    n   population      ≥ 1
+    ε₀  local_epsilon   > 0, of the local randomizer
+    δ₀  local_delta     in (0, 1), of the local randomizer
+    m   window          ≥ 1, number of steps, each of which makes one update
+    n   population      ≥ 1, number of clients
     p₀  probability     in [0, 1], of checking in at all
     δ   delta           in (0, 1)
     v   variance        bound on Σ εᵢ² of the steps given the past
     δ₂  load_delta      in (0, 1), probability that the loads of the steps exceed their bound
-    δ₁  slack           distance of one message from one of the pure randomizer
+    δ₁  slack           distance of one message from a message of the pure randomizer
     T   rounds          of the rejection sampler in the proof
 
 Each proof ends in the heterogeneous advanced composition of Kairouz, Oh and Viswanath, so each
@@ -71,7 +72,7 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
 def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight: float) -> float:
     """Upper bound on ε of random replacement of one of m records.
 
-    A record is replaced with probability at most ``largest_weight``.
+    Each of the m records is replaced with probability at most ``largest_weight``.
 
     Source: Theorem A.4 (amplification via random replacement), pure branch.
 
@@ -165,7 +166,7 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
 
 
 def composed(log_variance: float, delta: float) -> float:
-    """ε = v/2 + √(2 v ln(1/δ)), rounded up; infinite where v exceeds the largest float."""
+    """Bound v/2 + √(2 v ln(1/δ)) on ε, rounded up; infinite where v exceeds the largest float."""
     if log_variance > _LARGEST_EXPONENT:
         return math.inf
     variance = math.exp(log_variance)
@@ -173,7 +174,7 @@ def composed(log_variance: float, delta: float) -> float:
 
 
 def binned(local_epsilon: float, norm: float, population: int, delta: float) -> float:
-    """ε of averages over bins, by the ℓ2 norm of their loads (Theorem A.5), rounded up."""
+    """Upper bound on ε of averages over bins, from the ℓ2 norm of the bins' loads (Theorem A.5)."""
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(delta=delta)
     share = math.log(norm / population)
@@ -321,7 +322,7 @@ def theorem_a_7_as_printed(
     messages: int,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """UNSAFE unless ``messages`` is n: (ε', δ + messages·(e^{ε'} + 1)·δ₁).
+    """UNSAFE unless ``messages`` is n: the point (ε', δ + messages·(e^{ε'} + 1)·δ₁) as printed.
 
     Theorem A.7 prints m for ``messages``, but n messages are replaced.
 
@@ -345,12 +346,14 @@ def theorem_a_7_as_printed(
 
 
 def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> float:
-    """Upper bound on ε for (ε₀, δ₀)-randomizers at a given *whole* δ'.
+    """Upper bound on ε for (ε₀, δ₀)-randomizers at a given total δ'.
 
-    The inner δ is the best of those that were tried.
+    Several values of the inner δ are tried, and the smallest ε is returned.
 
-    ``point`` is a bound as a function of the inner δ, such as
-    ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
+    Args:
+        point: function from the inner δ to the bound (ε', δ'), such as
+            ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
+        delta: δ', strictly between 0 and 1.
 
     Raises:
         UnsupportedError: no inner δ keeps δ' within ``delta``.
@@ -374,7 +377,7 @@ def at_eightfold(
     messages: int,
     given: tuple[float, float, float, float | None],
 ) -> PrivacyPoint:
-    """(ε', δ'): the pure bound at 8ε₀, and δ + messages·(e^{ε'} + 1)·δ₁, rounded up."""
+    """Point (ε', δ') of the pure bound ε' at 8ε₀, with δ' = δ + messages·(e^{ε'} + 1)·δ₁."""
     local_epsilon, local_delta, delta, slack = given
     slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
     largest = lemma_a_3_largest_delta(local_epsilon, slack)

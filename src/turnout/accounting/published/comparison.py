@@ -1,23 +1,23 @@
 """Comparisons: ε by every method that applies at one setting, for check-ins and for shuffles.
 
-A `Method` is one curve of a comparison; its `Quote` is ε at a setting, with a lower bound where
-there is one. `METHODS` are those of a `Setting` (check-ins), `SHUFFLE_METHODS` those of a
+A `Method` is one curve of a comparison; its `Quote` is ε at a setting, with a lower bound if the
+method has one. `METHODS` are the methods of a `Setting` (check-ins), `SHUFFLE_METHODS` those of a
 `ShuffleSetting`. `api`, `plans` and `reporting` evaluate them; they build on `pricing` and on the
 other modules of this package.
 
 **Check-ins.** A client takes part once in each of r windows of t steps, in a sum of clipped updates
-with Gaussian noise σ. Every other method has the ε of another participation of the client,
-or is a paper's bound for this participation.
+with Gaussian noise σ. The other methods are papers' bounds for this participation, or have the ε of
+another participation of the client.
 
-**Shuffles.** Each of n clients sends one message a round, made by an ε₀-LDP randomizer, through a
-shuffler; or each round k of them, a uniform subset, do. Neighbours differ in one client's record.
+**Shuffles.** In each round every client, or a uniform subset of k of the n clients, sends one
+message of an ε₀-LDP randomizer through a shuffler. Neighbours differ in one client's record.
 Bounds for randomizers that may depend on earlier messages need an order of speaking that is uniform
 and unknown to the adversary and to the party that chooses the randomizers (`SpeakingOrder.HIDDEN`).
 
-Papers state (ε, δ) of one round of all clients. Where clients are sampled such a bound is used as
-in Lemma 4.3.1 of Girgis 2023, and several rounds are composed by the privacy region of Kairouz, Oh
-and Viswanath 2015, which is the best that (ε, δ) allows. Bounds of this package are composed as
-whole privacy curves.
+Papers state (ε, δ) of one round of all clients. If clients are sampled, such a bound is used as in
+Lemma 4.3.1 of Girgis 2023. Several rounds are composed by the privacy region of Kairouz, Oh and
+Viswanath 2015, which is the smallest bound that follows from (ε, δ) alone. Bounds of this package
+are composed as whole privacy curves.
 """
 
 from __future__ import annotations
@@ -108,14 +108,14 @@ class Method(Generic[SettingType]):
 
     Attributes:
         about: description, in one line.
-        quote: ε at a setting. Raises UnsupportedError where the method does not apply,
-            NumericalError where nothing can be certified.
+        quote: function from a setting to ε. It raises an UnsupportedError if the method does not
+            apply, and a NumericalError if no bound can be certified.
         relation: neighbouring relation; None for the relation of the setting.
-        directions: directions that its ε covers; "remove" alone is no guarantee.
+        directions: directions that the method's ε covers; "remove" alone is no guarantee.
         trust: trust model.
         status: whether the bound is proved.
-        side: UPPER if ε is never below the true value; LOWER if it is never above it, so that it is
-            not a guarantee.
+        side: UPPER if ε is never below the true value; LOWER if ε is never above the true value,
+            which is no guarantee.
     """
 
     name: str
@@ -157,9 +157,9 @@ class Setting:
 def compared_check_ins(
     participation_of: Callable[[Setting], Participation],
 ) -> Callable[[Setting], Quote]:
-    """Function from a setting to the bounds on ε of its noise under a participation.
+    """Function from a setting to the bounds on ε under the participation of the setting.
 
-    `price` computes the bounds.
+    The function uses `price` with the noise of the setting.
     """
 
     def quote(setting: Setting) -> Quote:
@@ -388,7 +388,8 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
     """Function from a setting to the smallest ε of a paper's bounds on one round of all clients.
 
-    Sampling and composition use only (ε, δ) of a round. With ``composed`` one round is refused.
+    Sampling and composition use only (ε, δ) of a round. With ``composed`` the function raises an
+    UnsupportedError for a single round.
     """
 
     def all_clients(epsilon0: float, clients: int, delta: float) -> float:
@@ -443,7 +444,7 @@ def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
 
 
 def unshuffled_quote(setting: ShuffleSetting) -> Quote:
-    """Bounds on ε of the same messages without a shuffler, each linked to its sender."""
+    """Bounds on ε of the setting's messages without a shuffler, each linked to its sender."""
     if setting.sampled is not None:
         raise UnsupportedError("without a shuffler all parties see which clients were sampled")
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.participation, Relation.REPLACE_ONE)

@@ -1,4 +1,4 @@
-"""Amplification by random allocation, with the papers' constants: by Poisson sampling and by RDP.
+"""Published bounds on amplification by random allocation, by Poisson sampling and by RDP.
 
 `corollary_3_12` and `theorem_4_1` compare one random allocation with a run of Poisson sampling,
 whose ε `engine_poisson` computes from a PLD. `theorem_4_6` and `corollary_4_7` return Rényi curves.
@@ -9,16 +9,18 @@ Source: Feldman and Shenfeld 2025 (feldman2025allocation); for Rényi divergence
 Ozgur 2025 (dong2025randomness), Theorem 3.1.
 
 Notation (docs/design/accounting.md: P present, Q absent, X = dP/dQ under Q)
-    t   window      k  picks        u = ⌊t/k⌋, the window of one pick (Lemma 3.11)
-    ε₀  local_epsilon, of the pair      δ  delta, the whole, in (0, 1)
-    γ   excess      how far below 1 the average of u ratios may fall
-    η   rate        1/(u(1 − γ)), of the Poisson sampling
-    α   order       D_p  E_Q[X^p], of one step; under random allocation E_Q[S^α]
-    μ   1/σ, σ the noise multiplier
+    t   window          number of steps      k   picks   steps in which a client takes part
+    u   ⌊t/k⌋           number of steps of the window of one pick (Lemma 3.11)
+    ε₀  local_epsilon   of the pair          δ   delta   total, in (0, 1)
+    γ   excess          how far below 1 the average of u ratios may fall
+    η   rate            1/(u(1 − γ)), of the Poisson sampling
+    α   order           S  mean of the window's ratios X
+    D_p                 E_Q[X^p] of one step;  D_α = E_Q[S^α] of random allocation
+    μ                   1/σ, σ the noise multiplier
 
 The posterior probability of the next slot is 1/(t + Σ(Xⱼ − 1)) (Claim A.2), so Theorem 3.2 is a
-tail bound: Σ(1 − Xⱼ) ≤ γu throughout, but for a share of δ. Under P one of the X's is larger than
-under Q, so the bound under Q serves.
+tail bound: Σ(1 − Xⱼ) ≤ γu at every step, except with a probability that is a share of δ. Under P
+one ratio X is larger than under Q, so the tail bound under Q holds under P too.
 
 Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
 series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring
@@ -85,14 +87,12 @@ def corollary_3_12(
 ) -> float:
     """ε (remove direction only) of k picks in a window, by Poisson sampling just above rate k/t.
 
-    Source: Corollary 3.12, first part, with sinh for cosh as its Lemma 3.9 allows and its second
-    part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two randomizers;
-    here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead, which moves their mean by at most
-    H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ: γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is
-    the smallest at which this addition is half of the share.
-
-    ``share`` is the part of δ that the tail bound may use; ``poisson`` returns ε of Poisson
-    sampling.
+    Source: Corollary 3.12, first part, with sinh instead of cosh, as its Lemma 3.9 allows and its
+    second part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two
+    randomizers. Here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead. The cut moves their mean by at
+    most H = H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ:
+    γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the smallest value at which the addition to δ is half of
+    the share.
 
     Args:
         pair: dominating pair of one step.
@@ -125,12 +125,10 @@ def theorem_4_1(
 ) -> float:
     """ε (remove direction only) of one check-in in a window, by conditional Poisson sampling.
 
-    The condition is at least one participation.
+    The Poisson sampling is conditioned on at least one participation.
 
     Source: Theorem 4.1 ("decomposition"): δ(ε) ≤ δ_Poisson(ε')/λ' with λ' = 1 − (1 − λ)^t,
     e^{ε'} = 1 + λ'(e^ε − 1). Its Lemma 4.2 has a gap (docs/errata.md, random allocation 3).
-
-    The rate λ is 1/t if None.
 
     Args:
         pair: dominating pair of one step.
@@ -155,14 +153,14 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """Number of steps u = ⌊t/k⌋ of the part of a window that belongs to one of k picks."""
+    """Number of steps u = ⌊t/k⌋ of the part of a window in which one of k picks lies."""
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks
 
 
 def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[float, int, float]:
-    """Rate, number of steps and δ of the Poisson sampling to which an allocation is compared."""
+    """Rate, number of steps and δ of the Poisson sampling that bounds a random allocation."""
     if excess >= 1:
         raise UnsupportedError(
             f"the bound does not apply here: gamma = {excess:.4g} is not below 1"
@@ -266,7 +264,7 @@ def log_sum_exp(terms: FloatArray) -> FloatArray:
 
 
 def _series_power(series: FloatArray, exponent: int) -> FloatArray:
-    """Logarithms of the coefficients of a power series raised to a whole power, by squaring."""
+    """Logarithms of the coefficients of a power of a power series, by repeated squaring."""
     power, base = None, series
     while exponent:
         if exponent & 1:

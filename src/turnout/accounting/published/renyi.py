@@ -1,9 +1,9 @@
 """Rényi differential privacy: curves of divergences, composition, and the conversion to (ε, δ).
 
-`RenyiCurve` is a list of divergences at whole orders, `RenyiFormula` an upper bound at any order on
-demand, `RenyiLowerFormula` a lower bound (no guarantee); they compose and convert. `lemma_2_1_3`,
-`lemma_2_1_4` and `lemma_2_1_5` are the results of the thesis. `random_allocation`, `shuffling_rdp`
-and `shuffled_training` return such curves.
+`RenyiCurve` is a list of divergences at whole orders, `RenyiFormula` a function that bounds
+divergences from above at any order, `RenyiLowerFormula` a lower bound (no guarantee). Each can be
+composed and converted to (ε, δ). `lemma_2_1_3`, `lemma_2_1_4` and `lemma_2_1_5` are results of the
+thesis. `random_allocation`, `shuffling_rdp` and `shuffled_training` return such curves.
 
 Source: Girgis 2023 (girgis2023thesis), Chapter 2. Adaptive composition and conversion hold under
 any relation, direction by direction.
@@ -12,9 +12,9 @@ Notation: D_α = E_Q[(dP/dQ)^α], R_α = ln D_α / (α − 1) the Rényi diverge
 in one direction; δ in (0, 1).
 
 A curve is a list of ln D_α at whole orders α = 0 … A. ln D_α is convex in α, so the chord between
-two whole orders is an upper bound at the real orders between them, those between 1 and 2 included.
-Lists serve where orders stay in the hundreds; shuffles need few orders, in the thousands, and their
-bounds are formulas: the best order is found by a search.
+two whole orders is an upper bound at the real orders between them, including those between 1 and 2.
+A list is practical for orders up to some hundreds. Shuffles need orders in the thousands, but only
+a few; their bounds are formulas, and a search finds the best order.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def _check_order(order: float, largest: int) -> None:
 
 
 def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bool) -> float:
-    """Least value of a bound over orders α: on a coarse geometric grid, then refined.
+    """Least value of a bound over a geometric grid of orders α, refined around the best order.
 
     Every order gives a valid bound, so a missed minimum only makes the result less tight.
     """
@@ -330,7 +330,7 @@ def lemma_2_1_4(first: Divergences, second: Divergences) -> dict[float, float]:
 def _listed(divergences: Divergences) -> tuple[FloatArray, FloatArray]:
     """Checked orders and divergences as two arrays."""
     if not divergences:
-        raise ParameterError("divergences", {}, "one order at least")
+        raise ParameterError("divergences", {}, "at least one order")
     for order, value in divergences.items():
         if not (1 < order < math.inf and value >= 0):
             expected = "orders above 1 with divergences of at least 0"
@@ -339,7 +339,7 @@ def _listed(divergences: Divergences) -> tuple[FloatArray, FloatArray]:
 
 
 def lemma_2_1_5(slope: float, delta: float) -> float:
-    """ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) where R_α ≤ αρ at every α > 1.
+    """Bound ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) if R_α ≤ αρ at every α > 1.
 
     Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
     ρ ≤ ρ ln(1/δ), so the lemma needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and
@@ -360,7 +360,7 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
 
 
 def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
-    """UNSAFE for δ > 1/e: see `lemma_2_1_5`.
+    """UNSAFE for δ > 1/e: the formula of `lemma_2_1_5` at every δ.
 
     Args:
         slope: ρ with R_α ≤ αρ at every α > 1, positive.

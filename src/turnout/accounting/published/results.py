@@ -1,10 +1,10 @@
-"""Claims of papers' results, in a form that a program can read; subsampling without replacement.
+"""Records of published results, which a program can read, and subsampling without replacement.
 
-`PublishedResult` is one claim with its `Status` and the function that evaluates it; `Paper.states`
-makes it. `PrivacyPoint` is an (ε, δ). Each module of this package lists its own in `RESULTS`, and
-`published.RESULTS` has all of them.
+`PublishedResult` is one result with its `Status` and the function that evaluates it; `Paper.states`
+makes it. `PrivacyPoint` is a pair (ε, δ). Each module of this package lists its results in
+`RESULTS`, and `published.RESULTS` has all of them.
 
-`lemma_2_1_1` is subsampling as the thesis quotes it. Source: Lemma 2.1.1 of Girgis 2023
+`lemma_2_1_1` is the subsampling lemma that the thesis quotes. Source: Lemma 2.1.1 of Girgis 2023
 (girgis2023thesis), after Kasiviswanathan et al. and Ullman; Balle, Barthe and Gaboardi 2018
 (balle2018subsampling), Theorem 9, has the proof.
 """
@@ -23,7 +23,7 @@ from turnout.schemes import Relation
 
 
 class Status(StrEnum):
-    """Whether a published result is proved, unsafe, or only reproduced."""
+    """Status of a published result: proved, unsafe, or only reproduced."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""
@@ -75,7 +75,7 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Paper whose results are listed: prefix of their names, and key in docs/references.bib.
+    """Paper whose results are listed: prefix of the results' names, and key in docs/references.bib.
 
     ``relation`` is the relation of all its results; None if they are no guarantee by themselves.
     """
@@ -110,7 +110,7 @@ _ROUNDING = 1e-12
 
 
 def lemma_2_1_1(point: PrivacyPoint, sampled: int, population: int) -> PrivacyPoint:
-    """(ε', δ') = (ln(1 + q(e^ε − 1)), qδ) of a mechanism on a uniform subset, q = k/n.
+    """Point (ε', δ') = (ln(1 + q(e^ε − 1)), qδ) of a mechanism on a uniform subset, q = k/n.
 
     Source: Lemma 2.1.1 of Girgis 2023 (girgis2023thesis); Theorem 9 of Balle, Barthe and Gaboardi
     2018 (balle2018subsampling). The mechanism must be (ε, δ)-private under replace-one and

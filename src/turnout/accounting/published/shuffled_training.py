@@ -1,4 +1,4 @@
-"""Training by shuffled messages, with the papers' constants: composition, samples, whole runs.
+"""Published bounds on training by shuffled messages: composition, sampled rounds, whole runs.
 
 `lemma_2_1_2` and the functions ``kov_…`` compose T rounds of one (ε, δ). `theorem_5_4_1`,
 `lemma_4_3_1` and `lemma_4_4_1` are rounds of sampled clients or records. `theorem_4_3_1` and
@@ -13,26 +13,28 @@ far less informative than its privacy curve.
 Notation
     ε, δ   point             of one round, ε > 0
     T      rounds            to 10⁵ and beyond
-    δ'     slack             in (0, 1), of the composition; the whole: 1 − (1 − δ)^T (1 − δ')
+    δ'     slack             in (0, 1), of the composition; the total δ is 1 − (1 − δ)^T (1 − δ')
     p = e^ε/(1 + e^ε)
 
-The T rounds are dominated by T binary randomized responses at ε, except with δ each, so
+Each round is dominated by binary randomized response at ε, except with probability δ, so
 δ'(ε') = P(Bin(T, p) > t) − e^{ε'} P(Bin(T, 1 − p) > t) with t = (T + ε'/ε)/2.
 
-**Sampled clients or records.** Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5.
-Replace-one, both directions, one record. Theorem 5.4.1 is 5 to 8 times looser than the price in the
-cases that the thesis draws, and Lemma 4.3.1 composes (ε, δ) pairs instead of curves.
+**Sampled clients or records.** Source: Girgis 2023 (girgis2023thesis), Chapters 4 and 5. The bounds
+are under replace-one of one record, in both directions. In the cases of the thesis's figures, the ε
+of Theorem 5.4.1 is 5 to 8 times that of `price`. Lemma 4.3.1 composes (ε, δ) pairs, not curves.
 
 Notation
-    ε₀  local_epsilon in (0, 300]; e = e^{ε₀}      m  records ≥ 1, of a client
-    n   clients          k  sampled ≤ n, uniformly    s  samples ≤ m, drawn of these records
+    ε₀  local_epsilon in (0, 300]; e = e^{ε₀}
+    n   number of clients            k  number of clients in the uniform sample of a round
+    m   number of records of a client, at least 1
+    s   number of records that a sampled client sends, at most m
     γ = k/n              k̄ = ⌊(k − 1)/(2e)⌋ + 1
-    q   chance that one record is used: ks/(nm) where k are sampled
+    q   probability that one record is used, ks/(nm) if k clients are sampled
 
-**Runs.** Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the numbers that
-their proofs still have where the statements have O(·). Replace-one, one message of one record in
-each round, m = s = 1: then a record is all that a client holds. Half of δ is for the composition,
-and δ/2T for each round; q is the chance that a client takes part.
+**Runs.** Source: Girgis 2023 (girgis2023thesis), Theorems 4.3.1 and 4.4.1, with the constants of
+their proofs, which the statements replace by O(·). The bounds are under replace-one for m = s = 1:
+each client holds one record and sends one message of it per round. Half of δ is for the
+composition, and δ/2T for each round; q is the probability that a client takes part.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ _HALVINGS = 60
 
 
 def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: (√(2T ln(1/δ'))·ε + Tε(e^ε − 1), Tδ + δ').
+    """Point (√(2T ln(1/δ'))·ε + Tε(e^ε − 1), Tδ + δ') of T rounds, by strong composition.
 
     Source: Lemma 2.1.2 of Girgis 2023 (girgis2023thesis); Dwork, Rothblum and Vadhan 2010
     (dwork2010boosting).
@@ -102,9 +104,9 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: the least ε' = (T − 2i)ε whose δ_i is at most δ', i ≤ T/2.
+    """(ε, δ) of T rounds: the least ε' = (T − 2i)ε, i ≤ T/2, with δ'(ε') ≤ δ'.
 
-    δ of the result is the whole δ of rounds and composition.
+    The δ of the result is the total δ of the rounds and of the composition.
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' that
     the theorem lists. `kov_optimal` is smaller, at an ε' between these values.
@@ -142,7 +144,7 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
         slack: δ' of the composition, strictly between 0 and 1.
 
     Returns:
-        ε and δ, never below the optimum; above the optimum by the rounding of binomial tails.
+        ε and δ, never below the optimum; they exceed it only by the rounding of binomial tails.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -158,7 +160,7 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: the least of Tε and Tε·tanh(ε/2) + ε√(2T ln g), for two g.
+    """(ε, δ) of T rounds: the least of Tε and, for two g, Tε·tanh(ε/2) + ε√(2T ln g).
 
     Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
     g = 1/δ' or e + √(Tε²)/δ'.
@@ -238,7 +240,7 @@ def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
 
 
 def _whole(point: PrivacyPoint, rounds: int, slack: float) -> float:
-    """δ of T rounds and of their composition together, 1 − (1 − δ)^T (1 − δ')."""
+    """Total δ of T rounds and of their composition, 1 − (1 − δ)^T (1 − δ')."""
     return _up(-math.expm1(rounds * math.log1p(-point.delta) + math.log1p(-slack)))
 
 
@@ -529,8 +531,8 @@ def theorem_4_4_1(
 def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
     """ε of a run of shuffled messages at δ, by each theorem of the thesis that applies.
 
-    Empty under other trust models, for several messages in a step and for participation without a
-    theorem.
+    The result is empty for other trust models, for several messages in a step, and for
+    participation without a theorem.
     """
     found = _epsilons_by_theorem(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}
@@ -568,7 +570,7 @@ def _epsilons_by_theorem(scheme: Scheme, delta: float) -> dict[str, float]:
 
 
 def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
-    """ε of all rounds together, from the (ε, δ) of a round; of rounds with ε = 0 only δ adds up."""
+    """ε of all rounds together, from the (ε, δ) of a round; 0 if a round has ε = 0."""
     return lemma_2_1_2(each, rounds, slack).epsilon if each.epsilon > 0 else 0.0
 
 

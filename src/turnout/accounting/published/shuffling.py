@@ -1,28 +1,31 @@
-"""Shuffled ε₀-messages with the papers' constants: ε of one round at a given δ.
+"""Published bounds on ε of one round of shuffled ε₀-messages at a given δ.
 
-Here are Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``, `stronger_clones_2023`),
-Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``). Elsewhere: Theorem 5.1 of
-the check-in paper is `check_ins.theorem_5_1`, with (ε₀, δ₀) `check_ins.theorem_5_1_approximate`;
-Rényi bounds are in `shuffling_rdp`, sampled clients and several rounds in `shuffled_training`.
+This module has Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``,
+`stronger_clones_2023`), Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``).
+Theorem 5.1 of the check-in paper is `check_ins.theorem_5_1`, and for (ε₀, δ₀)
+`check_ins.theorem_5_1_approximate`. Rényi bounds are in `shuffling_rdp`, sampled clients and
+several rounds in `shuffled_training`.
 
-Every bound is under replace-one and covers both directions. The proved ones hold for ε₀-randomizers
-that may be chosen by earlier messages, unless they state otherwise, if the order of speaking is
-uniform and unknown to the adversary and to the party that chooses the next randomizer
-(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md shows what happens without). All but the
-stronger clones are loose: quote `turnout.accounting.price`.
+Every bound is under replace-one and covers both directions. Proved bounds hold for ε₀-randomizers
+that may be chosen by earlier messages, unless their docstring says otherwise, if the order of
+speaking is uniform and unknown to the adversary and to the party that chooses the next randomizer
+(`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md has a counterexample for a known order). All
+bounds except the stronger clones are loose: for guarantees use `turnout.accounting.price`.
 
 Notation
     ε₀  local_epsilon   > 0, of the local randomizer
-    n   clients         ≥ 1         δ  delta, in (0, 1)
-    v   variance        bound on Σ εᵢ² of the n messages, each given those before it
-    k   categories ≥ 2, of k-ary randomized response
-    γ   every message is with chance γ drawn from one distribution ω, the blanket, for every record
-    M ~ Bin(n, γ)        L = (R(x)(y) − e^ε R(x')(y))/ω(y), y ~ ω;  E L = −a, a = e^ε − 1
+    n   clients         ≥ 1, number of clients           δ  delta, in (0, 1)
+    v   variance        bound on Σ εᵢ² of the n messages, each given all earlier messages
+    k   categories      ≥ 2, number of values of k-ary randomized response
+    γ, ω                with probability γ a message of any record is drawn from ω, the blanket
+    M ~ Bin(n, γ)       number of messages drawn from ω
+    L                   (R(x)(y) − e^ε R(x')(y))/ω(y) with y ~ ω, for the victim's randomizer R and
+                        records x, x';  E L = −a, a = e^ε − 1
 
-**Privacy blanket.** Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). One
-non-adaptive randomizer for all clients, not adaptive. The victim's message hides among the M − 1
-blanket messages of the others. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). With L in
-a range of width b (Hoeffding)
+**Privacy blanket.** Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). All clients use
+one non-adaptive randomizer. The victim's message hides among the M − 1 blanket messages of the
+others. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). If L lies in a range of width b
+(Hoeffding),
 
     E(Σ_{i≤m} Lᵢ)₊ ≤ b²/(4a)·e^{−2ma²/b²},
 
@@ -31,10 +34,10 @@ e^{tL} ≤ exp(−ta + v(e^{tc} − 1 − tc)/c²)), u = ac/v, h(u) = (1 + u)ln(
 
     E(Σ_{i≤m} Lᵢ)₊ ≤ c/ln(1 + u)·e^{−m·h(u)·v/c²}.
 
-M's generating function sums either over m. For k-ary response ω is uniform, γ = k/(e^{ε₀} + k − 1).
-For any other randomizer all that is known is e^{−ε₀} ≤ γ ≤ 1: M thinned to chance e^{−ε₀} is still
-a blanket, and L has the range that goes with γ ≤ 1. (With e^{−ε₀} in both places the bounds would
-be smaller and unproved.)
+The generating function of M sums either bound over m. For k-ary response ω is uniform and
+γ = k/(e^{ε₀} + k − 1). For any other randomizer only e^{−ε₀} ≤ γ ≤ 1 is known: a blanket of share
+e^{−ε₀} exists, so M uses e^{−ε₀}, while the range of L must be that of γ ≤ 1. (With e^{−ε₀} in both
+places the bounds would be smaller, but they are not proved.)
 """
 
 from __future__ import annotations
@@ -412,7 +415,7 @@ def blanket_2019_bennett(
 class _Blanket:
     """Blanket of a randomizer at one ε: its share γ, and the moments and range of L.
 
-    These are a = −E L, the width of the range, the maximum, and a bound on the second moment.
+    The fields are γ, a = −E L, the width of L's range, its maximum, and a bound on E L².
     """
 
     gamma: float
@@ -465,7 +468,7 @@ def _smallest(
     delta: float,
     categories: int | None,
 ) -> float:
-    """Smallest ε found whose bound on δ is at most δ; at most ε₀, which always holds."""
+    """Smallest ε found at which a bound is at most δ; ε₀ if no smaller ε is found."""
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     checks.open_unit(delta=delta)

@@ -1,29 +1,30 @@
-"""Rényi divergences of shuffled ε₀-messages, with the papers' constants.
+"""Published bounds on Rényi divergences of shuffled ε₀-messages.
 
 `theorem_5_3_1`, `theorem_5_3_2`, `corollary_5_3_1`, `lemma_3_3_1` and `efm19_remark_1` are upper
 bounds as `RenyiFormula`; `lemma_3_3_2` is a conjecture. `theorem_5_3_3` and `corollary_5_3_2` are
-attained by binary response: no guarantee; `log_moment_below` has their numbers. `shuffling` and
-`comparison` convert these bounds to ε; `shuffled_training` builds on the formulas here.
+lower bounds that binary response attains (no guarantee); `log_moment_below` computes them.
+`shuffling` and `comparison` convert these bounds to ε; `shuffled_training` builds on the formulas
+here.
 
 Source: Girgis 2023 (girgis2023thesis), Chapter 5; Erlingsson et al. 2019
 (erlingsson2019amplification), Remark 1. Upper bounds hold under replace-one, in both directions,
-for every ε₀-randomizer with values in a countable set. They are proved and loose: quote
-`turnout.accounting.price`.
+for every ε₀-randomizer with values in a countable set. They are proved and loose: for guarantees
+use `turnout.accounting.price`.
 
 Notation
     ε₀  local_epsilon in (0, 300], of the local randomizer; e = e^{ε₀}, p = 1/(e + 1)
     n   clients ≥ 1      n̄ = ⌊(n − 1)/(2e)⌋ + 1
     α   order            D_α = E_Q[(dP/dQ)^α], R_α = ln D_α/(α − 1)
-    k ~ Bin(n, p)        ones, when every record is a zero
-    γ   chance in (0, 1] that the victim's message is among them
+    k ~ Bin(n, p)        number of ones among the messages if every record is a zero
+    γ   probability in (0, 1] that the victim sends a message
 
-Theorem 5.3.1 lets at least n̄ − 1 of the others send what the victim's other message might have
-been (but for a chance of e^{−(n−1)/(8e)}, which costs e^{ε₀α}), and bounds the moments of the
-likelihood ratio by those of a sub-Gaussian variable.
+In Theorem 5.3.1 at least n̄ − 1 of the others send a message that hides the victim's record, except
+with probability e^{−(n−1)/(8e)}, which adds the term e^{ε₀α − (n−1)/(8e)} to D_α. The theorem
+bounds the moments of the likelihood ratio by those of a sub-Gaussian variable.
 
-Binary response at a fixed split is exact: with the victim's record a one the likelihood ratio is
-1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p). x has mean 0, so E(1 + γx)^α = 1 + E g with
-g = (1 + γx)^α − 1 − αγx ≥ 0: no digit is lost where the divergence is tiny.
+Binary response is exact if all others hold a zero and the victim a one in one world: the likelihood
+ratio is 1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p). x has mean 0, so E(1 + γx)^α = 1 + E g with
+g = (1 + γx)^α − 1 − αγx ≥ 0, a sum without cancellation even where the divergence is tiny.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _change(counts: FloatArray, local_epsilon: float, messages: int) -> FloatArr
 
 
 def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
-    """Logarithm of binomial masses at neighbouring counts, from the middle by ratios."""
+    """Logarithms of binomial masses at consecutive counts, by ratios from the middle count."""
     middle = counts.size // 2
     at = counts[middle]
     choices = gammaln(messages + 1.0) - gammaln(at + 1) - gammaln(messages - at + 1)
@@ -104,7 +105,7 @@ def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
 
 
 def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
-    """Logarithm of (1 + x)^α − 1 − αx for x > −1 and α ≥ 2, to 1e-10; arrays broadcast."""
+    """Logarithm of (1 + x)^α − 1 − αx for x > −1 and α ≥ 2, with an error of about 1e-10."""
     # The series overflows where it is not what is returned.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         powers = order * np.log1p(x)
