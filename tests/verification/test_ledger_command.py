@@ -110,7 +110,7 @@ def test_an_exported_ledger_verifies(tmp_path, capsysbinary):
     assert ended("export", "--db", tmp_path / "missing.sqlite") == 4
 
 
-def test_verifying_imports_only_the_packages_schemes_and_core(file):
+def test_the_verify_command_imports_only_turnout_schemes_and_core(file):
     script = (
         "import sys\n"
         "from turnout.verification import verify\n"
@@ -125,7 +125,9 @@ def test_verifying_imports_only_the_packages_schemes_and_core(file):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_missing_extra_is_reported_with_its_install_command(file, monkeypatch, capsys):
+def test_a_missing_optional_dependency_is_reported_with_its_install_command(
+    file, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     assert ended("verify", file) == 2
     assert f"needs cryptography: {install_line('device')}" in capsys.readouterr().err

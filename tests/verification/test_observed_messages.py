@@ -90,7 +90,7 @@ def test_recomputed_epsilon_of_messages_agrees_with_the_accountant(kind, partici
     assert (found.lower == 0) is not isinstance(kind, AttainedVariation)
 
 
-def test_recomputed_epsilon_of_messages_counts_the_steps_of_an_open_window():
+def test_recomputed_epsilon_of_messages_counts_the_steps_of_an_incomplete_window():
     participation = CheckIn(10, 2)
     costs = [
         recomputed(scheme(TIGHT, participation), steps, DELTA)[0].upper for steps in range(1, 21)

@@ -203,7 +203,7 @@ def test_an_epsilon_beyond_the_range_of_float64_is_refused(noise, participation,
 
 
 @pytest.mark.parametrize("noise", [1e9, 1e18, 1e308])
-def test_recomputing_accepts_any_amount_of_noise(noise):
+def test_epsilon_is_recomputed_for_small_and_large_noise(noise):
     for participation in (CheckIn(5, 2), EveryStep(3), PoissonSampling(1e-300, 5)):
         assert recomputed(scheme(noise, participation), participation.steps, 1e-6)[0].upper < 1e-6
 
@@ -260,7 +260,9 @@ def bracketed(joined, operation, one, other, lower=OrderSide.LOWER, upper=OrderS
 )
 @settings(max_examples=60)
 @given(one=atoms, other=atoms)
-def test_merged_distributions_bracket_the_exact_one_in_convex_order(joined, operation, one, other):
+def test_merged_distributions_lie_on_both_sides_of_the_exact_distribution_in_convex_order(
+    joined, operation, one, other
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "CELLS", 12)  # far fewer than there are atoms
         assert bracketed(joined, operation, distribution_of(one), distribution_of(other))

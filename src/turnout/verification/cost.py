@@ -2,14 +2,15 @@
 
 `recomputed` gives both bounds, `least` and `least_bound` a lower one; `seen_runs` covers local
 trust. How far one client moves a release, in units of the clip norm, is taken from
-docs/design/protocols.md. Nothing is imported from `turnout.accounting` and the method is another
-(`turnout.verification.windows`), so that an error there is hardly repeated here.
+docs/design/protocols.md. The module imports nothing from `turnout.accounting` and uses a different
+method (`turnout.verification.windows`), so that it hardly repeats an error of that package.
 
-**Local trust**: every message is observed with its sender, as rows of windows. A message under two
-records has no ratio outside of [e^−ε₀, e^ε₀] and distributions at most τ apart. Among all such
-pairs one is the worst at every ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so it lies below
-the chord, which is the curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a −
-a·e^ε₀ and a·e^ε₀, a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
+**Local trust**: the adversary observes every message with its sender, as a sequence of windows. The
+two distributions of a message under two records have a likelihood ratio in [e^−ε₀, e^ε₀] and a
+total variation of at most τ. Among all such pairs of distributions one pair is the worst at every
+ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so δ(k) lies below the chord. The chord is the
+curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a − a·e^ε₀ and a·e^ε₀, where
+a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
 """
 
 from __future__ import annotations
@@ -61,25 +62,30 @@ from turnout.verification.windows import (
 
 METHOD = "each message by itself, seen with its sender"
 Chances = list[tuple[float, int]]
-"""(probability that a message is sent, how many such messages)."""
+"""Pairs of the probability that a message is sent and the number of such messages."""
 
 
 def seen_runs(
     scheme: Scheme, steps: int
 ) -> tuple[tuple[SeenMessage, ...] | None, tuple[SeenMessage, ...]]:
-    """Runs of observed messages that bound ε from above (if one is known) and from below.
+    """Runs of observed messages that bound ε from below (None if no such run is known) and above.
+
+    Args:
+        scheme: scheme under local trust.
+        steps: number of released steps, at least 0.
 
     Raises:
-        UnsupportedError: no independent analysis is written for this scheme.
+        UnsupportedError: the verifier has no independent analysis of this scheme.
     """
     randomizer = scheme.randomizer
     # Randomizers and releases that have an independent analysis.
     if not isinstance(randomizer, PureRandomizer) or isinstance(randomizer, RepeatedMessages):
-        raise UnsupportedError(f"{type(randomizer).__name__} has no independent analysis")
+        raise UnsupportedError(_unknown_randomizer(randomizer))
     if scheme.relation is Relation.ADD_REMOVE or scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
-            "local trust has an independent analysis for sums of all messages under "
-            "replace-one only"
+            f"no independent analysis is known of {scheme.release.value} releases under "
+            f"{scheme.relation.value} and local trust: use aggregated releases and "
+            f"{Relation.REPLACE_ONE.value}"
         )
     if steps:
         _CHANCES.require(scheme.participation)
@@ -97,6 +103,15 @@ def seen_runs(
     return _messages(randomizer.epsilon0, apart, lower) if known else None, most
 
 
+def _unknown_randomizer(randomizer: object) -> str:
+    """Text of the error for a randomizer without an independent analysis."""
+    name = type(randomizer).__name__
+    return (
+        f"no independent analysis is known of the randomizer {name}: use GaussianNoise with "
+        "central trust, or one message with a pure epsilon0 with local trust"
+    )
+
+
 def _messages(epsilon0: float, apart: float, chances: Chances) -> tuple[SeenMessage, ...]:
     return tuple(
         SeenMessage(epsilon0, apart, probability, count)
@@ -106,7 +121,7 @@ def _messages(epsilon0: float, apart: float, chances: Chances) -> tuple[SeenMess
 
 
 def _total_variation(randomizer: PureRandomizer) -> tuple[float, bool]:
-    """Bound on the total variation of two records, and whether two records attain it and ε₀."""
+    """Upper bound on the total variation, and whether two records attain this bound and ε₀."""
     largest = math.tanh(randomizer.epsilon0 / 2)
     if isinstance(randomizer, BoundedVariation):
         attained = isinstance(randomizer, AttainedVariation)
@@ -125,14 +140,14 @@ def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances
 
 
 def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Complete windows, and the last one: its message was sent if its step is past."""
+    """Chances of complete windows and of the last window, whose message may still be due."""
     probability = float(draw.probability)
     sent = [(probability, full), (probability * rest / draw.steps, 1)]
     return sent, sent
 
 
 def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Complete windows, and the last one, in which at least 0 and at most k messages were sent."""
+    """Chances from below and above: the last window counts with 0 and with up to k messages."""
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
 
@@ -153,8 +168,8 @@ class Analysis:
 
     Attributes:
         lowers: runs that an adversary observes or can derive, each a lower bound.
-        bounds: one run that is an upper bound, or two that are one after the other: to the null
-            record and from it to the other record.
+        bounds: one run that bounds ε from above, or two runs whose ε's are composed: from the one
+            record to the null record, and from the null record to the other record.
         method: name of the analysis, in a few words.
     """
 
@@ -172,16 +187,21 @@ def _certified() -> Iterator[None]:
     except NumericalError:
         raise
     except ArithmeticError as error:
-        raise NumericalError(f"the numbers leave float64: {error}") from None
+        raise NumericalError(f"a number is outside the range of float64: {error}") from None
 
 
 @_certified()
 def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
-    """Proved lower and upper bound on ε after the first ``steps`` steps, and the method.
+    """Proved lower and upper bound on ε after the first ``steps`` steps, and the method's name.
+
+    Args:
+        scheme: the scheme whose ε is bounded.
+        steps: number of released steps, from 0 to the scheme's number of steps.
+        delta: δ of the guarantee, between 0 and 1.
 
     Raises:
-        UnsupportedError: no independent analysis is written for this scheme.
-        NumericalError: the numbers leave what float64 can prove.
+        UnsupportedError: the verifier has no independent analysis of this scheme.
+        NumericalError: float64 cannot prove the bounds.
     """
     found, lower = analysis(scheme, steps), least(scheme, steps, delta)
     return Bounds(lower, _most(found, delta)), found.method
@@ -189,8 +209,9 @@ def recomputed(scheme: Scheme, steps: int, delta: float) -> tuple[Bounds, str]:
 
 @_certified()
 def least(scheme: Scheme, steps: int, delta: float) -> float:
-    """Proved lower bound on ε after the first ``steps`` steps; raises the errors of
-    `recomputed`.
+    """Proved lower bound on ε after the first ``steps`` steps.
+
+    The arguments and errors are those of `recomputed`.
     """
     bounds = [
         epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
@@ -202,14 +223,17 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
 
 @_certified()
 def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
-    """Lower bound on ε of a single run of windows, which no record need attain.
+    """Lower bound on the ε of the run that bounds the scheme's ε from above.
 
-    A ledger that charges less than this has not charged for the bounding run. Raises as
-    `recomputed`; also where two runs bound ε.
+    No pair of records need attain this ε. A ledger that charges less does not cover the bounding
+    run. The arguments and errors are those of `recomputed`.
+
+    Raises:
+        UnsupportedError: two runs together, not one, bound the scheme's ε.
     """
     found = analysis(scheme, steps)
     if len(found.bounds) != 1:
-        raise UnsupportedError("this scheme has no single bounding run: two runs bound its epsilon")
+        raise UnsupportedError("two runs together bound the scheme's epsilon: expected one run")
     run = found.bounds[0]
     return (
         epsilon_of_windows(run_distribution(run, OrderSide.LOWER, delta), OrderSide.LOWER, delta)
@@ -232,38 +256,44 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
     """Runs of windows that bound ε from above and below after the first ``steps`` steps.
 
     Raises:
-        UnsupportedError: no independent analysis is written for this scheme.
+        UnsupportedError: the verifier has no independent analysis of this scheme.
     """
+    # Refuse the schemes that the independent analyses do not cover.
     if scheme.trust is TrustModel.LOCAL:
         least_seen, most_seen = seen_runs(scheme, steps)
         return Analysis(() if least_seen is None else (least_seen,), (most_seen,), METHOD)
     noise = scheme.randomizer
     if not isinstance(noise, GaussianNoise):
-        raise UnsupportedError(f"{type(noise).__name__} has no independent analysis")
+        raise UnsupportedError(_unknown_randomizer(noise))
     if scheme.trust is not TrustModel.CENTRAL or scheme.release is ReleaseRule.AVERAGED:
         raise UnsupportedError(
-            "only aggregated and one-client releases under central trust have an "
-            "independent analysis"
+            f"no independent analysis is known of {scheme.release.value} releases under "
+            f"{scheme.trust.value} trust: use aggregated or one-client releases and central trust"
         )
     if steps:
         _WINDOWS.require(scheme.participation)
+    # The windows from below: an adversary observes the presence of the client alone in its steps.
     alone, form = noise.noise_multiplier, normal_form(scheme.participation)
     lower = _runs(form, alone, steps)[0]
     replaced = scheme.relation is Relation.REPLACE_ONE
     always = all(type(span.draw) is Always for span in form.spans)
     if always and (replaced or scheme.relation is Relation.ZERO_OUT):
-        # Both worlds have the client in every step: no bound over its absence, whatever the rule.
+        # Both worlds have the client in every step, under either release rule: the distribution is
+        # exact, and no bound over the client's absence is needed.
         run = _runs(form, alone / 2 if replaced else alone, steps)[1]
         return Analysis((run,), (run,), "the exact distribution of every step")
+    # The windows from above; where one client a step sends, the client may displace another.
     one_client = scheme.release is ReleaseRule.ONE_CLIENT
     back = _runs(form, alone, steps)[1]
     upper = _displacing(form, alone, steps) if one_client else back
     attacks = _attacks(form, lower) if one_client else ()
+    # Under replace-one the bound from above passes over the null record, as two runs.
     if replaced:
         lowers = (lower, tuple(map(_sum_opposed, lower)), *attacks)
         return Analysis(
             lowers, (upper, upper), "opposite records' sums below, over the null record above"
         )
+    # Under the other relations one run bounds ε from above, unless another client is displaced.
     if not one_client:
         exact = "the exact distribution of the client's slots"
         method = exact if lower == upper else "less than the client's slots below, more above"
@@ -275,9 +305,9 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 
 
 def _displacing(form: Form, noise: float, steps: int) -> Windows:
-    """Run of a client whose update may displace another client's, from above.
+    """Run from above of a client whose update may displace another client's update.
 
-    A window that is not a row of single steps is moved by up to 2C.
+    A window in which one release sums several steps is moved by up to twice the clip norm.
     """
     if _is_stepwise(form):
         run = _runs(form, noise, steps)[1]
@@ -286,23 +316,23 @@ def _displacing(form: Form, noise: float, steps: int) -> Windows:
 
 
 def _attacks(form: Form, run: Windows) -> tuple[Windows, ...]:
-    """Run with one other client in each step, whose update is opposite to the client's."""
+    """Run with one other client in each step, whose update is opposite; empty if none is known."""
     opposed = tuple(replace(window, others=Others.OPPOSED) for window in run)
     return (opposed,) if run and _is_stepwise(form) else ()
 
 
 def _is_stepwise(form: Form) -> bool:
-    """Whether each step of a window is one release, not a sum of several."""
+    """Whether each release of a window is of one step, not a sum over several steps."""
     return all(type(span.draw) in (Bernoulli, OneOf, Staggered) for span in form.spans)
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Run of two opposite records for a lower bound, by the sum of each window's releases."""
+    """Window from below of two opposite records, of which the adversary sees the releases' sum."""
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
 def _runs(form: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
-    """Runs of windows with presence against absence after ``steps`` steps, from above and below."""
+    """Windows from below and from above that compare the client's presence with its absence."""
     lower: list[Window] = []
     upper: list[Window] = []
     for draw, full, rest in form.released(steps) if steps else ():
@@ -332,13 +362,13 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, W
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
-    """Complete windows, and the last one, in which the client took part if its slot is past."""
+    """Complete windows and the last window, in which the client took part if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
 def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """The client's own window, of which at most ``steps`` slots are past."""
+    """Windows of a client with a window of its own, which may extend beyond the last step."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
         Window(noise, whole, whole / draw.window, full),
@@ -348,7 +378,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Win
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Runs of a slot that repeats in every epoch; in the last one it is past or not."""
+    """Runs of a slot that repeats in every epoch; in the last epoch it may be still to come."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)
@@ -360,24 +390,27 @@ def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Wind
 
 
 def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Runs for k-subsets: from above a revealed random partition into k blocks, from below plain
-    sums.
+    """Runs of a client that takes part in k random steps of each window.
 
-    A uniform partition of the window into k blocks whose sizes differ by at most one, with a
-    uniform step in each, is a uniform subset of k steps; an adversary who knows the partition
-    observes k windows. The sum of a window's releases is moved by k and has noise of √t; sums of W
-    windows add up to one Gaussian. An incomplete window counts above as a whole and below not at
-    all.
+    The bound from above reveals a uniform partition of the window into k blocks whose sizes differ
+    by at most one. A uniform step of each block gives a uniform subset of k steps, and an adversary
+    who knows the partition observes k windows. The bound from below uses the sum of a window's
+    releases, which the client moves by k and whose noise is √t times that of a step for t steps;
+    the sums of all windows add up to one Gaussian. An incomplete window counts as complete in the
+    bound from above, and is left out of the bound from below.
     """
+    # One pick: the window is exact.
     if draw.picks == 1:
         run = _check_ins(noise, draw.steps, 1.0, full, rest)
         return run, run
+    # From above: k blocks a window, of two sizes; an incomplete window counts as complete.
     begun = full + (rest > 0)
     size, longer = divmod(draw.steps, draw.picks)
     upper = (
         Window(noise, size + 1, 1.0, longer * begun),
         Window(noise, size, 1.0, (draw.picks - longer) * begun),
     )
+    # From below: the sum of all complete windows.
     if full == 0:
         return (), upper
     return (Window(noise * (draw.steps / full) ** 0.5 / draw.picks),), upper
@@ -394,4 +427,4 @@ _WINDOWS: DrawTable[Callable[[Any, float, int, int], tuple[Windows, Windows]]] =
         Staggered: _staggered,
     },
 )
-"""The windows of whole blocks and of one that was begun; a draw without a row has none."""
+"""Function for each draw: the windows of whole blocks and of the block that was begun."""

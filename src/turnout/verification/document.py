@@ -1,8 +1,9 @@
-"""The lines of an exported ledger and its charter, read strictly, and the findings about them.
+"""Strict parsing of an exported ledger and its charter, and the classes of a verifier's findings.
 
-`Document` is the parsed file, `DocumentTerms` the charter as far as a verifier needs it, by a
-decoder of its own; `VerificationVerdict` holds the findings (`LedgerFault`, `Cost`). A function
-that parses a line or a value raises ValueError for anything but what its docstring says.
+`Document` is the parsed file. `DocumentTerms` holds the terms of the charter that a verifier needs;
+its decoder shares no code with the service. `VerificationVerdict` holds the findings
+(`LedgerFault`, `Cost`). A function that parses a line or a value raises ValueError where the input
+does not have the form that its docstring states.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from turnout.schemes.registry import participation_class
 
 
 class VerificationOutcome(Enum):
-    """Verdict in a word; its value is the exit code of ``turnout ledger verify``."""
+    """Outcome of a verification; the value is the exit code of ``turnout ledger verify``."""
 
     GOOD = 0
     BAD = 1
@@ -55,12 +56,12 @@ class Cost:
 
     @property
     def enough(self) -> bool:
-        """Whether the claimed ε is at least the lower bound on the true one."""
+        """Whether the claimed ε is at least the lower bound on the true ε."""
         return self.claimed >= self.lower
 
     @property
     def loose(self) -> bool:
-        """Whether the claimed ε exceeds the upper bound on the true one, which is allowed."""
+        """Whether the claimed ε is above the upper bound on the true ε, which is allowed."""
         return self.upper is not None and self.claimed > self.upper
 
 
@@ -73,10 +74,10 @@ class VerificationVerdict:
         head: ``steps:digest`` of the last record.
         epsilon, delta: claims of the ledger; None where they cannot be read.
         relation: neighbouring relation in words.
-        faults: in the order of the file.
-        costs: rising in steps.
-        not_recomputed: why ε was not recomputed, empty where it was.
-        models: model files whose digests were compared; None where none were given.
+        faults: faults in the order of the file.
+        costs: claimed and recomputed ε at some steps, in ascending order of steps.
+        not_recomputed: reason why ε was not recomputed; empty if ε was recomputed.
+        models: number of expected model files; None if no folder of models was given.
     """
 
     task: str = ""
@@ -126,7 +127,7 @@ _PREFIX, _SUFFIX = b'{"charter":', b"}"
 
 
 class DamagedError(Exception):
-    """A file that is not a ledger; the error carries the `LedgerFault`."""
+    """Error: a file is not a ledger; the attribute ``fault`` states why."""
 
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)
@@ -135,7 +136,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """One release as its line states it; ``digest`` is the SHA-256 of the line."""
+    """Fields of a record, the line of one released step; ``digest`` is the SHA-256 of the line."""
 
     task: str
     step: int
@@ -165,8 +166,8 @@ class Document:
     """Exported ledger with all lines parsed.
 
     Attributes:
-        charter: the charter's bytes, as they stand in the first line.
-        records: in the order of the file.
+        charter: the charter's bytes, unchanged from the first line.
+        records: one record for each released step, in the order of the file.
         head: the last line.
     """
 
@@ -199,31 +200,39 @@ def parsed(data: bytes) -> Document:
 
 
 def canonical_fields(line: bytes) -> dict[str, Any]:
-    """JSON object of a line in canonical form: sorted keys, no spaces, ASCII, no floats."""
+    """JSON object of a line in canonical form: sorted keys, no spaces, ASCII, no floats.
+
+    Raises:
+        ValueError: the line is not a JSON object, or is not in canonical form.
+    """
     try:
         fields = json.loads(line.decode("ascii"), parse_float=_refused, parse_constant=_refused)
         again = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise ValueError("its JSON is nested too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError("not an object")
+        raise ValueError("it is not an object of JSON")
     if again != line:
-        raise ValueError("not the canonical form")
+        raise ValueError("it is not the canonical form of its JSON")
     return fields
 
 
 def number_of(text: object) -> float:
-    """Finite float from a text in the format of ``float.hex``."""
+    """Finite float from a text in the format of ``float.hex``.
+
+    Raises:
+        ValueError: the value is not such a text.
+    """
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} is not a number's hexadecimal form")
+        raise ValueError(f"{text!r}: expected a text in the format of float.hex")
     try:
         value = float.fromhex(text)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text[:40]!r} is not a number's hexadecimal form") from None
+        raise ValueError(f"{text[:40]!r}: expected a text in the format of float.hex") from None
     if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
+        raise ValueError(f"{text}: expected a finite number")
     if value.hex() != text:
-        raise ValueError(f"{text[:40]!r} is not how float.hex writes {value!r}")
+        raise ValueError(f"{text[:40]!r}: expected {value.hex()!r}, the format of float.hex")
     return value
 
 
@@ -235,16 +244,16 @@ def digest_of(text: object) -> bytes:
 def count_of(value: object) -> int:
     """Whole number of at least 0 from a JSON value; other values raise ValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{value!r} is not a whole number of at least 0")
+        raise ValueError(f"{value!r}: expected a whole number of at least 0")
     return value
 
 
 def _bytes_of(text: object, length: int) -> bytes:
     if not isinstance(text, str) or len(text) != 2 * length:
-        raise ValueError(f"not {length} bytes in hexadecimal")
+        raise ValueError(f"{str(text)[:40]!r}: expected {length} bytes in hexadecimal")
     value = bytes.fromhex(text)
     if value.hex() != text:
-        raise ValueError(f"not {length} bytes in lower-case hexadecimal")
+        raise ValueError(f"{text[:40]!r}: expected {length} bytes in lower-case hexadecimal")
     return value
 
 
@@ -258,7 +267,8 @@ def _record(line: bytes, number: int) -> RecordLine:
     try:
         fields = canonical_fields(line)
         if set(fields) != names:
-            raise ValueError(f"its fields are {', '.join(sorted(fields))}")
+            given, wanted = ", ".join(sorted(fields)), ", ".join(sorted(names))
+            raise ValueError(f"its fields are {given}: expected {wanted}")
         return RecordLine(
             str(fields["task"]),
             count_of(fields["step"]),
@@ -278,7 +288,7 @@ def _head(line: bytes) -> HeadLine:
     try:
         fields = canonical_fields(line)
         if set(fields) != {"head", "signature"}:
-            raise ValueError("a head is the last line, and there is none: the file was cut off")
+            raise ValueError("expected the fields head and signature; the file may be cut off")
         steps, digest = head_of(fields["head"])
         return HeadLine(steps, digest, _bytes_of(fields["signature"], 64))
     except ValueError as error:
@@ -286,13 +296,17 @@ def _head(line: bytes) -> HeadLine:
 
 
 def head_of(text: object) -> tuple[int, bytes]:
-    """Steps and digest from ``steps:digest``."""
+    """Number of steps and digest from the text ``steps:digest`` of a head.
+
+    Raises:
+        ValueError: the value is not such a text.
+    """
     steps, _, digest = str(text).partition(":")
     if not (steps.isascii() and steps.isdigit()):
-        raise ValueError("a head is steps:digest")
+        raise ValueError(f"head = {str(text)[:40]!r}: expected STEPS:DIGEST")
     head = int(steps), digest_of(digest)
     if f"{head[0]}:{digest}" != text:
-        raise ValueError("a head is steps:digest")
+        raise ValueError(f"head = {str(text)[:40]!r}: expected STEPS:DIGEST")
     return head
 
 
@@ -320,22 +334,25 @@ _UPDATES = {
     "sampled-bit-1": TrustModel.LOCAL,
     "hadamard-bit-1": TrustModel.LOCAL,
 }
-"""The formats of an update, and the trust under which clients send it."""
+"""Formats of an update, each with the trust model under which clients send such updates."""
 _CLASSES: Mapping[str, type] = {
     name: value
     for name, value in vars(spec).items()
     if isinstance(value, type) and (is_dataclass(value) or issubclass(value, Enum))
 }
-"""Classes of which a scheme consists, but for participations, which have names of their own."""
+"""Classes of a scheme's parts by name, except participations, which have a registry."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentTerms:
-    """Terms that a charter states.
+    """Terms of a charter.
 
     Attributes:
-        delta, target: (ε, δ) that must not be exceeded.
-        charged_steps, charged: ε once so many steps are released; in between the next counts.
+        scheme: scheme whose ε the charter charges.
+        delta, target: δ, and the ε that the run must not exceed at this δ.
+        charged_steps, charged: numbers of released steps, ascending, and the ε charged for each;
+            between two of these numbers the ε of the larger number is charged.
+        dimension: number d of parameters of the model.
         initial_model: SHA-256 of the first parameters.
         coordinator_key: Ed25519 public key that signs heads.
     """
@@ -355,7 +372,7 @@ class DocumentTerms:
         return self.charged_steps[-1]
 
     def charge(self, steps: int) -> float:
-        """ε that the charter charges once 1 ≤ ``steps`` ≤ all steps are released."""
+        """ε that the charter charges after ``steps`` released steps, from 1 to all steps."""
         return self.charged[bisect_left(self.charged_steps, steps)]
 
 
@@ -363,18 +380,18 @@ def decode_terms(charter: bytes) -> DocumentTerms:
     """Terms from the bytes of a charter.
 
     Raises:
-        DamagedError: it is not canonical, lacks a term, or contradicts itself.
+        DamagedError: the charter is not canonical, lacks a term, or contradicts itself.
     """
     # The fields of a charter in their format.
     try:
         fields = canonical_fields(charter)
         if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
-            raise ValueError(f"not of the format {_FORMAT}")
+            raise ValueError(f"its format or its fields are not those of {_FORMAT}")
         # The scheme, which must be one of this package and fit the formats of updates.
         dimension, first = _artefacts(fields)
         scheme = rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
-            raise ValueError("the scheme is not one of turnout")
+            raise ValueError("the field 'scheme' is not a Scheme of turnout.schemes")
         _require_trust(fields, scheme)
         # The terms, which must agree with each other.
         terms = DocumentTerms(
@@ -394,7 +411,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
 
 
 def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
-    """Dimension and digest of the first model; unknown formats are refused."""
+    """Number of parameters and digest of the first model; unknown formats are refused."""
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
     if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
@@ -418,17 +435,22 @@ def _require_consistent(terms: DocumentTerms) -> None:
     if not steps or len(steps) != len(charged):
         raise ValueError("charged and charged_steps must have the same length of at least 1")
     if any(a >= b for a, b in pairwise(steps)):
-        raise ValueError("charged_steps are not ascending")
+        raise ValueError("charged_steps: expected ascending numbers")
     if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
-        raise ValueError("charged falls: more steps cannot cost less")
-    if steps[-1] != terms.scheme.participation.steps:
-        raise ValueError("charged_steps do not end with the run")
+        raise ValueError("charged: expected values of at least 0 that never fall")
+    if steps[-1] != (total := terms.scheme.participation.steps):
+        raise ValueError(f"charged_steps ends at {steps[-1]}: expected the run's {total} steps")
 
 
 def rebuilt(value: Any) -> Any:
-    """Object of `turnout.schemes` from its JSON form ``{"is": class, field: …}``; other values
-    as given.
+    """Object of `turnout.schemes` from its JSON form ``{"is": class, field: …}``.
+
+    Numbers and other plain values are returned unchanged.
+
+    Raises:
+        ValueError: the class or a field is unknown, or a value is out of its domain.
     """
+    # Arrays, tuples and plain values.
     if not isinstance(value, dict):
         return value
     content = dict(value)
@@ -437,31 +459,35 @@ def rebuilt(value: Any) -> Any:
         return _array(content)
     if name == "tuple":
         return tuple(rebuilt(item) for item in content["values"])
+    # The class of the part, by its name.
     known = (_CLASSES.get(name) or participation_class(name)) if isinstance(name, str) else None
     if known is None:
         raise ValueError(f"{name!r} is not a part of a scheme")
-    # A scheme would take a bare word for its member; a charter has each with its kind.
+    # The constructor accepts an enum's member as plain text; a charter states its class as well.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
     if words and not issubclass(known, Enum):
-        raise ValueError(f"{name}: {words[0]} is plain text: expected an object with its kind")
+        raise ValueError(
+            f"{name}: {words[0]} is plain text: expected an object whose field 'is' names its class"
+        )
+    # The constructor checks the fields and their domains.
     try:
         return known(**{key: rebuilt(inner) for key, inner in content.items()})
     except ParameterError as error:
         raise ValueError(f"{name}: {error}") from None
     except TypeError:
-        raise ValueError(f"{name} has other fields than {', '.join(content)}") from None
+        raise ValueError(f"{name} cannot have the fields {', '.join(content)}") from None
 
 
 def _array(content: dict[str, Any]) -> np.ndarray:
-    """Array of booleans, the only kind that a participation holds."""
+    """Array of booleans from its JSON form; a scheme has no arrays of another type."""
     values = np.array(content["values"])
     if content["type"] != "bool" or values.dtype != np.bool_:
-        raise ValueError("only bool arrays belong to a scheme")
+        raise ValueError("an array of a scheme is not of booleans")
     return values
 
 
 def _plain(value: Any) -> Any:
-    """JSON value with ``{"float": hex}`` replaced by floats."""
+    """JSON value in which every ``{"float": hex}`` is replaced by the float."""
     if isinstance(value, dict):
         if set(value) == {"float"}:
             return number_of(value["float"])

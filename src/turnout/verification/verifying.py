@@ -37,7 +37,7 @@ from turnout.verification.document import (
 
 
 def chain_faults(document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
-    """Faults of the records and the head, in the order of the file."""
+    """Faults of the records and the head, in the order of the file; none if the chain is whole."""
     due, previous, spent = 0, bytes.fromhex(document.task), 0.0
     seen: set[int] = set()
     for record in document.records:
@@ -108,7 +108,7 @@ _STEP_FILE = re.compile(r"step-(\d{6,})\.f32")
 
 
 def model_faults(folder: Path, document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
-    """Faults of a folder that should hold the model after every released step."""
+    """Faults of a folder that should hold the initial model and the model after every step."""
     expected = [("initial.f32", terms.initial_model, None)]
     expected += [(f"step-{r.step:06d}.f32", r.model_digest, r.step) for r in document.records]
     for name, digest, step in expected:
@@ -136,27 +136,28 @@ def _content_faults(
 
 
 _EARLIER_POINTS = 3
-"""Charged steps before the last at which the cost is recomputed too (its lower bound)."""
+"""Number of charged steps before the last step at which ε's lower bound is recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """Ledger head seen earlier: the record after ``steps`` releases had this ``digest``."""
+    """Head that a ledger had earlier: its number of steps, and the digest of its last record."""
 
     steps: int
     digest: bytes
 
     @classmethod
     def parsed(cls, text: str) -> Self:
-        """Head from ``steps:digest``; a signature after it is ignored.
+        """Head from the text ``steps:digest``; a signature after a second colon is ignored.
 
         Raises:
-            ParameterError: any other text.
+            ParameterError: the text has another form.
         """
         try:
             return cls(*head_of(":".join(text.strip().split(":")[:2])))
         except ValueError:
-            raise ParameterError("head", text, "steps:digest") from None
+            expected = "STEPS:DIGEST, a number of steps and 64 lower-case hexadecimal digits"
+            raise ParameterError("head", text, expected) from None
 
 
 def verify(
@@ -164,8 +165,13 @@ def verify(
 ) -> VerificationVerdict:
     """Verdict on an exported ledger, from its bytes alone.
 
-    The ledger must continue ``known``; ``models`` is a folder with the released models, to be
-    compared with it. Cost is recomputed only where nothing else is at fault.
+    The cost is recomputed only if no other fault is found. Faults are in the verdict; no error is
+    raised.
+
+    Args:
+        data: bytes of the ledger's file.
+        known: head seen earlier, which the ledger must continue; None compares no head.
+        models: folder with the released models, whose digests are compared with the ledger.
     """
     # A damaged file has no other faults.
     task = ""
@@ -198,6 +204,8 @@ def verify(
 
 
 def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]:
+    """Faults of a ledger that is older than a head seen earlier, or does not continue it."""
+    # An older ledger cannot be compared.
     released = len(document.records)
     if known.steps > released:
         yield LedgerFault(
@@ -206,6 +214,7 @@ def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]
             released,
         )
         return
+    # The digest after the known number of steps; after 0 steps it is the charter's.
     here = document.records[known.steps - 1].digest if known.steps else bytes.fromhex(document.task)
     if here != known.digest:
         place = f"step {known.steps - 1}" if known.steps else "the charter"
@@ -246,7 +255,7 @@ def _priced(
 
 
 def _costs(document: Document, terms: DocumentTerms) -> tuple[list[Cost], str]:
-    """Lower bounds on ε at some charged steps, and both bounds at the last one."""
+    """Costs at some charged steps, with both bounds at the last step only, and the method."""
     released = len(document.records)
     before = [steps for steps in terms.charged_steps if 0 < steps < released]
     some = range(min(_EARLIER_POINTS, len(before)))
@@ -265,7 +274,7 @@ _SHOWN = 10
 
 
 def show(verdict: VerificationVerdict, console: Console | None = None) -> None:
-    """Print a verdict as a table; its last line is the outcome."""
+    """Print a verdict as a table, then the faults, and the outcome as the last line."""
     console = console or Console()
     if verdict.task:
         console.print(_facts(verdict))

@@ -1,10 +1,11 @@
-"""ε of a row of independent windows, by distributions of a likelihood ratio L in convex order.
+"""ε of a sequence of independent windows, by distributions of the likelihood ratio L.
 
 `run_distribution` composes windows, `epsilon_of_windows` and `two_bound_epsilon` bound ε;
-`RatioDistribution` holds L, kept below or above the true one.
+`RatioDistribution` holds a distribution that is below or above that of L in convex order.
 
-L is how much likelier the adversary's view is with the client than without; all expectations here
-are without the client, where E L = 1. At ratio k an attack gains two convex expectations:
+L is the probability of the adversary's view with the client, divided by its probability without the
+client. All expectations here are without the client, where E L = 1. At the ratio k = e^ε, δ(ε) is
+one of two convex expectations, for the two directions of the neighbouring relation:
 
     remove: E[(L − k)₊]        add: E[(1 − k·L)₊]
 
@@ -12,20 +13,22 @@ So a distribution that is larger in convex order proves an upper bound, a smalle
 in both directions at once. Sums of independent distributions, and products of independent
 distributions that are not negative, keep the order (fix all factors but one: the function stays
 convex in it). A window of t steps, of which the client takes with probability p exactly one,
-uniform, has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`; windows
-multiply.
+uniform, has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`. The ratio
+of several windows is the product of their ratios.
 
-A distribution is a list of atoms; when there are too many, values are cut into cells, and
+A distribution is a list of atoms. When there are too many atoms, the values are cut into cells:
 
-* a *lower* distribution puts a cell's mass at its mean (Jensen); * an *upper* distribution splits
-it onto the cell's two ends, mean kept (the reverse of Jensen). What lies
-  beyond the last end b is cut to b, and E[(L − b)₊] is kept as `RatioDistribution.infinity_mass`:
-  as if that much certainty were given away. Cutting only raises E[(1 − k·L)₊].
+* a *lower* distribution moves a cell's mass to the cell's mean (Jensen's inequality);
+* an *upper* distribution splits the mass between the cell's two ends and keeps the mean. Values
+  above the last end b are replaced by b, and E[(L − b)₊] is kept as
+  `RatioDistribution.infinity_mass`, the probability of outcomes that prove the client's presence.
+  The replacement only raises E[(1 − k·L)₊].
 
-Where the cells lie decides how close the bounds are, never whether they hold. Both miss by the
-square of a cell's width. Nothing is subtracted but in places where the result is one of two
-weights of the same atom, so rounding is a relative error of values and masses; it is counted
-(`RatioDistribution.value_error`, `RatioDistribution.mass_error`) and charged to the bound.
+The places of the cells decide how close the bounds are, never whether they hold. Both bounds are
+off by the square of a cell's width. A subtraction occurs only where its result is one of two
+weights of the same atom, so rounding is a relative error of values and masses. The classes count
+this error (`RatioDistribution.value_error`, `RatioDistribution.mass_error`), and the bounds on ε
+include it.
 """
 
 from __future__ import annotations
@@ -50,8 +53,10 @@ _ROWS = 32  # of a table of values that are put into bins at once
 _APART = 1e-5  # least distance of two ends of cells in ln ratio, so that masses keep their digits
 _REACH = 9.5  # standard deviations of one step's noise that have cells
 _ROUNDING = 8.0 * CELLS**2 * 2.0**-53
-"""Relative error of one operation: a cell is a running sum of at most ``CELLS**2`` terms of one
-sign; everything else (products, logarithms, normal tails) errs by far less than the factor 8."""
+"""Upper bound on the relative rounding error of one operation.
+
+A cell is a running sum of at most ``CELLS**2`` terms of one sign; the factor 8 covers products,
+logarithms and normal tails."""
 
 _LARGEST = 600.0  # logarithm of a ratio beyond which masses would underflow unseen
 
@@ -66,25 +71,28 @@ class OrderSide(Enum):
 
 
 class Others(Enum):
-    """Other clients that check in to a step of which one client sends."""
+    """Other clients that check in to a step in which one client sends its message."""
 
     NONE = "none"
     OPPOSED = "opposed"
     """One other client, whose update is opposite to the client's."""
     WORST = "worst"
-    """Any other clients, none included: a bound that no clients need attain."""
+    """Any number of other clients, from 0: a bound that no set of clients need attain."""
 
 
 @dataclass(frozen=True, slots=True)
 class RatioDistribution:
-    """Atoms of a likelihood ratio, or of a sum of ratios.
+    """Distribution of a likelihood ratio, or of a sum of ratios, as a list of atoms.
 
     Attributes:
-        values: not negative, rising, shape ``(n,)``.
-        masses: their probabilities without the client, shape ``(n,)``.
+        values: values of the atoms, at least 0, ascending, shape ``(n,)``.
+        masses: probabilities of the values without the client, shape ``(n,)``.
         infinity_mass: probability with the client (times the distribution's mean) of outcomes that
-            tell.
-        value_error, mass_error: bounds on the relative rounding error of each value and mass.
+            are impossible without the client.
+        value_error, mass_error: upper bounds on the relative rounding error of each value and mass.
+
+    Raises:
+        NumericalError: a value or a mass is not finite.
     """
 
     values: Floats
@@ -98,9 +106,7 @@ class RatioDistribution:
             raise NumericalError("a likelihood ratio is too large for float64")
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """Distribution of 1 − share + share·S/total, where S is distributed as ``self`` with
-        mean ``total``.
-        """
+        """Distribution of 1 − share + share·S/total, where S has this distribution and its mean."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(
@@ -110,12 +116,12 @@ class RatioDistribution:
 
 @dataclass(frozen=True, slots=True)
 class AtomCells:
-    """Sums of the atoms in each cell; the last cell has no upper end.
+    """Mass and first moment of the atoms in each cell; the last cell has no upper end.
 
     Attributes:
-        edges: lower ends, from 0 on, rising, shape ``(n,)``.
-        masses: shape ``(n,)``.
-        means: Σ value·mass, shape ``(n,)``.
+        edges: lower ends of the cells, ascending from 0, shape ``(n,)``.
+        masses: total mass of each cell, shape ``(n,)``.
+        means: Σ value·mass over the atoms of each cell, shape ``(n,)``.
     """
 
     edges: Floats
@@ -129,31 +135,35 @@ class AtomCells:
         value_error: float = 0.0,
         mass_error: float = 0.0,
     ) -> RatioDistribution:
-        """Distribution with one atom in each cell (lower) or at each end (upper)."""
+        """Distribution with one atom in each cell (lower) or at each end of a cell (upper)."""
         errors = value_error + _ROUNDING, mass_error + _ROUNDING
+        # Lower: the mass of a cell at its mean.
         if side is OrderSide.LOWER:
             kept = self.masses > 0
             return RatioDistribution(
                 self.means[kept] / self.masses[kept], self.masses[kept], infinity_mass, *errors
             )
+        # Upper: the mass of a cell split between its two ends, so that the mean is kept.
         below, mean = self.masses[:-1], self.means[:-1]
         width, excess = np.diff(self.edges), mean - self.edges[:-1] * below
         share = np.divide(excess, width, out=np.zeros_like(width), where=width > 0)
         share = np.clip(share, 0.0, below)
         masses = np.append(below - share, self.masses[-1])
         masses[1:] += share
+        # The last cell has only a lower end: what its mean exceeds becomes infinity mass.
         infinity_mass += max(float(self.means[-1] - self.edges[-1] * self.masses[-1]), 0.0)
         kept = masses > 0
         return RatioDistribution(self.edges[kept], masses[kept], infinity_mass, *errors)
 
 
 def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
-    """Likelihood ratio of one Gaussian step of deviation ``noise`` that the client moves by 1.
+    """Distribution of the likelihood ratio of a Gaussian step that the client moves by 1.
 
-    X = e^{z/σ − 1/(2σ²)}, z standard normal without the client and shifted by 1/σ with it.
+    With σ = ``noise``, the standard deviation, the ratio is X = e^{z/σ − 1/(2σ²)}, where z is
+    standard normal without the client and shifted by 1/σ with the client.
 
     Raises:
-        NumericalError: so little noise that ratios leave float64.
+        NumericalError: the noise is so small that ratios exceed the range of float64.
     """
     shift = 1.0 / noise
     _require_noise(noise, (_REACH + shift) * shift - shift**2 / 2)
@@ -163,15 +173,15 @@ def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
 
 
 def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistribution:
-    """Likelihood ratio of one step in which one of the clients that check in sends its message.
+    """Distribution of the likelihood ratio of a step in which one client that checks in sends.
 
-    A client that shares the step with one other client sends half of the time, and the other
-    client's update is opposite to its own: the ratio is ½ + X/2, with X that of a move by 2. A
-    client alone has the ratio of a move by 1. ``Others.WORST`` takes at each end of a cell the
-    ratio with the larger E[(k − X)₊], which is a mean-preserving spread of both ratios.
+    A client that checks in alone has the ratio of a move by 1. A client that checks in with one
+    other client, whose update is opposite, sends with probability ½: the ratio is ½ + X/2, where X
+    is the ratio of a move by 2. ``Others.WORST`` takes at each end of a cell the ratio with the
+    larger E[(k − X)₊], which is a mean-preserving spread of both ratios.
 
     Raises:
-        NumericalError: so little noise that ratios leave float64.
+        NumericalError: the noise is so small that ratios exceed the range of float64.
     """
     if others is Others.NONE:
         return gaussian(noise, side)
@@ -215,13 +225,13 @@ def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistributi
 
 
 def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
-    """Likelihood ratio of one step between two records that move it by +1 and by −1.
+    """Distribution of the likelihood ratio between two records that move a step by +1 and by −1.
 
-    In both worlds the client takes the step with the given probability. The ratio rises with what
-    the step shows, so cells of what is shown are cells of the ratio.
+    In both worlds the client takes the step with the given probability. The ratio rises with the
+    step's noisy sum, so cells of the sum are cells of the ratio.
 
     Raises:
-        NumericalError: so little noise that ratios leave float64.
+        NumericalError: the noise is so small that ratios exceed the range of float64.
     """
     shift = 1.0 / noise
     _require_noise(noise, 2 * (_REACH + shift) * shift)
@@ -238,13 +248,16 @@ def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribut
 
 
 def message(epsilon0: float, total_variation: float, probability: float) -> RatioDistribution:
-    """Likelihood ratio of one message that is sent with a probability (see the header of `cost`).
+    """Distribution of the likelihood ratio of one message that is sent with a probability.
+
+    The header of `turnout.verification.cost` derives the three ratios and their probabilities.
 
     Raises:
-        NumericalError: ratios leave float64.
+        NumericalError: ε₀ is so large that ratios exceed the range of float64.
     """
     if not epsilon0 <= _LARGEST / 1.5:
-        raise NumericalError(f"epsilon0 = {epsilon0:g}: ratios are too large for float64")
+        limit = _LARGEST / 1.5
+        raise NumericalError(f"epsilon0 = {epsilon0:g}: expected at most {limit:g} (float64)")
     high = probability * total_variation / math.expm1(epsilon0)
     low = high * math.exp(epsilon0)
     values = np.array([math.exp(-epsilon0), 1.0, math.exp(epsilon0)])
@@ -254,11 +267,14 @@ def message(epsilon0: float, total_variation: float, probability: float) -> Rati
 
 def _require_noise(noise: float, log_ratio: float) -> None:
     if not log_ratio <= _LARGEST / 1.5:
-        raise NumericalError(f"noise multiplier {noise:g}: ratios are too large for float64")
+        raise NumericalError(
+            f"noise multiplier = {noise:g}: expected more noise; the likelihood ratios exceed the "
+            "range of float64"
+        )
 
 
 def _normal_cells(edges: Floats) -> Floats:
-    """Normal probabilities between neighbouring edges and beyond the outer edges."""
+    """Standard normal probabilities between neighbouring edges and outside the outer edges."""
     low, high = np.append(-np.inf, edges), np.append(edges, np.inf)
     return np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
 
@@ -266,7 +282,7 @@ def _normal_cells(edges: Floats) -> Floats:
 def added(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """Sum of two independent ratios; each tail of probability below ``cut`` gets one cell."""
+    """Distribution of the sum of two independent ratios; a tail below ``cut`` gets one cell."""
     value_error = max(one.value_error, other.value_error)
     return _combined(one, other, np.add, side, cut, value_error=value_error)
 
@@ -274,7 +290,7 @@ def added(
 def multiplied(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """Product of two independent ratios of mean 1: the composition of two windows."""
+    """Distribution of the product of two independent ratios of mean 1, which composes windows."""
     value_error = one.value_error + other.value_error
     return _combined(one, other, np.multiply, side, cut, value_error=value_error)
 
@@ -288,15 +304,19 @@ def _combined(
     *,
     value_error: float,
 ) -> RatioDistribution:
+    """Distribution of an operation on two independent ratios, cut into cells on a side."""
+    # All pairs of atoms.
     with np.errstate(over="ignore"):
         table = operation.outer(one.values, other.values)
     masses = np.multiply.outer(one.masses, other.masses).ravel()
     if not table.max() < math.exp(_LARGEST):
         raise NumericalError("a likelihood ratio is too large for float64")
+    # Mass and first moment of each fine bin.
     scale = _Scale.fitting(table, operation.outer(_quantiles(one), _quantiles(other)))
     index, values = scale.bins_of_table(table, mirrored=one is other).ravel(), table.ravel()
     in_bins = np.bincount(index, masses, _BINS + 1).astype(np.float64)
     mean_in_bins = np.bincount(index, masses * values, _BINS + 1).astype(np.float64)
+    # The bins are joined to few cells, and the errors add up.
     cells = _cells(scale.edges(), in_bins, mean_in_bins, cut)
     mass_error = one.mass_error + other.mass_error
     return cells.settled(side, one.infinity_mass + other.infinity_mass, value_error, mass_error)
@@ -304,7 +324,7 @@ def _combined(
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Fine bins, even in ln v near the bulk and wider away from it; bin 0 is v = 0."""
+    """Fine bins of values v, narrow in ln v near the bulk and wider elsewhere; bin 0 is v = 0."""
 
     centre: float
     width: float
@@ -313,7 +333,7 @@ class _Scale:
 
     @classmethod
     def fitting(cls, values: Floats, sample: Floats) -> _Scale:
-        """Scale for all values, with its fine bins where a sample of equal weights is dense."""
+        """Scale that covers all values, with narrow bins where the sample's values are dense."""
         bulk = np.log(sample[sample > 0]) if (sample > 0).any() else np.zeros(1)
         quarter, centre, three_quarters = (float(y) for y in np.quantile(bulk, (0.25, 0.5, 0.75)))
         width = max((three_quarters - quarter) / 4, 1e-12)
@@ -330,10 +350,10 @@ class _Scale:
         return np.where(values > 0, numbers.astype(np.int64) + 1, 0)
 
     def bins_of_table(self, values: Floats, *, mirrored: bool) -> NDArray[np.int64]:
-        """Bins of a table of values, computed few rows at a time within a processor's cache.
+        """Bins of a table of values, shape as ``values``.
 
-        Logarithms take most of the time of a verification, so only one half of a ``mirrored``
-        table, a distribution with itself, is computed.
+        Few rows are computed at a time, so that they fit a processor's cache. A ``mirrored`` table
+        is symmetric, and only one half is computed: logarithms take most of a verification's time.
         """
         bins = np.empty(values.shape, dtype=np.int64)
         for first in range(0, len(values), _ROWS):
@@ -351,7 +371,7 @@ class _Scale:
 
 
 def _quantiles(distribution: RatioDistribution) -> Floats:
-    """Sixty-four values of about equal probability, which only place the bins."""
+    """Sixty-four quantiles of a distribution, which decide only the places of bins."""
     cumulated = np.cumsum(distribution.masses)
     wanted = (np.arange(64) + 0.5) / 64 * cumulated[-1]
     return distribution.values[
@@ -360,23 +380,27 @@ def _quantiles(distribution: RatioDistribution) -> Floats:
 
 
 def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> AtomCells:
-    """Bins joined to at most `CELLS` cells, narrow where there is mass with or without the client.
+    """Cells, at most `CELLS`, into which the fine bins are joined; narrow where there is mass.
 
-    A third of the cells each goes by the mass without the client, by the mass with it, and evenly
-    by ln v; the cube root of mass makes Σ mass·width² least. Tails below ``cut`` get one cell.
+    A third of the cells follow the mass without the client, a third the mass with the client, and a
+    third are even in ln v. The cube root of mass minimizes Σ mass·width². A tail of probability
+    below ``cut`` gets one cell.
     """
+    # The bins outside of the two tails.
     width = np.diff(log_edges)
     without, present = masses[1:] / masses.sum(), means[1:] / means.sum()
     both = np.maximum(without, present)
     inside = (np.cumsum(both) > cut) & (np.cumsum(both[::-1])[::-1] > cut)
+    # The ends of the cells, by the three densities.
     wishes = (np.cbrt(without * width**2), np.cbrt(present * width**2), width)
     places = np.flatnonzero(inside)
     first, last = int(places[0]), int(places[-1]) + 1
     filled = sum(_filled(wish * inside) for wish in wishes) / len(wishes)
     inner = np.searchsorted(filled, np.arange(1, CELLS - 2) / (CELLS - 2))
     bounds = np.unique(np.concatenate([[first, last], np.clip(inner, first, last)]))
+    # The sums in each cell; ends that float64 cannot tell apart are merged.
     ends = np.exp(log_edges[bounds])
-    apart = np.append(True, np.diff(ends) > 0)  # bins can be finer than float64
+    apart = np.append(True, np.diff(ends) > 0)
     starts = np.append(0, bounds[apart] + 1)
     return AtomCells(
         np.append(0.0, ends[apart]),
@@ -386,26 +410,26 @@ def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Atom
 
 
 def _filled(wish: Floats) -> Floats:
-    """Cumulated share of the weights before the end of each bin, from 0 to 1."""
+    """Cumulative share of the weights up to the end of each bin, from 0 to 1; even without any."""
     total = np.append(0.0, np.cumsum(wish))
     return total / total[-1] if total[-1] > 0 else np.linspace(0.0, 1.0, len(total))
 
 
-_NEGLIGIBLE = 1e-8  # part of δ that all cut tails together may take
+_NEGLIGIBLE = 1e-8  # largest share of δ that all cut tails have together
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Several equal windows.
+    """Several equal windows, in each of which the client takes part in at most one step.
 
     Attributes:
         noise: standard deviation of a step's noise, in units of the client's move.
-        steps: number of steps t.
-        probability: probability p that the client takes part.
+        steps: number t of steps in a window.
+        probability: probability p that the client takes part in a window.
         count: number of windows.
-        opposed: whether the record is compared with one that moves the opposite way, instead of the
-            null record; for windows of one step only.
-        others: other clients of each step, where one client a step sends.
+        opposed: whether the record is compared with an opposite record instead of the null record;
+            for windows of one step only.
+        others: other clients of each step, if one client a step sends its message.
     """
 
     noise: float
@@ -437,10 +461,15 @@ Run = tuple[Window | SeenMessage, ...]
 
 
 def run_distribution(run: Run, side: OrderSide, delta: float) -> RatioDistribution:
-    """Likelihood ratio after all windows of a run of at least one window.
+    """Distribution of the likelihood ratio after all windows of a run of at least one window.
+
+    Args:
+        run: windows or messages that the adversary observes.
+        side: side of the true distribution, in convex order, on which the result lies.
+        delta: δ at which ε is wanted; tails far below it are merged.
 
     Raises:
-        NumericalError: ratios leave float64, or so many steps that rounding is not negligible.
+        NumericalError: ratios exceed the range of float64, or rounding errors are above 1 %.
     """
     cut = _NEGLIGIBLE * delta / (64.0 * sum(window.count for window in run))
     parts = [
@@ -450,7 +479,10 @@ def run_distribution(run: Run, side: OrderSide, delta: float) -> RatioDistributi
     for part in parts[1:]:
         distribution = multiplied(distribution, part, side, cut)
     if distribution.mass_error > 0.01:
-        raise NumericalError("too many steps: rounding errors exceed the cost of a step")
+        raise NumericalError(
+            f"the rounding errors are up to {distribution.mass_error:.2g} of delta, above 0.01: "
+            "use fewer steps"
+        )
     return distribution
 
 
@@ -471,7 +503,8 @@ def _power(
     side: OrderSide,
     cut: float,
 ) -> RatioDistribution:
-    """Combination of ``times`` independent copies of a distribution, by repeated squaring."""
+    """Distribution of ``times`` independent copies that are joined, by repeated squaring."""
+    # Each pass doubles the number of copies; the binary digits of ``times`` say which to join.
     done: RatioDistribution | None = None
     while True:
         if times & 1:
@@ -484,7 +517,7 @@ def _power(
 
 
 def remove_delta(distribution: RatioDistribution, epsilon: float) -> float:
-    """E[(L − e^ε)₊] plus the infinity mass."""
+    """δ of removing the client at ε: E[(L − e^ε)₊] plus the infinity mass."""
     return (
         float(distribution.masses @ np.maximum(distribution.values - math.exp(epsilon), 0.0))
         + distribution.infinity_mass
@@ -492,7 +525,7 @@ def remove_delta(distribution: RatioDistribution, epsilon: float) -> float:
 
 
 def add_delta(distribution: RatioDistribution, epsilon: float) -> float:
-    """E[(1 − e^ε·L)₊]."""
+    """δ of adding the client at ε: E[(1 − e^ε·L)₊]."""
     below = int(np.searchsorted(distribution.values, math.exp(-epsilon)))
     return float(
         distribution.masses[:below] @ (1.0 - math.exp(epsilon) * distribution.values[:below])
@@ -500,7 +533,14 @@ def add_delta(distribution: RatioDistribution, epsilon: float) -> float:
 
 
 def epsilon_of_windows(distribution: RatioDistribution, side: OrderSide, delta: float) -> float:
-    """ε at δ of the worse direction, on its side of the truth, with rounding charged."""
+    """Bound on ε at δ, the larger of both directions, with rounding errors on the safe side.
+
+    The bound is never below the true ε for an upper ``distribution`` and ``side``, and never above
+    the true ε for a lower one.
+
+    Raises:
+        NumericalError: no finite ε was found.
+    """
     upper = side is OrderSide.UPPER
     goal = delta / (1 + distribution.mass_error) if upper else delta * (1 + distribution.mass_error)
     crossings = [
@@ -512,14 +552,14 @@ def epsilon_of_windows(distribution: RatioDistribution, side: OrderSide, delta: 
 
 
 def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, float]:
-    """Two neighbouring values of ε between which a falling curve reaches δ."""
+    """Lower and upper value of ε between which the falling curve ``delta_at`` reaches ``goal``."""
     if delta_at(0.0) <= goal:
         return 0.0, 0.0
     low, high = 0.0, 1.0
     while delta_at(high) > goal:
         low, high = high, 2 * high
         if high > 600.0:
-            raise NumericalError(f"no finite epsilon was found at delta = {goal:g}")
+            raise NumericalError(f"delta = {goal:g}: no epsilon up to 600 reaches this delta")
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle) > goal else (low, middle)
@@ -527,9 +567,12 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
 
 
 def two_bound_epsilon(first: RatioDistribution, second: RatioDistribution, delta: float) -> float:
-    """Upper bound on ε from one record over the null record to another.
+    """Upper bound on ε between two records, composed from their ε's to and from the null record.
 
-    δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
+    The bound follows from δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
+
+    Raises:
+        NumericalError: no finite ε was found.
     """
     mass_error = max(first.mass_error, second.mass_error)
     curves = partial(remove_delta, first), partial(add_delta, second)
