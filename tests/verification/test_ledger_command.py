@@ -83,7 +83,7 @@ def test_the_verify_command_prints_its_verdict_as_json(file, capsys):
 
 
 def test_the_verify_command_compares_a_known_ledger_head_and_model_files(file, tmp_path, capsys):
-    export_models(FakeTransaction(), tmp_path / "models")
+    export_models(FakeTransaction(), tmp_path / "models")  # type: ignore[arg-type]
     newer = json.loads(exported(FakeTransaction(released=9)).splitlines()[-1])["head"]
     assert ended("verify", file, "--models", tmp_path / "models") == 0
     assert ended("verify", file, "--head", newer) == 1

@@ -378,7 +378,7 @@ def test_a_known_ledger_head_may_include_its_signature():
 
 @pytest.fixture
 def models(tmp_path):
-    export_models(FakeTransaction(), tmp_path)
+    export_models(FakeTransaction(), tmp_path)  # type: ignore[arg-type]
     return tmp_path
 
 
@@ -411,7 +411,7 @@ def test_missing_model_files_and_files_beyond_the_ledger_are_reported(models):
 )
 def test_a_malformed_model_with_a_correct_digest_is_detected(tmp_path, broken, message):
     transaction = FakeTransaction(model=lambda step: broken if step == 3 else parameters(step))
-    export_models(transaction, tmp_path)
+    export_models(transaction, tmp_path)  # type: ignore[arg-type]
     assert re.search(message, told(exported(transaction), models=tmp_path))
 
 

@@ -1,6 +1,7 @@
 """Verifier's ε of observed messages, compared with an exact sum and with the accountant."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def test_recomputed_epsilon_of_messages_narrowly_encloses_the_exact_sum(
     randomizer, participation, rate, messages
 ):
     found, method = recomputed(scheme(randomizer, participation), participation.steps, DELTA)
-    truth = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
+    truth: Any = brentq(lambda e: delta_of(randomizer, rate, messages, e) - DELTA, 0.0, 60.0)
     assert found.lower <= truth <= found.upper
     assert found.relative_width < 1e-3
     assert method == cost.METHOD
@@ -112,7 +113,7 @@ def test_recomputing_epsilon_of_messages_without_an_analysis_is_refused():
     assert least(scheme(TIGHT, CheckIn(3), Relation.ZERO_OUT), 3, DELTA) == 0.0
 
 
-def told(randomizer, participation=WINDOWS, **changes):
+def told(randomizer, participation: Any = WINDOWS, **changes):
     given = scheme(randomizer.priced_as, participation)
     encoding = MessageEncoding(randomizer)
     steps = (0, 4, 8, 12)

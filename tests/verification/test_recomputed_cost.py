@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def test_recomputed_epsilon_of_one_gaussian_step_encloses_its_closed_form():
         return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
 
     for noise in (0.3, 1.0, 20.0):
-        truth = brentq(lambda e, n=noise: delta(e, 1 / n) - 1e-6, 0, 100, xtol=1e-12)
+        truth: Any = brentq(lambda e, n=noise: delta(e, 1 / n) - 1e-6, 0, 100, xtol=1e-12)
         found, _ = recomputed(scheme(noise, EveryStep(1)), 1, 1e-6)
         assert found.lower <= truth <= found.upper
         assert found.relative_width < 0.002
