@@ -124,7 +124,7 @@ def test_an_option_of_one_value_is_refused_if_it_is_given_twice(path, command, c
         for option in command.get_params(click.Context(command))
         if isinstance(option, click.Option) and not option.multiple and "--help" not in option.opts
     ]
-    assert single
+    assert single or path == ("completion",)
     for option in single:
         words = [option.opts[-1]] if option.is_flag else [option.opts[-1], "1"]
         with pytest.raises(SystemExit) as end:

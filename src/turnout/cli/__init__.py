@@ -1,7 +1,8 @@
 """Command line: each command parses options, calls `turnout.api` and prints the answer.
 
-`COMMANDS` lists the commands by the module that defines them. `turnout.cli.main` imports a command
-when it is called, and maps errors to exit codes. No command computes anything itself.
+`COMMANDS` lists the commands by the module that defines them, and `GROUPS` by topic.
+`turnout.cli.main` imports a command when it is called, and maps errors to exit codes. No command
+computes anything itself.
 """
 
 COMMANDS = {
@@ -11,8 +12,15 @@ COMMANDS = {
         "calibrate": "Least noise, or another parameter, that meets a target ε.",
         "compare": "ε of a scheme compared with other schemes and published bounds.",
     },
+    "completion": {
+        "completion": "Script that completes commands, options and values in a shell.",
+    },
     "estimate": {
         "estimate": "Private estimates: frequencies, means, most frequent values.",
+    },
+    "ledger": {
+        "ledger": "Export and verification of a coordinator's releases and their ε.",
+        "witness": "Witness that detects a coordinator whose ledger was set back.",
     },
     "refine": {
         "refine": "One release for several analysts, each at a privacy level.",
@@ -21,9 +29,7 @@ COMMANDS = {
         "enrol": "Invitations for devices.",
         "fleet": "Many simulated devices, to test a coordinator under load.",
         "join": "One device that participates in a coordinator's task.",
-        "ledger": "Export and verification of a coordinator's releases and their ε.",
         "serve": "Coordinator that serves a task to devices.",
-        "witness": "Witness that detects a coordinator whose ledger was set back.",
     },
     "training": {
         "audit": "Lower bound on a plan's ε by experiment, next to the upper bound.",
@@ -34,6 +40,15 @@ COMMANDS = {
     },
 }
 """Purpose of each command, by the module of `turnout.cli` that defines it and by its name."""
+
+GROUPS = {
+    "Privacy": ("account", "calibrate", "compare", "budget", "audit"),
+    "Learning": ("train", "tune", "predict", "bandit"),
+    "Surveys": ("estimate", "refine"),
+    "Devices": ("enrol", "serve", "join", "fleet", "witness", "ledger"),
+    "This program": ("completion",),
+}
+"""Headings of the commands in the help of ``turnout``, with the names below each."""
 
 PURPOSES = {name: purpose for group in COMMANDS.values() for name, purpose in group.items()}
 """Purpose of each command, by its name."""

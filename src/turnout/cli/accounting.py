@@ -17,10 +17,12 @@ import click
 from turnout.api.price import Price, price
 from turnout.cli.options import (
     FILE,
+    TEXT_PATH,
     WHOLE,
     Group,
     QuestionCommand,
     SectionedCommand,
+    Word,
     all_of,
     json_option,
     option_of,
@@ -94,6 +96,13 @@ _RUN = ("records", "batch_size", "sampler")
 _RUN_SECTION = {"Training run (instead of --scheme)": _RUN}
 
 
+def _samplers() -> list[str]:
+    """Samplers of a training run."""
+    from turnout.api.training_run import SAMPLERS
+
+    return list(SAMPLERS)
+
+
 def _training_run_options(without: str) -> Callable[..., Any]:
     """Decorator that adds the options of a training run.
 
@@ -111,23 +120,11 @@ def _training_run_options(without: str) -> Callable[..., Any]:
             help="Number of training records; requires --batch-size and --epochs.",
         ),
         click.option("--batch-size", type=WHOLE, help="Expected number of records in a batch."),
-        click.option("--sampler", metavar="NAME", help=samplers + without),
+        click.option("--sampler", type=Word(_samplers), metavar="NAME", help=samplers + without),
     )
 
 
-_ACCOUNT_EXAMPLES = """\b
-Examples:
-  turnout account --scheme check-in --window 1000 --noise-multiplier 1 \\
-      --delta 1e-6 --relation add-remove --explain
-  turnout account --records 60000 --batch-size 256 --epochs 60 \\
-      --noise-multiplier 1.1 --delta 1e-5
-  turnout account --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
-  turnout account --scheme subsampled-shuffle --sampled 1e4 --clients 1e6 \\
-      --randomizer kary-response --epsilon0 1 --delta 1e-6
-"""
-
-
-@click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_ACCOUNT_EXAMPLES)
+@click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION)
 @_training_run_options(
     "Without --sampler the command prints a table of ε upper bounds for all samplers, and without "
     "--relation for all relations."
@@ -146,6 +143,7 @@ Examples:
 )
 @click.option(
     "--picture",
+    type=TEXT_PATH,
     metavar="FILE",
     help="With --explain: draw the error rates of an attacker and the privacy curve δ(ε) into a "
     ".svg, .png or .pdf file.",
@@ -243,25 +241,17 @@ def _answered_run(run: dict[str, Any]) -> Price:
         return price(training_run(**run), **target)
 
 
-_CALIBRATE_EXAMPLES = """\b
-Examples:
-  turnout calibrate --scheme check-in --window 1000 --epsilon 1 \\
-      --delta 1e-6 --relation add-remove
-  turnout calibrate --records 60000 --batch-size 256 --epochs 60 \\
-      --sampler poisson --epsilon 3 --delta 1e-5 --relation add-remove
-  turnout calibrate --scheme shuffle --clients 1e5 --rounds 1000 --epsilon 1 \\
-      --delta 1e-6
-  turnout calibrate --solve-for clients --scheme shuffle --epsilon0 2 \\
-      --epsilon 0.1 --delta 1e-6
-"""
-
-
-@click.command(
-    cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION, epilog=_CALIBRATE_EXAMPLES
+_UNKNOWNS = (
+    "noise noise-multiplier scale epsilon0 standard-deviation window windows probability rate "
+    "steps picks epochs rounds sampled clients delta"
 )
+
+
+@click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION)
 @click.option("--epsilon", type=float, help="Target ε, which the ε upper bound must not exceed.")
 @click.option(
     "--solve-for",
+    type=Word(_UNKNOWNS.split),
     metavar="NAME",
     default="noise",
     help="Option to solve for, which must not be given itself: noise-multiplier, scale, epsilon0, "
@@ -309,20 +299,20 @@ _SECTIONS = {
     "With --scheme shuffle": ("epsilon0", "rounds", "sampled"),
     "With both schemes": ("clients", "delta", "relation", "tolerance"),
 }
-_COMPARE_EXAMPLES = """\b
-Examples:
-  turnout compare --against noise-multiplier --from 0.5 --to 4 --points 8 \\
-      --window 1000 --clients 1e5 --delta 1e-6 --relation add-remove
-  turnout compare --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6
-  turnout compare --scheme shuffle --against rounds --from 1 --to 1000 \\
-      --epsilon0 1 --clients 1e5 --delta 1e-6 --picture rounds.svg
-"""
+
+_SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
 
 
-@click.command(cls=SectionedCommand, sections=_SECTIONS, epilog=_COMPARE_EXAMPLES)
-@click.option("--scheme", metavar="NAME", help="Scheme to compare: check-in (default) or shuffle.")
+@click.command(cls=SectionedCommand, sections=_SECTIONS)
+@click.option(
+    "--scheme",
+    type=Word(lambda: ("check-in", "shuffle")),
+    metavar="NAME",
+    help="Scheme to compare: check-in (default) or shuffle.",
+)
 @click.option(
     "--against",
+    type=Word(_SWEPT.split),
     metavar="NAME",
     help="Swept parameter: noise-multiplier, window or windows with --scheme check-in, where it is "
     "required; epsilon0, clients, rounds or delta with --scheme shuffle, where the methods are "
@@ -349,7 +339,12 @@ Examples:
     "; --scheme shuffle allows only replace-one, and --relation may then be left out",
 )
 @option_of(COMPARISON_TOLERANCE, "; a smaller tolerance takes longer to compute")
-@click.option("--picture", metavar="FILE", help="Draw the sweep into a .svg, .png or .pdf file.")
+@click.option(
+    "--picture",
+    type=TEXT_PATH,
+    metavar="FILE",
+    help="Draw the sweep into a .svg, .png or .pdf file.",
+)
 @json_option
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """Print ε as a function of one parameter, computed by several methods.
@@ -378,17 +373,6 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
 
 
 _BUDGET_FILE = click.argument("file", type=FILE)
-_LEFT_EXAMPLES = """\b
-Examples:
-  turnout budget left --scheme check-in --window 100 --windows 20 --noise-multiplier 1 \\
-      --epsilon 2 --delta 1e-6 --relation add-remove --done 730
-"""
-_OPEN_EXAMPLES = """\b
-Examples:
-  turnout budget open spent.json --decided releases --epsilon 1 --delta 1e-6 \\
-      --relation add-remove --scheme check-in --window 1000 --noise-multiplier 1
-  turnout budget charge spent.json --scheme check-in --window 1000 --noise-multiplier 1
-"""
 
 
 @click.group(cls=Group)
@@ -396,12 +380,7 @@ def budget() -> None:
     """Keep the account of a privacy budget, and refuse a window that exceeds it."""
 
 
-@budget.command(
-    cls=QuestionCommand,
-    target=BOUND,
-    sections={"Budget": ("epsilon", "done")},
-    epilog=_LEFT_EXAMPLES,
-)
+@budget.command(cls=QuestionCommand, target=BOUND, sections={"Budget": ("epsilon", "done")})
 @click.option("--epsilon", type=float, required=True, help="ε of the budget for the whole run.")
 @click.option(
     "--done", type=WHOLE, required=True, metavar="STEPS", help="Number of steps that have been run."
@@ -428,7 +407,6 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     cls=QuestionCommand,
     target=BOUND,
     sections={"Budget": ("epsilon", "decided", "most_windows")},
-    epilog=_OPEN_EXAMPLES,
 )
 @_BUDGET_FILE
 @click.option("--epsilon", type=float, help="ε of the budget; without it no charge is refused.")

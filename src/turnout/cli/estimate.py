@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import FILE, PATH, WHOLE, Command, Group, LazyChoice, all_of, picture_path
+from turnout.cli.options import (
+    FILE,
+    PATH,
+    TEXT_PATH,
+    WHOLE,
+    Command,
+    Group,
+    LazyChoice,
+    Word,
+    all_of,
+    columns_of,
+    picture_path,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +43,7 @@ TOP = click.option(
 )
 PICTURE = click.option(
     "--picture",
+    type=TEXT_PATH,
     metavar="FILE",
     help="Draw the estimates with error bars into a .svg, .png or .pdf file.",
 )
@@ -42,7 +55,10 @@ LABELS = click.option(
     help="Text file with the names of all possible values, one name per line; public.",
 )
 COLUMN = click.option(
-    "--column", metavar="NAME", help="Column of a CSV or Parquet file that holds the values."
+    "--column",
+    metavar="NAME",
+    shell_complete=columns_of,
+    help="Column of a CSV or Parquet file that holds the values.",
 )
 MISSING = click.option(
     "--missing",
@@ -114,16 +130,6 @@ def print_record(record: dict[str, Any]) -> None:
     click.echo(json.dumps(record, indent=2, allow_nan=False))
 
 
-_SEARCH_EXAMPLES = """\b
-Examples:
-  turnout estimate heavy-hitters words.csv --letters 8 --epsilon 4 --threshold 0.02
-  turnout estimate heavy-hitters numbers.npy --size 1e12 --epsilon 2
-"""
-_USER_EXAMPLES = """\b
-Examples:
-  turnout estimate user-mean trips.csv --client rider --column minutes --samples 20 \\
-      --radius 180 --deviation 15 --epsilon 4
-"""
 _LOCAL_EPSILON = click.option(
     "--epsilon",
     type=float,
@@ -132,7 +138,7 @@ _LOCAL_EPSILON = click.option(
 )
 
 
-@click.command("heavy-hitters", cls=Command, epilog=_SEARCH_EXAMPLES)
+@click.command("heavy-hitters", cls=Command)
 @click.argument("data", metavar="FILE", type=FILE)
 @click.option(
     "--size",
@@ -204,14 +210,20 @@ def heavy_hitters(
         print_table(estimates.search_table(found, top))
 
 
-@click.command("user-mean", cls=Command, epilog=_USER_EXAMPLES)
+@click.command("user-mean", cls=Command)
 @click.argument("data", metavar="FILE", type=FILE)
-@click.option("--client", metavar="NAME", help="Column that names the client of each row.")
+@click.option(
+    "--client",
+    metavar="NAME",
+    shell_complete=columns_of,
+    help="Column that names the client of each row.",
+)
 @click.option(
     "--column",
     "columns",
     multiple=True,
     metavar="NAME",
+    shell_complete=columns_of,
     help="Column of a CSV or Parquet file; repeat the option for each coordinate of a vector.",
 )
 @MISSING_NUMBER
@@ -279,20 +291,6 @@ def user_mean(
 
 _MODELS = ("local", "shuffled", "central")
 _POST_PROCESSING = ("simplex", "empirical-bayes", "clip", "normalise", "raw")
-_FREQUENCY_EXAMPLES = """\b
-Examples:
-  turnout estimate frequencies ages.npy --size 120 --epsilon 1 --model local
-  turnout estimate frequencies survey.csv --column town --labels towns.txt \\
-      --epsilon 0.5 --model shuffled --delta 1e-6 --picture towns.svg
-  turnout estimate frequencies ages.npy --size 120 --epsilon 1 --model central \\
-      --relation add-remove
-"""
-_MEAN_EXAMPLES = """\b
-Examples:
-  turnout estimate mean vectors.npy --norm l2 --radius 1 --epsilon 4 --model local --bits 20
-  turnout estimate mean survey.csv --column age --column height --norm linf --radius 200 \\
-      --epsilon 1 --model central --relation replace-one
-"""
 _shared_options = all_of(
     click.option(
         "--epsilon",
@@ -316,6 +314,7 @@ _shared_options = all_of(
     ),
     click.option(
         "--relation",
+        type=Word(lambda: ("add-remove", "replace-one")),
         metavar="NAME",
         help="Neighbouring relation, required with --model central: add-remove (the number of rows "
         "is private) or replace-one (the number of rows is public). The other models allow only "
@@ -351,7 +350,7 @@ def estimate() -> None:
     """
 
 
-@estimate.command(epilog=_FREQUENCY_EXAMPLES)
+@estimate.command()
 @click.argument("data", metavar="FILE", type=PATH)
 @values_options
 @click.option(
@@ -398,7 +397,7 @@ def frequencies(
     show(found, top, path, as_json)
 
 
-@estimate.command(epilog=_MEAN_EXAMPLES)
+@estimate.command()
 @click.argument("data", metavar="FILE", type=PATH)
 @click.option(
     "--norm",
@@ -419,6 +418,7 @@ def frequencies(
     "columns",
     multiple=True,
     metavar="NAME",
+    shell_complete=columns_of,
     help="Column of a CSV or Parquet file; repeat the option for each coordinate of a vector. By "
     "default all columns are used.",
 )

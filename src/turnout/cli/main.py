@@ -20,7 +20,7 @@ from typing import NoReturn
 import click
 
 from turnout._version import __version__
-from turnout.cli import COMMANDS, PURPOSES
+from turnout.cli import COMMANDS, GROUPS, PURPOSES
 from turnout.cli.options import Group
 from turnout.core.errors import (
     InputFileError,
@@ -95,9 +95,11 @@ class _LazyGroup(Group):
         return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names and purposes of all subcommands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(PURPOSES.items()))
+        """Write the names and purposes of all subcommands by topic, without importing them."""
+        width = max(map(len, PURPOSES))
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:{width}}", PURPOSES[name]) for name in names])
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,6 +108,8 @@ def turnout() -> None:
     """Differentially private learning from clients that participate at random times.
 
     Start with: turnout train --example digits
+
+    Each command describes itself: turnout COMMAND --help
     """
 
 

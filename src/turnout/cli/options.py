@@ -2,16 +2,21 @@
 
 `Command` and `Group` refuse an option that is given twice. `QuestionCommand` builds the options of
 a scheme and of a privacy target from their settings (`turnout.schemes.settings`), and `option_of`
-builds one option from one setting. `WholeNumber` and `Number` are types of options. `show` prints
-the result of a function of `turnout.api`. All command modules of `turnout.cli` import this module.
+builds one option from one setting. `WholeNumber`, `Number` and `Word` are types of options. `show`
+prints the result of a function of `turnout.api`. All command modules of `turnout.cli` import this
+module.
 """
 
 from __future__ import annotations
 
+import csv
+import re
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +26,8 @@ from turnout.core.optional import require
 from turnout.core.suggestions import nearest
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from turnout.api.price import Result
     from turnout.schemes.parameters import Parameter
 
@@ -31,6 +38,24 @@ class Command(click.Command):
     Click would use the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
     would be computed at δ = 1e-3.
     """
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples of the command, and the page that describes it."""
+        from turnout.cli.examples import HELP
+
+        # The first word of the path is the program, by whatever name it was called.
+        words, at = [], ctx
+        while at.parent is not None:
+            words.insert(0, at.info_name or "")
+            at = at.parent
+        found = HELP.get(" ".join(words))
+        if found is None:
+            return
+        with formatter.section("Examples"):
+            for example in found.examples:
+                for line in folded(example, formatter.width - formatter.current_indent):
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+        formatter.write(f"\nDocumentation: {found.page}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; refuse a flag, or an option of one value, that is given twice."""
@@ -49,6 +74,19 @@ class Command(click.Command):
                         f"{option.opts[-1]} is given {times} times: expected at most once", ctx
                     )
         return super().parse_args(ctx, args)
+
+
+def folded(line: str, width: int) -> list[str]:
+    """Lines of at most ``width`` characters that a shell reads as one command line.
+
+    An option stays on one line with its first value.
+    """
+    glued = re.sub(r"(?<= )(--\S+) (?!-)", "\\1\0", line)
+    first, *others = textwrap.wrap(
+        glued, width - 2, break_long_words=False, break_on_hyphens=False, subsequent_indent="    "
+    )
+    lines = [each.replace("\0", " ") for each in (first, *others)]
+    return [*(f"{each} \\" for each in lines[:-1]), lines[-1]]
 
 
 class Group(Command, click.Group):
@@ -115,6 +153,64 @@ WHOLE = WholeNumber()
 NUMBER = Number()
 PATH = click.Path(path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
+TEXT_PATH = click.Path()
+"""Type of a path, or of the address of a database, that stays a text."""
+
+
+class Word(click.ParamType):
+    """Type of a word that the command itself checks; a shell completes the words to choose from.
+
+    Args:
+        look_up: function that returns the words.
+    """
+
+    name = "text"
+
+    def __init__(self, look_up: Callable[[], Iterable[str]]) -> None:
+        self.look_up = look_up
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word as it was given."""
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Words that begin with the given text."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self.look_up() if word.startswith(incomplete)]
+
+
+BUILT_IN = ("digits", "mnist", "fashion-mnist")
+"""Data sets of images that turnout reads by their names."""
+
+
+def example_plans() -> list[str]:
+    """Names of the example plans in the package."""
+    folder = resources.files("turnout.plans") / "examples"
+    return sorted(Path(file.name).stem for file in folder.iterdir())
+
+
+EXAMPLE_PLAN = Word(example_plans)
+
+
+def columns_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Columns of the file that the command line gives as DATA, for the completion of options."""
+    # While the value of an option is missing, click leaves the arguments unread in `ctx.args`.
+    given = [ctx.params.get("data"), *ctx.args]
+    file = next((each for each in given if each is not None and Path(each).is_file()), None)
+    if file is None:
+        return []
+    # A Parquet file names its columns in its schema, a CSV file in its first row.
+    if Path(file).suffix == ".parquet":
+        from pyarrow import parquet
+
+        names = parquet.read_schema(file).names
+    else:
+        with Path(file).open(newline="", encoding="utf-8-sig", errors="replace") as lines:
+            names = next(csv.reader(lines), [])
+    return [name for name in names if name.startswith(incomplete)]
 
 
 class LazyChoice(click.Choice[str]):
@@ -234,7 +330,8 @@ def _scheme_options() -> list[click.Option]:
         word: [each for each in scheme_settings(word) if each is not RELATION_SETTING]
         for word in words
     }
-    return [click.Option(["--scheme"], metavar="NAME", help=scheme), *_options_of(own, SHUFFLES)]
+    named = click.Option(["--scheme"], type=Word(scheme_kinds), metavar="NAME", help=scheme)
+    return [named, *_options_of(own, SHUFFLES)]
 
 
 def _randomizer_options() -> list[click.Option]:
@@ -250,7 +347,10 @@ def _randomizer_options() -> list[click.Option]:
         "--delta0 is given too, and gaussian if --noise-multiplier is given."
     )
     own = {word: settings(kind) for word, kind in kinds.items()}
-    return [click.Option(["--randomizer"], metavar="NAME", help=randomizer), *_options_of(own)]
+    named = click.Option(
+        ["--randomizer"], type=Word(lambda: kinds), metavar="NAME", help=randomizer
+    )
+    return [named, *_options_of(own)]
 
 
 _TARGET_HINTS = {
@@ -331,8 +431,8 @@ def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
     """Flag and attributes of the option of a setting, with the given text as its help."""
     kinds: Mapping[str, dict[str, Any]] = {
         "count": {"type": WHOLE},
-        "choice": {"metavar": "NAME"},
-        "text": {"metavar": "FILE"},
+        "choice": {"type": Word(lambda: setting.members or ()), "metavar": "NAME"},
+        "text": {"type": TEXT_PATH, "metavar": "FILE"},
     }
     attributes = kinds.get(setting.domain, {"type": NUMBER})
     flag = "--" + setting.key.replace("_", "-")

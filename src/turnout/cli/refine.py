@@ -29,22 +29,6 @@ if TYPE_CHECKING:
     from turnout.api.refine import RefinedFrequencies, Refinement
     from turnout.refinement.multilevel import Mechanism
 
-_ENCODE_EXAMPLES = """\b
-Examples:
-  turnout refine encode ages.npy --size 120 --epsilon 0.5 1 4 --out release
-  turnout refine encode survey.csv --column town --labels towns.txt \\
-      --epsilon 0.5 inf --out release
-"""
-_LIMITED_EXAMPLES = """\b
-Examples:
-  turnout refine limited ages.npy --size 120 --epsilon 1 --randomness 0.5
-"""
-_DECODE_EXAMPLES = """\b
-Examples:
-  turnout refine decode release/public
-  turnout refine decode release/public --key release/key-4
-"""
-
 
 class _SeveralLevels(Command):
     """Command that reads ``--epsilon 0.5 1`` as ``--epsilon 0.5 --epsilon 1``."""
@@ -84,7 +68,7 @@ _shown_options = all_of(
 )
 
 
-@refine.command(cls=_SeveralLevels, epilog=_ENCODE_EXAMPLES)
+@refine.command(cls=_SeveralLevels)
 @click.argument("data", type=FILE)
 @click.option(
     "--epsilon",
@@ -136,7 +120,7 @@ def encode(
     print_table(found.write(out).table())
 
 
-@refine.command(epilog=_LIMITED_EXAMPLES)
+@refine.command()
 @click.argument("data", type=FILE)
 @click.option(
     "--epsilon",
@@ -189,7 +173,7 @@ def limited(
     _show(found, top, as_json, out)
 
 
-@refine.command(epilog=_DECODE_EXAMPLES)
+@refine.command()
 @click.argument("public", type=PATH)
 @click.option("--key", "key_file", type=FILE, metavar="FILE", help="Key file of an analyst.")
 @click.option(

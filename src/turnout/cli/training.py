@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import PATH, WHOLE, Command, show
+from turnout.cli.options import BUILT_IN, EXAMPLE_PLAN, PATH, WHOLE, Command, show
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.optional import require
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("plan", required=False, type=PATH)
 @click.option(
     "--example",
+    type=EXAMPLE_PLAN,
     metavar="NAME",
     help="Example plan to use instead of PLAN: digits, fashion, mnist, mnist-shuffled, "
     "mnist-sampled, mnist-self-sampling, phones or trial. Then --out is runs/NAME by default.",
@@ -229,9 +230,6 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     return 0
 
 
-_BUILT_IN = ("digits", "mnist", "fashion-mnist")
-
-
 @click.command(cls=Command)
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("data")
@@ -279,7 +277,7 @@ def _inputs(data: str, folder: Path) -> NDArray[Any]:
 
     from turnout import data as datasets
 
-    if data in _BUILT_IN:
+    if data in BUILT_IN:
         try:
             return datasets.load_images(data).test.inputs
         except datasets.MissingFileError as error:
@@ -302,7 +300,7 @@ def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
 
     section = Plan.from_toml(read_plan(folder / PLAN)).data
     if section.path is None:
-        raise ParameterError("data", data, f"a .npy or .npz file, or {', '.join(_BUILT_IN)}")
+        raise ParameterError("data", data, f"a .npy or .npz file, or {', '.join(BUILT_IN)}")
     return datasets.own_records(section, Path(data)).inputs
 
 
@@ -330,7 +328,10 @@ def _npy(scores: NDArray[Any]) -> bytes:
 @click.command(cls=Command)
 @click.argument("plan", required=False, type=PATH)
 @click.option(
-    "--example", metavar="NAME", help="Example plan to use instead of PLAN, such as digits."
+    "--example",
+    type=EXAMPLE_PLAN,
+    metavar="NAME",
+    help="Example plan to use instead of PLAN, such as digits.",
 )
 @click.option(
     "--trials",
