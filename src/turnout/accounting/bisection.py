@@ -4,15 +4,15 @@
 computes the bound at a value, `CostModel` predicts the root, and `BisectionSearch` chooses the
 values to try. `calibration` and `budgets.plan` use this module.
 
-The cost (ε, δ) of a value is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1)
-with the same ε at the same δ. The cost μ of a scheme is about proportional to a power of each
-parameter, since composition and averaging add up variances: t^(−1/2) for a window, r^(1/2) for a
-number of windows, p for a probability. The search is Newton's method for ln μ against the logarithm
-of the value, with this power as the first slope and secants afterwards, inside a bracket of a value
-that meets the target and one that does not. A step aims at the private side of the root; where the
-last value is within the tolerance of the root, the step aims at the other side, so that the bracket
-closes. Steps that stay on one side get longer.
-No guarantee depends on the search: it only chooses the values to try.
+The cost (ε, δ) of a value is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same
+ε at the same δ. The cost μ of a scheme is about proportional to a power of each parameter, since
+composition and averaging add variances: t^(−1/2) for a window of t steps, r^(1/2) for r windows, p
+for a participation probability p. The search is Newton's method for ln μ as a function of the
+logarithm of the value, with this power as the first slope and secants afterwards. A bracket holds a
+value that meets the target and a value that misses it. A step aims at the private side of the root;
+if the last value is within the tolerance of the root, the step aims at the other side, so that the
+bracket closes. Successive steps on one side get longer. No guarantee depends on the search, which
+only chooses the values to try.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class Unknown:
 
     Attributes:
         name: name of the parameter in options and messages.
-        falling: whether ε falls as the value grows. If so, calibration returns the *smallest*
-            value that meets a target, else the largest.
+        falling: whether ε falls as the value grows. If it does, calibration returns the *smallest*
+            value that meets a target, otherwise the largest.
         least, most: limits of the search; no value outside is tried.
         start: first value to try.
         power: magnitude of the exponent: the cost μ of the module header is about proportional
             to the value to this power, or its inverse; 0 for δ, which is part of the target.
         whole: whether values are whole numbers.
         digits: significant digits of values that are not whole.
-        largest_jump: largest factor between a value and the last value tried.
+        largest_jump: largest factor between two consecutive values of the search.
     """
 
     name: str
@@ -208,9 +208,9 @@ class CostModel:
 
 
 def log_gaussian_mu(epsilon: float, delta: float) -> float:
-    """Approximate ln μ of the Gaussian pair N(μ, 1), N(0, 1) that has this ε at this δ.
+    """Approximate ln μ of the Gaussian pair N(μ, 1), N(0, 1) with the given ε at the given δ.
 
-    It solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), only to steer a search.
+    μ solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2). The search uses it only to choose values.
     """
 
     def excess(log_mu: float) -> float:
@@ -268,7 +268,7 @@ class BisectionSearch:
 
     @classmethod
     def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """Finished search: its bracket is closed, or a limit of the parameter is the result."""
+        """Search that has ended with a closed bracket or with a limit of the parameter."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search
@@ -309,14 +309,14 @@ class BisectionSearch:
         self.last = tried
 
     def _at_limit(self) -> bool:
-        """Whether the last value is a limit of the parameter that ends the search."""
+        """True if the last value is a limit of the parameter that ends the search."""
         assert self.last is not None
         unknown = self.model.unknown
         limit = unknown.costly_limit if self.last is self.met else unknown.private_limit
         return self.last.value == limit
 
     def _closed(self) -> bool:
-        """Whether the ends of the bracket are neighbours or within the tolerance."""
+        """True if the ends of the bracket are neighbours or within the tolerance."""
         if self.met is None or self.missed is None:
             return False
         if self.model.unknown.whole:

@@ -141,11 +141,11 @@ class Calibration:
 
     Attributes:
         unknown: the calibrated parameter.
-        value: its value as printed: a whole number, or at most ``unknown.digits`` digits.
-        epsilon: proved upper bound on ε at that value; at most the target.
-        refused: the nearest value on the costlier side that was tried and is not certified to meet
-            the target. For whole numbers it is the next number, unless all evaluations were used
-            before. None if no such value was tried, as when ``value`` is a limit of the search.
+        value: value of the parameter, a whole number or a number of ``unknown.digits`` digits.
+        epsilon: proved upper bound on ε at ``value``; at most the target.
+        refused: the nearest value with a larger ε that was tried and is not certified to meet the
+            target. For a whole number this is the next number, unless the evaluations ran out. None
+            if no such value was tried, for example if ``value`` is a limit of the search.
         evaluations: number of bounds on ε that were computed.
         guarantee: result of `price` at the value; None if no tolerance was given.
     """
@@ -214,7 +214,7 @@ def calibrate_delta(
         unknown: δ as the unknown, possibly with another start (`guessed_delta`).
 
     Returns:
-        A calibration whose value is a δ of six digits, never below the true one.
+        A calibration whose value is a δ of six digits, never below the true value.
 
     Raises:
         ParameterError: ε or the tolerance is out of range.
@@ -270,7 +270,7 @@ def _calibrated(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """Result of a search by `epsilon_upper` and, with a tolerance, of a second one by `price`."""
+    """Result of a search by `epsilon_upper`, followed by one by `price` if a tolerance is given."""
     checks.positive(epsilon=epsilon)
     with question(_SEARCH):
         return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
@@ -318,14 +318,14 @@ def _searched(
 
 
 def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bool:
-    """Whether a search has met its target and used all its evaluations."""
+    """True if a search has met its target and used all its evaluations."""
     return search.met is not None and search.evaluations >= evaluations
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
     """Search by a sharper bound that starts at the value of a finished search.
 
-    Returns the finished search itself if the sharper bound is refused or hardly smaller there.
+    The result is the finished search if the sharper bound fails or is hardly smaller at this value.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)

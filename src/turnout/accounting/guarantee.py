@@ -1,9 +1,9 @@
 """Guarantees: ε with its δ, relation, unit and trust model; and schemes with released counts.
 
-`pricing.price` returns a `Guarantee`, which holds `ClientGuarantees` where windows differ by
-client. `with_released_counts` returns the scheme whose ε covers the sums of a run together with
-noisy counts of the clients of each step. The module builds on `schemes` alone; the rest of
-accounting returns its classes.
+`pricing.price` returns a `Guarantee`, which holds `ClientGuarantees` if windows differ by client.
+`with_released_counts` returns the scheme whose ε covers the sums of a run together with noisy
+counts of the clients of each step. This module builds on `schemes` alone; the rest of accounting
+returns its classes.
 
 Notation: σ is the noise multiplier of the sums, s the standard deviation of the noise on a count.
 """
@@ -31,7 +31,7 @@ class ClientGuarantees:
     """Upper bounds on ε per client, for a participation whose windows differ by client.
 
     Attributes:
-        find: function that computes `epsilon_upper`; seconds for hundreds of kinds of clients.
+        find: function that computes `epsilon_upper`, in seconds for hundreds of kinds of clients.
         window_sizes: number of steps among which a client draws, shape (clients, windows).
     """
 
@@ -96,10 +96,10 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
 
     In a step in which the client takes part, the sum moves by an update of norm at most C, under
     noise of standard deviation σC, and the count moves by 1, under noise of standard deviation s.
-    Scaled by their noise, both form one Gaussian vector whose mean moves by at most
-    √(1/σ² + 1/s²): this is noise of multiplier (1/σ² + 1/s²)^(−1/2) at the same steps. Rounding a
-    noisy count is postprocessing. The argument needs add-remove: under other relations the count
-    does not depend on the client's record, but shows in both worlds when the client takes part.
+    Divided by their noise, sum and count form one Gaussian vector whose mean moves by at most
+    √(1/σ² + 1/s²). This equals noise of multiplier (1/σ² + 1/s²)^(−1/2) at the same steps. Rounding
+    a noisy count is postprocessing. The argument needs add-remove: under other relations the count
+    does not depend on the client's record, but reveals in both worlds when the client takes part.
 
     Args:
         scheme: scheme with aggregated releases and Gaussian noise, under add-remove.

@@ -2,16 +2,16 @@
 
 `price` returns a `Guarantee` with both bounds, `epsilon_upper` the upper bound alone on one grid,
 `client_guarantees` the upper bound of each client. `decomposition_bounds` and `decomposition_upper`
-bound ε of runs that are already in blocks. `gaussian_epsilon` is an upper bound for one release,
-`published_epsilon` one by the smallest published result. `shuffled_price` bounds ε of shuffled
-messages of randomizers that all clients use. The module turns a scheme into blocks by
+bound ε of runs that are already in blocks. `gaussian_epsilon` bounds ε of one Gaussian release, and
+`published_epsilon` returns the smallest published bound. `shuffled_price` bounds ε of shuffled
+messages of randomizers that all clients use. This module turns a scheme into blocks by
 `decomposition` and composes the blocks by `divergence.composition`; `calibration`, `meaning` and
-`budgets` build on it.
+`budgets` build on this module.
 
-`shuffled_price` does not depend on the order in which clients send, since the randomizer is chosen
-beforehand (Theorem 2 of docs/design/shuffling.md). Where the output distributions of two records
-are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than the ε of the worst
-pair of all ε₀-randomizers.
+The ε of `shuffled_price` holds for every order in which clients send, since the randomizer is
+chosen before the round (Theorem 2 of docs/design/shuffling.md). If the output distributions of two
+records are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than the ε of
+the worst pair of all ε₀-randomizers.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         scheme: randomizer, participation, neighbouring relation, unit and trust model.
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds on ε at which refinement stops, strictly between 0
-            and 1. Where the analysis is not exact (two neighbour bounds, one client a step,
+            and 1. If the analysis is not exact (two neighbour bounds, one client per step,
             k-subset, shuffles), refinement stops when finer grids no longer lower the upper bound.
 
     Returns:
-        The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never
-        above it. ``meets_tolerance`` is true if their distance is within the tolerance.
+        The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above
+        the true ε. ``meets_tolerance`` is true if their distance is within the tolerance.
 
     Raises:
         ParameterError: δ or the tolerance is out of range.
@@ -114,7 +114,7 @@ def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
-    """Refuse a δ below the probability of outcomes that only one neighbouring world can have."""
+    """Raise an UnsupportedError if δ is below the probability of outcomes of only one world."""
     for direction in Direction:
         # ln of the probability that no block has such an outcome, from above: a block without a
         # certified curve counts as one that never has.
@@ -147,7 +147,7 @@ def epsilon_upper(
             many numbers of steps then take little longer than one bound.
 
     Returns:
-        ε, never below the true one; the largest ε if clients have windows of different sizes.
+        ε, never below the true value; the largest ε if clients have windows of different sizes.
 
     Raises:
         ParameterError: δ or the number of steps is out of range.
@@ -173,7 +173,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε, rounded up: never below the true one.
+        ε, rounded up, so never below the true value.
 
     Raises:
         ParameterError: the noise multiplier is not positive.
@@ -195,7 +195,7 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε, never below the true one; None where `price` itself uses published results alone.
+        ε, never below the true value; None if `price` itself uses only published results.
 
     Raises:
         UnsupportedError: the published bound does not cover the scheme.
@@ -252,7 +252,7 @@ def _one_bound_brackets(
 
 
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
-    """Bounds on ε where the relation needs two neighbour bounds; the bounds are not tight.
+    """Bounds on ε for a relation that needs two neighbour bounds; the bounds are not tight.
 
     The null record is an allowed neighbour, so the first neighbour bound gives the lower bound.
     """
@@ -313,7 +313,7 @@ def _method(parts: Decomposition, delta: float, upper: float) -> str:
 
 
 def _exact(parts: Decomposition) -> bool:
-    """Whether finer grids narrow the bounds on ε to any requested width."""
+    """True if finer grids narrow the bounds on ε to any requested width."""
     return parts.replacement_against_null is None and parts.record_against_null.exact
 
 
@@ -442,7 +442,7 @@ def client_guarantees(scheme: Scheme, delta: float, worst: float) -> ClientGuara
     Args:
         scheme: a scheme whose participation gives each client its own windows.
         delta: δ, strictly between 0 and 1.
-        worst: proved upper bound on ε of the costliest client; caps the bound of every client.
+        worst: proved upper bound on ε of the client with the largest ε, valid for every client.
 
     Returns:
         Upper bounds, never below the true ε of a client, and window sizes per client.
@@ -470,7 +470,7 @@ def _each_client(
 def _worst(
     clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
 ) -> Bounds:
-    """Bounds on ε of the costliest client, refined until no other client can have a larger ε."""
+    """Bounds on the largest ε of all clients, refined until one client must have the largest ε."""
     worst = Bounds(0.0, 0.0)
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
@@ -538,7 +538,7 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """The draw of a participation whose windows differ by client; other draws are refused."""
+    """Draw of a participation whose windows differ by client; raises an error for other draws."""
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):
@@ -578,7 +578,7 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε under replace-one, never below the true one and never above the sum of the ε₀.
+        ε under replace-one, never below the true value and never above the sum of the ε₀.
 
     Raises:
         ParameterError: the number of clients or δ is out of range.
@@ -608,7 +608,7 @@ def shuffled_method(messages: Messages) -> str:
 
 
 def _require_shared(messages: Messages) -> None:
-    """Refuse randomizers that may differ between clients."""
+    """Raise an UnsupportedError for randomizers that may differ between clients."""
     for each, _ in messages:
         if not isinstance(each, NonAdaptiveRandomizer):
             raise UnsupportedError(

@@ -1,8 +1,8 @@
 """Privacy curve of several runs: composition by ``+`` and ``*``, exchange with dp-accounting.
 
-`PrivacyCurve` is a multiset of independent blocks. Composition adds up multisets, so that
+`PrivacyCurve` is a multiset of independent blocks. Composition is the union of multisets, so
 ``m * 3 == m + m + m`` holds by construction. ε and δ are computed on request. `LossBlock` and
-`LossCurve` hold privacy loss distributions imported from dp-accounting. The module builds on
+`LossCurve` hold privacy loss distributions imported from dp-accounting. This module builds on
 `decomposition` and `pricing`.
 """
 
@@ -53,13 +53,13 @@ _BEYOND = 500.0  # ε at which δ is the infinity mass alone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCurve:
-    """δ as a function of K = e^ε, from a given privacy loss distribution."""
+    """Curve δ(K), K = e^ε, of a given privacy loss distribution."""
 
     distribution: LossDistribution
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, shape of ``k``, rounded to the curve's side by the error of its sums."""
+        """Value δ(K) at each K ≥ 1, shape of ``k``, rounded to the curve's side."""
         mass, inverse = self._tails(k)
         far = k * inverse
         error = 8.0 * UNIT_ROUNDOFF * self.distribution.masses.size * (mass + far)
@@ -367,7 +367,7 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
 
 
 def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:
-    """Block of a dp-accounting distribution; a distribution on the wrong side is refused."""
+    """Block of a dp-accounting distribution; raises a ParameterError if it is on the wrong side."""
     distributions = []
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()

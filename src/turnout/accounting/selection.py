@@ -1,13 +1,13 @@
 """Private selection: ε of the best of K runs, for a random K, and the noise that meets a target.
 
 `Stopping` is the distribution of K, a table of whole-number weights. `selected_deltas` and
-`selection_epsilon` bound δ and ε of the best of K runs from the privacy profile of one run,
+`selection_epsilon` bound δ and ε of the best of K runs from the privacy profile of one run;
 `selected` returns the `Guarantee` of a scheme. `calibrate_selection` finds the noise multiplier of
 one run with which the whole search meets its target. Tuning draws K from `Stopping` and reports the
-guarantee; the module builds on `meaning.profile` and `calibration`.
+guarantee. This module builds on `meaning.profile` and `calibration`.
 
-**Number of runs.** K is drawn from its table, so the distribution that the bound assumes is exactly
-the one that is drawn, and the number of runs is bounded. Named families only fill the table.
+**Number of runs.** K is drawn from its table, so K has exactly the distribution that the bound
+assumes, and the number of runs is bounded. Named families only fill the table.
 Notation: w_k is the weight of K = k for k = 1 … N, and their sum is 2⁶²; φ(u) = E[u^K].
 
 **Bound** (derived in docs/design/tuning.md). P and Q are one run's distributions in two
@@ -15,8 +15,8 @@ neighbouring worlds, x = dQ/dP; g = P(better outputs) is the *gap* of an output.
 
     δ(ε) of the best ≤ E_P[ψ(x)],  ψ(x) = sup over g of (φ'(1 − g) − e^ε φ'(T(g)) x)₊,
 
-where T(g) is the least chance that Q gives to outputs that are not better. ψ is convex and falls,
-so a chord polygon above it is a sum of (x_j − x)₊, whose means are points of the profile.
+where T(g) is the least probability under Q of outputs that are not better. ψ is convex and falls,
+so a chord polygon above ψ is a sum of terms (x_j − x)₊, whose means are points of the profile.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Stopping:
 
 
 def _counts(mean: float, most: int | None) -> FloatArray:
-    """Numbers of runs 1 … N as an array, after checks of mean and N."""
+    """Numbers of runs 1 … N as an array; raises a ParameterError for an invalid mean or N."""
     checks.positive(mean=mean)
     if not 1.0 <= mean <= LARGEST_MOST / 2:
         raise ParameterError("mean", mean, f"a number from 1 to {LARGEST_MOST // 2}")
@@ -187,7 +187,7 @@ def _counts(mean: float, most: int | None) -> FloatArray:
 
 
 def _normalised(log_weights: FloatArray) -> FloatArray:
-    """Probabilities in proportion to the exponentials of their logarithms."""
+    """Probabilities proportional to the exponentials of the given logarithms."""
     weights = np.exp(log_weights - log_weights.max())
     return weights / weights.sum()
 
@@ -209,7 +209,7 @@ _WELL_BELOW = 10.0  # the profile of one run reaches δ divided by this and by t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """Upper bounds for one run in one direction at each K = e^ε: H_K(P‖Q) and H_K(Q‖P)."""
+    """Upper bounds on H_K(P‖Q) and H_K(Q‖P) of one run at each K = e^ε, for one direction."""
 
     epsilons: FloatArray
     there: FloatArray
@@ -269,8 +269,8 @@ def selected_deltas(profile: Profile, stopping: Stopping, epsilons: FloatArray) 
     """Upper bounds on δ of the best of K runs at each ε, shape of ``epsilons``.
 
     Guarantees:
-        never below the true δ, for every order by which runs are compared that depends on the data
-        only through the outputs of a run.
+        The bounds are never below the true δ if the comparison of runs depends on the data only
+        through the outputs of the runs.
 
     Args:
         profile: privacy profile of one run, whose output includes its score.
@@ -296,11 +296,11 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
         delta: δ of the best run, strictly between 0 and 1.
 
     Returns:
-        ε, never below the true one, to an absolute 10⁻⁵ above what the profile proves.
+        ε, never below the true value, and at most 10⁻⁵ above the least ε that the profile proves.
 
     Raises:
         ParameterError: δ is out of range.
-        NumericalError: the profile does not reach down to so small a δ.
+        NumericalError: the profile is not certified down to a δ that is small enough.
 
     Source: docs/design/tuning.md.
     """
@@ -332,7 +332,7 @@ def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        A guarantee whose upper bound on ε is never below the true one.
+        A guarantee whose upper bound on ε is never below the true value.
 
     Raises:
         ParameterError: δ is out of range.

@@ -1,30 +1,31 @@
 """Budgets of runs whose windows depend on earlier releases: odometer, filter, and ε along a run.
 
-`Odometer` bounds the ε of a run that stops at any time, even if releases decide when it stops
-(`mixture_epsilon`). `RenyiFilter` contains an odometer, and refuses a window that would exceed its
-budget. `spent` and `running` return ε after each number of steps of a scheme. They build on
-`divergence.renyi` and on the terms of `plan`. docs/design/ledger.md has the proofs.
+`Odometer` bounds the ε of a run that may stop at any time, even if releases decide when the run
+stops (`mixture_epsilon`). `RenyiFilter` contains an odometer and refuses a window that would exceed
+the budget. `spent` and `running` return ε after each number of steps of a scheme. This module
+builds on `divergence.renyi` and on the terms of `plan`. docs/design/ledger.md has the proofs.
 
 Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
 windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
 
-**Odometer.** However each next window is chosen from earlier releases, M_n = Σ
-w_α·e^{(α−1)(L_n − R_n(α))} has, given the past, a mean under P of at most its last value, and
-starts at 1. So its mean is at most 1 whenever the run stops (optional stopping). Let ε be so large
-that, for every loss L,
+**Odometer.** Let M_n = Σ w_α·e^{(α−1)(L_n − R_n(α))}. For every rule that chooses the next window
+from earlier releases, M_n is a supermartingale under P, and M_0 is at most 1. So the mean of M is
+at most 1 at the time at which the run stops (optional stopping). Let ε be so large that, for every
+loss L,
 
     (1 − e^{ε−L})₊ ≤ δ·Σ w_α·e^{(α−1)(L − R_n(α))}.                                        (*)
 
-The mean of the right side is at most δ when the run stops, and that of the left side is what an
-adversary gains beyond e^ε. With one order this is ε = R(α) + ln(c_α/δ)/(α − 1), with
-c_α = (1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12); with several it is at
-most R(α) + ln(c_α/(w_α·δ))/(α − 1) for each. The minimum over orders *without* weights is not a
-bound.
+When the run stops, the mean of the right side is at most δ, and the mean of the left side is the
+hockey-stick divergence of the run at e^ε. With one order, ε = R(α) + ln(c_α/δ)/(α − 1) satisfies
+(*), where c_α = (1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12). With several
+orders, ε is at most R(α) + ln(c_α/(w_α·δ))/(α − 1) for each order. The minimum over orders
+*without* weights is not a bound.
 
-**Filter.** At one order α this is the Rényi filter of Feldman & Zrnic 2021: while Σρ ≤ B,
-everything released together has a Rényi divergence of at most B, however each ρ was chosen. For one
-(ε, δ) a single order is enough, but which one is best depends on the windows. It is chosen in
-advance, for the windows that are expected, or spread over several orders by weights.
+**Filter.** With one order α this is the Rényi filter of Feldman & Zrnic 2021: if the sum of the
+windows' divergences is at most B, all releases together have a Rényi divergence of at most B, for
+every rule that chooses the windows. For one (ε, δ) a single order is enough, but the best order
+depends on the windows. The order is chosen in advance for the expected windows, or several orders
+have weights.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ _ROUNDING = 1e-11  # relative, of an ε and of the sums in it
 class Odometer:
     """Upper bound on the ε that a run has spent so far, without a budget.
 
-    Guarantee: for each δ, for every rule by which a run stops (releases may decide it) and for
-    every event A of its releases,
+    Guarantee: for each δ, for every rule that stops a run (the rule may depend on releases) and for
+    every event A of the run's releases,
 
         P(A) ≤ E_Q[e^ε; A] + δ,   Q(A) ≤ E_P[e^ε; A] + δ,
 
@@ -74,14 +75,14 @@ class Odometer:
     a number ε* fixed in advance is (ε*, δ)-DP.
 
     Source: odometers of Rogers, Roth, Ullman & Vadhan 2016, from mixtures of supermartingales as in
-    Whitehouse, Ramdas, Rogers & Wu 2023, here of Rényi orders (Feldman & Zrnic 2021 for a single
-    one) and with the hockey stick in place of a tail: docs/design/ledger.md.
+    Whitehouse, Ramdas, Rogers & Wu 2023, here over Rényi orders (Feldman & Zrnic 2021 for a single
+    order) and with the hockey stick instead of a tail probability: docs/design/ledger.md.
 
     Attributes:
         orders: increasing orders α.
         weights: weights of the orders, with a sum of at most 1; they must not depend on releases.
-        left_out: probability that may be cut off a window's tails.
-        most_windows: largest number of windows; their cuts are charged in advance.
+        left_out: probability that may be cut off from the tails of each window.
+        most_windows: largest number of windows; the cuts of so many windows are charged in advance.
     """
 
     terms: BudgetTerms
@@ -179,7 +180,7 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """Upper bound on ε of all recorded windows together; `Odometer` has the guarantee.
+        """Upper bound on ε of all recorded windows together, as `Odometer` guarantees.
 
         Args:
             delta: δ, above ``left_out * most_windows`` and the same at all times.
@@ -294,7 +295,7 @@ def renyi_budget(epsilon: float, delta: float, order: float) -> float:
     """Largest Rényi divergence at one order that implies (ε, δ)-DP, unrounded; may be below 0.
 
     Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
-    Proposition 12. It only chooses orders and steers grids.
+    Proposition 12. The value only serves to choose orders and grids; no guarantee depends on it.
     """
     log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
     return epsilon + (math.log(delta) - log_c) / (order - 1)
@@ -314,8 +315,8 @@ class RenyiFilter:
     that was charged must run as declared; it may end early, but its charge remains.
 
     Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
-    "Practical privacy filters and odometers with Rényi differential privacy". Weights over several
-    orders, both directions and the cut tails: `Odometer` and docs/design/ledger.md.
+    "Practical privacy filters and odometers with Rényi differential privacy". For weights over
+    several orders, both directions and the cut tails see `Odometer` and docs/design/ledger.md.
 
     Attributes:
         odometer: the account; its bound never exceeds ``epsilon``.
@@ -445,7 +446,7 @@ def spent(
     Raises:
         ParameterError: δ or a number of steps is out of range.
         UnsupportedError: no sound analysis is known for this combination.
-        NumericalError: nothing can be certified from some step on.
+        NumericalError: no bound can be certified from some step on.
     """
     last = scheme.participation.steps
     return running(
@@ -468,11 +469,11 @@ def running(
         Bounds in the order of ``steps``; 0 before the first step.
 
     Guarantees:
-        Never falls with more steps. A part of the releases reveals no more than all of them, so a
-        later bound holds earlier too.
+        The bounds never fall with more steps. A part of the releases reveals no more than all
+        releases, so the bound for more steps is valid for fewer steps too.
 
     Raises:
-        NumericalError: nothing can be certified from some step on.
+        NumericalError: no bound can be certified from some step on.
     """
     # Check the arguments.
     if whole != math.inf:  # ∞ is a valid bound

@@ -1,17 +1,19 @@
-"""Budgets of plans that are fixed in advance: terms, ledger, and what remains after some steps.
+"""Budgets of plans that are fixed in advance: terms, ledger, and the budget left after some steps.
 
-`BudgetTerms` are the relation, unit and trust that all windows of an account share, `Entry` is one
-of its charges. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state of a plan
-after some of its steps (`Remaining`). `odometer` shares terms and entries; `reporting` shows what
-remains. The module builds on `pricing`, `calibration` and `divergence.renyi`.
+`BudgetTerms` are the relation, unit and trust model that all windows of an account share; `Entry`
+is one charge of an account. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state
+of a plan after some of its steps (`Remaining`). `odometer` uses the same terms and entries;
+`reporting` shows the remaining budget. This module builds on `pricing`, `calibration` and
+`divergence.renyi`.
 
 A `Ledger` is for plans that do *not* depend on results: phases, noise and numbers of windows are
-fixed before the data is accessed, or depend on nothing that was released. ε's of phases do not add
-up; phases are composed exactly, as one run. For plans that do depend on results, see `odometer`.
+fixed before the data is accessed, or depend on no release. The ε of a ledger is not the sum of its
+phases' ε; phases are composed exactly, as one run. For plans that depend on results, see
+`odometer`.
 
-Two decisions may depend on results all the same: when to stop early, and whether to repeat the
-*same* window once more, as long as their number never exceeds one that the budget allows. Both only
-leave out releases of the longest run.
+Two decisions may depend on results nevertheless: when to stop early, and whether to repeat the
+*same* window once more, as long as the number of windows never exceeds the number that the budget
+allows. Both decisions only leave out releases of the longest run.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ def entries_from(data: Mapping[str, Any]) -> Entries:
 
 
 def require_kind(data: Mapping[str, Any], kind: str) -> None:
-    """Raise a ParameterError if a record is of another kind."""
+    """Raise a ParameterError unless a record has the given kind."""
     if data.get("kind") != kind:
         raise ParameterError("kind", data.get("kind"), repr(kind))
 
@@ -202,7 +204,7 @@ class BudgetPhase:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Phases of one plan that were run or will run one after the other on the same clients.
+    """Phases of one plan, done or still to do, that run one after the other on the same clients.
 
     Guarantee: `epsilon` bounds all releases of all phases together, for a client that takes part in
     all phases.
@@ -366,9 +368,9 @@ class Remaining:
         whole: upper bound on ε of the whole plan.
         budget: limit of ε.
         windows: number of further windows of the same kind that the budget allows after the last
-            window that was begun; the plan may have fewer.
-        noise_multiplier: least noise multiplier with which all windows that have not begun stay in
-            the budget; None if all windows have begun.
+            window that has begun; the plan may have fewer windows.
+        noise_multiplier: least noise multiplier with which all windows that have not begun keep
+            the plan within the budget; None if all windows have begun.
     """
 
     steps: int
@@ -383,8 +385,8 @@ class Remaining:
 def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remaining:
     """State of a plan after some steps: the ε spent, and the windows that are left.
 
-    A window that was begun counts as complete, with the noise multiplier with which it began, since
-    slots were drawn for the whole window.
+    A window that has begun counts as complete, with its original noise multiplier, since the
+    clients have drawn their slots for the whole window.
 
     Args:
         scheme: scheme of the whole plan.
@@ -393,10 +395,11 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        Bounds on the private side: ε's rounded up, counts down, noise up.
+        State whose numbers are on the private side: ε is rounded up, the number of windows down,
+        the noise multiplier up.
 
     Raises:
-        BudgetExceededError: windows that were done or begun have spent more than the budget.
+        BudgetExceededError: windows that are done or have begun spend more than the budget.
         UnsupportedError: the plan is not a sequence of equal windows.
     """
     # The plan so far, with windows that were begun counted to their end, and the whole plan.
@@ -433,8 +436,8 @@ def window_steps(scheme: Scheme) -> int:
 def largest(proved: Callable[[int], bool], most: int) -> int:
     """Largest count found, up to ``most``, at which ``proved`` holds; 0 if it fails at 1.
 
-    A proof for a count holds for smaller counts too, so the result is valid even if bounds do not
-    rise monotonically.
+    A count that is proved is valid for all smaller counts too, so the result is valid even if the
+    computed bounds do not rise with the count.
     """
     checks.count(most=most)
     low, high = 0, 1

@@ -1,1 +1,1 @@
-"""Meaning of a guarantee: privacy profile, trade-off, membership inference, Gaussian DP."""
+"""Meaning of a guarantee: its privacy profile, trade-off, membership inference and Gaussian DP."""

@@ -1,13 +1,13 @@
 """Meaning of a guarantee for one client: success of the best attacker, and a Gaussian trade-off.
 
-`explanation_of` returns the `Explanation` of a scheme's guarantee, with trade-offs, success,
-certainty and a `GaussianFit`. `gaussian_fit` returns that fit: the smallest μ for which the scheme
-is as private as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show the explanation;
-the module builds on `membership` and `profile`. docs/explanation.md describes each number and what
-is proved about it.
+`explanation_of` returns the `Explanation` of a scheme's guarantee: trade-offs, the attacker's
+success and certainty, and a `GaussianFit`. `gaussian_fit` returns this fit: the smallest μ for
+which the scheme is as private as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show
+the explanation; this module builds on `membership` and `profile`. docs/explanation.md describes
+each number and the proof of each bound.
 
 In general no finite μ bounds a profile down to δ = 0, since the remove direction of random
-participation has heavier tails than any Gaussian. So μ is returned with the least δ for which it is
+participation has heavier tails than any Gaussian. So μ is returned with the least δ for which μ is
 valid.
 """
 
@@ -82,7 +82,7 @@ class Explanation:
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on the posterior of either world that is exceeded with probability at most δ."""
+        """Bounds on the posterior of either world, exceeded with probability at most δ."""
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
@@ -168,7 +168,7 @@ class GaussianFit:
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
-        """α whose supremum for G_μ is at ``epsilon``, in the first (−1) or second (+1) term."""
+        """Value α at which ``epsilon`` attains the supremum, in the first (−1) or second term."""
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
@@ -213,7 +213,7 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
 
 
 def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
-    """Whether the chords of an upper profile lie below the tangents of δ_μ, in every cell."""
+    """True if the chords of an upper profile lie below the tangents of δ_μ in every cell."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.LOWER)
     values, slopes = gaussian.delta(ratios), gaussian.slope(ratios)
     if not np.all(upper <= values):
@@ -232,13 +232,13 @@ def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
 
 
 def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
-    """Whether μ is too small: δ_μ is below the lower bound of a profile at some K."""
+    """True if μ is too small, because δ_μ is below a profile's lower bound at some K."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.UPPER)
     return bool(np.any(lower > gaussian.delta(ratios)))
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Bracket of the smallest μ at which a condition holds: a μ that fails, and a μ that holds."""
+    """Interval around the smallest μ at which a condition holds; the condition holds at its end."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off was found below the trade-off of this scheme")

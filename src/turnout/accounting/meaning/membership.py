@@ -1,9 +1,9 @@
 """Membership inference: trade-off curves, and bounds on the guesses of the best attacker.
 
-`TradeOff` holds bounds on the trade-off curve of a profile, `gaussian_trade_off` is the curve of
-two Gaussians. `bayes_success` bounds the success of the best attacker, `certainty` its posterior
-and `largest_shift` its log-likelihood ratio; `scheme_certainty` is `certainty` for a scheme.
-`explanation` and `reporting` use them; the module builds on `profile`.
+`TradeOff` holds bounds on the trade-off curve of a profile; `gaussian_trade_off` returns the curve
+of two Gaussians. `bayes_success` bounds the success of the best attacker, `certainty` the
+attacker's posterior and `largest_shift` the attacker's log-likelihood ratio; `scheme_certainty` is
+`certainty` for a scheme. `explanation` and `reporting` use them; this module builds on `profile`.
 
 **Trade-off.** A test decides "the client took part" or "the client did not". α is the false
 positive rate: the probability under Q of "took part". f(α) is the least miss rate: the probability
@@ -20,16 +20,16 @@ both at K = e^ε ≥ 1,
   below f everywhere, also between grid points, so the maximum over the grid with *upper* bounds on
   δ is a lower bound.
 * Upper bound on f (some attacker reaches it): the supremum must be over all ε, so δ is replaced by
-  a polygon below it everywhere (`DeltaBounds.polygon`). On a straight piece of the polygon both
-  terms are monotone in K, so its corners are enough; beyond its last corner the polygon is 0 and
-  both terms fall with K.
+  a polygon below δ everywhere (`DeltaBounds.polygon`). On a straight piece of the polygon both
+  terms are monotone in K, so the corners of the polygon are enough; beyond the last corner the
+  polygon is 0 and both terms fall as K grows.
 
 Exchanging forward and backward gives the trade-off of Q against P, the inverse of f.
 
-**Attackers.** π is the attacker's prior probability of P ("the client took part"); after the view x
+**Attackers.** π is the attacker's prior probability of P ("the client took part"); after a view x
 with likelihood ratio X(x) = dP/dQ the odds are π/(1 − π)·X. All statements are about the best
-possible attacker, which knows everything except whether the client took part; real attackers do
-worse. Priors and δ lie strictly between 0 and 1; others raise ParameterError.
+possible attacker, who knows everything except whether the client took part; real attackers have
+less success. Priors and δ lie strictly between 0 and 1; other values raise a ParameterError.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ROUNDING = 16.0 * UNIT_ROUNDOFF  # error bound of a sum of three numbers of at 
 class TradeOff:
     """Bounds on f, the least miss rate (under P) at each false positive rate α (under Q).
 
-    An α outside [0, 1] raises ParameterError.
+    The methods raise a ParameterError if an α is outside [0, 1].
 
     Attributes:
         forward: bounds on H_K(P‖Q).
@@ -83,7 +83,7 @@ class TradeOff:
     def symmetric(self) -> TradeOff:
         """Largest symmetric convex trade-off below this trade-off and its inverse.
 
-        It is the largest f for which the scheme is f-DP if either world may be P.
+        This is the largest f for which the scheme is f-DP if either world may be P.
         """
         worst = self.forward | self.backward
         return TradeOff(worst, worst)
@@ -152,7 +152,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Largest value at each α of all lines in the module's header; profiles are pairs (K, δ)."""
+    """Largest value, at each α, of the lines below f that the pairs (K, δ) of two profiles give."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward
@@ -203,12 +203,12 @@ class Certainty:
     """Bounds on the posterior of either world that is exceeded with probability at most δ.
 
     Attributes:
-        presence: bounds on the posterior of P ("the client took part"). No attacker, at any
-            observed part of the releases, has a posterior above ``upper`` with probability more
-            than δ; an attacker that observes only whether the likelihood ratio passed some
-            threshold has a posterior of at least ``lower`` with probability δ. These are
-            probabilities in world P; in world Q they are smaller.
-        absence: bounds on the posterior of Q, with the worlds exchanged.
+        presence: bounds on the posterior of P ("the client took part"). With probability at least
+            1 − δ no attacker, after any part of the releases, has a posterior above ``upper``. An
+            attacker that observes only whether the likelihood ratio exceeds some threshold has a
+            posterior of at least ``lower`` with probability δ. The probabilities are those of
+            world P; in world Q they are smaller.
+        absence: the same bounds on the posterior of Q, with the worlds exchanged.
     """
 
     presence: Bounds
@@ -248,12 +248,13 @@ def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
 def scheme_certainty(
     scheme: Scheme, delta: float, prior: float = 0.5, *, steps: int | None = None
 ) -> Certainty:
-    """Bounds of `certainty` for a scheme or its first steps, by its profile or one bound on ε.
+    """Bounds of `certainty` for a scheme or its first steps, from a profile or one bound on ε.
 
     The profile is used for whole runs of clients that draw alike, unless each of its points takes
-    as long as one ε (k-subsets and replace-one). In all other cases a single point is used,
-    δ(ε') = δ/5, where ε' is the upper bound on ε at δ/5: it holds for the worst client and for
-    either world. ``upper`` is then slightly larger than by the profile, and ``lower`` is the prior.
+    as long as one ε (k-subsets and replace-one). In all other cases a single point is used:
+    δ(ε') = δ/5, where ε' is the upper bound on ε at δ/5. This point is valid for the worst client
+    and for either world. ``upper`` is then slightly larger than that from the profile, and
+    ``lower`` is the prior.
 
     Args:
         scheme: the whole scheme.
@@ -278,7 +279,7 @@ def scheme_certainty(
 
 
 def _is_costly(scheme: Scheme) -> bool:
-    """Whether each point of a scheme's profile takes as long to compute as one bound on ε."""
+    """True if each point of a scheme's profile takes as long to compute as one bound on ε."""
     subsets = any(type(span.draw) is KOf for span in normal_form(scheme.participation).spans)
     zeroed = scheme.relation is Relation.ZERO_OUT and scheme.release is ReleaseRule.ONE_CLIENT
     return subsets or zeroed or scheme.relation is Relation.REPLACE_ONE
@@ -288,7 +289,7 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
     """Bounds on the log-likelihood ratio ln X that an attacker's view exceeds with probability δ.
 
     (ε, δ)-DP itself does not bound this ratio: P(X > e^ε) may be larger than δ(ε). But an event A
-    of which every view has X > e^ε obeys Q(A) < e^{−ε}·P(A), so that P(A) − e^{ε'}·Q(A) ≤ δ(ε')
+    whose views all have X > e^ε obeys Q(A) < e^{−ε}·P(A), so that P(A) − e^{ε'}·Q(A) ≤ δ(ε')
     gives
 
         P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
@@ -296,9 +297,9 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
     The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. The bound equals
     ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the
     best test whose true positive rate is δ. So an attacker that observes only the outcome of this
-    test reaches the bound. An attacker that observes all releases exceeds it less often in the
-    worst pair, but not if the client's updates stop once the ratio is high: therefore the tail of X
-    in the worst pair is no bound.
+    test reaches the bound. In the worst pair, an attacker that observes all releases exceeds the
+    bound with a smaller probability. This fails if the client's updates stop when the ratio is
+    high; therefore the tail of X in the worst pair is no bound.
 
     Args:
         curve: trade-off of P against Q; its inverse for the ratio dQ/dP.
@@ -306,7 +307,7 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
 
     Returns:
         Bounds on the ratio: ``upper``, the least ε that the profile proves, is never below the
-        true one; some attacker reaches ``lower``.
+        true value; some attacker reaches ``lower``.
 
     Raises:
         ParameterError: δ is out of range.

@@ -1,16 +1,16 @@
 """Privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
 
-`privacy_profile` returns the `Profile` of a scheme at some ε, `profile_down_to` one on a fine grid;
-`profile_curves` returns the `ProfileCurves` from which profiles are read. `DeltaBounds` are the
-bounds of one direction, at these ε and everywhere between them. The (ε, δ) of `pricing` is one
-point of a profile; the meaning of ε for a person (`membership`, `explanation`) and the best of
-several runs (`selection`) need all of it. The module builds on `decomposition` and
-`divergence.composition`.
+`privacy_profile` returns the `Profile` of a scheme at given ε, `profile_down_to` a profile on a
+fine grid. `profile_curves` returns the `ProfileCurves`, which give the profile at any ε.
+`DeltaBounds` are the bounds of one direction, at the given ε and everywhere between them. The
+(ε, δ) of `pricing` is one point of a profile; the meaning of ε for a person (`membership`,
+`explanation`) and the best of several runs (`selection`) need the whole profile. This module builds
+on `decomposition` and `divergence.composition`.
 
-Notation: P is the world with the client, Q the neighbouring one, K = e^ε ≥ 1. *Forward* is H_K(P‖Q)
-(remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
-distance. δ(K) is convex and decreasing with slope in [−1, 0]; all operations on computed bounds
-here follow from that.
+Notation: P is the world with the client, Q the neighbouring world, K = e^ε ≥ 1. *Forward* is
+H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
+distance. δ(K) is convex and decreasing with slope in [−1, 0]; all operations on bounds in this
+module use these properties.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ _UNDERFLOW = 1e-300  # times K: bounds on δ that are closer to 0 lose digits
 class Profile:
     """Bounds on δ(ε) of a scheme in both directions; the relation determines the world Q.
 
-    Under replace-one either world can be P: the upper bounds of each direction hold for both, and
-    the lower bounds are those of one pair of worlds.
+    Under replace-one either world can be P: the upper bounds of each direction hold for both
+    directions, and the lower bounds are those of one pair of worlds.
 
     Attributes:
         forward: bounds on H_K(P‖Q).
@@ -105,7 +105,7 @@ def privacy_profile(
         refinement: level of the grids, at least 0; each level halves their steps.
 
     Returns:
-        Bounds: upper ones are never below the true δ, lower ones never above it.
+        Bounds: upper bounds are never below the true δ, lower bounds never above the true δ.
 
     Raises:
         ParameterError: an argument is out of range.
@@ -131,11 +131,11 @@ def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) ->
     Args:
         scheme: the whole scheme.
         delta: δ, strictly between 0 and 1. The grid ends at about δ/100 or δ/10, or at δ where
-            nothing smaller can be certified.
+            no smaller δ can be certified.
         also: further values of ε, added to the grid unless they lie beyond its end.
 
     Returns:
-        Bounds: upper ones are never below the true δ, lower ones never above it.
+        Bounds: upper bounds are never below the true δ, lower bounds never above the true δ.
 
     Raises:
         UnsupportedError: no sound analysis is known, or windows differ by client.
@@ -149,9 +149,9 @@ def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) ->
 
 
 def _reaching(scheme: Scheme, delta: float) -> tuple[ProfileCurves, float]:
-    """Curves of a scheme, and an ε at which they are well below δ.
+    """Curves of a scheme, and an ε at which the curves are well below δ.
 
-    If no such ε is certified, the curves are only at most δ there.
+    If no such ε can be certified, the result is an ε at which the curves are at most δ.
     """
     for margin in _MARGINS:
         try:
@@ -252,7 +252,7 @@ class ProfileCurves:
         return Profile(forward, backward, self.relation)
 
     def reach(self, delta: float) -> float:
-        """Some ε beyond which δ is exceeded in neither direction, within 2 % of the least such ε.
+        """Value of ε beyond which no direction exceeds δ, at most 2 % above the least such ε.
 
         Raises:
             NumericalError: δ lies below what can be certified.
@@ -268,7 +268,7 @@ class ProfileCurves:
 def _uppers(
     parts: Decomposition, sharp_to: float, refinement: int
 ) -> list[_Sharpest] | list[_TwoBounds]:
-    """Upper curves forward and backward, by one neighbour bound or by two."""
+    """Upper curves of the forward and the backward direction, by one or two neighbour bounds."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
@@ -282,7 +282,7 @@ def _uppers(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run on one side; at each ε the curve of the tightest bound is used."""
+    """Several curves of one run on one side, of which the tightest is used at each ε."""
 
     side: Side
     curves: Sequence[Curve]
@@ -398,7 +398,7 @@ class DeltaBounds:
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
-        """Bounds on δ, sharpened by the fact that every δ(K) decreases and is convex."""
+        """Bounds on δ after a correction by the convexity and monotonicity of δ(K)."""
         upper = np.minimum.accumulate(upper)
         lower = np.maximum.accumulate(lower[::-1])[::-1]
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
@@ -410,7 +410,7 @@ class DeltaBounds:
 
     @property
     def ratios(self) -> FloatArray:
-        """K = e^ε, shape ``(n,)``."""
+        """Ratios K = e^ε of the grid, shape ``(n,)``."""
         return np.exp(self.epsilons)
 
     def at(self, epsilon: float) -> Bounds:
@@ -461,7 +461,7 @@ class DeltaBounds:
 def _on_chords(at: FloatArray, ratios: FloatArray, values: FloatArray) -> FloatArray:
     """Values of the polygon through the points (ratios, values) at given K, rounded up.
 
-    Each is a convex combination of two positive numbers, so small values keep all their digits.
+    Each value is a convex combination of two positive numbers, so its relative error is small.
     """
     right = np.clip(np.searchsorted(ratios, at, side="left"), 1, ratios.size - 1)
     share = (at - ratios[right - 1]) / (ratios[right] - ratios[right - 1])
