@@ -12,7 +12,7 @@ def priced(sigma: float, law, delta: float):
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (3.0, 10), (0.5, 2)])
-def test_every_step_is_the_composed_gaussian(sigma, steps):
+def test_every_step_participation_equals_the_composed_gaussian(sigma, steps):
     theirs = pld.from_gaussian_mechanism(sigma / steps**0.5, value_discretization_interval=1e-4)
     ours = priced(sigma, EveryStep(steps), 1e-6)
     assert ours.upper == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=1e-5)
@@ -29,7 +29,7 @@ def test_window_of_one_step_gives_no_amplification(sigma):
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (0.8, 0.1, 50), (2.0, 0.5, 20)]
 )
-def test_poisson_sampling(sigma, rate, steps):
+def test_poisson_sampling_agrees_with_dp_accounting(sigma, rate, steps):
     """dp-accounting errs upward too, so its answer is above our lower bound and near ours."""
     theirs = (
         pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-4)

@@ -102,7 +102,7 @@ def test_bounds_bracket_the_enumerated_epsilon(name, window, direction):
         assert high - low <= 2e-3
 
 
-def test_the_published_counterexample():
+def test_adding_a_client_can_have_a_far_larger_delta_than_removing():
     """Randomized response, ε₀ = 3, t = 5, ε = 2: adding her is far worse than removing her."""
     pair, k = PAIRS["two-valued, ε₀ = 3"], Fraction(math.exp(2.0))
     remove, add = (exact(pair, 5, direction, k) for direction in Direction)
@@ -133,7 +133,7 @@ def test_participation_probability_dilutes_the_curve_exactly(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_two_windows_compose(direction):
+def test_bounds_of_two_windows_enclose_their_enumeration(direction):
     """The product of two independent averages, enumerated, against the composed curves."""
     pair, window = PAIRS["two-valued, ε₀ = ln 2"], 2
     averages: dict[Fraction, Fraction] = {}
@@ -160,7 +160,7 @@ def test_two_windows_compose(direction):
             assert abs(value - float(truth)) < 5e-3
 
 
-def test_atoms_equal_to_a_threshold_are_priced():
+def test_delta_is_zero_at_an_atom_equal_to_the_threshold():
     """Tails split an atom at k the same way for any k: X ≤ k and X > k."""
     pair = PAIRS["two-valued, ε₀ = ln 2"]
     for direction in Direction:

@@ -72,7 +72,7 @@ def both(parts: Decomposition) -> tuple:
     return (parts.record_against_null.upper, parts.record_against_null.lower), other
 
 
-def test_aggregated_moves_by_the_clip_norm():
+def test_aggregated_releases_have_the_clip_norm_as_sensitivity():
     plain = (windows(SIGMA), windows(SIGMA))
     assert both(decompose(scheme(WINDOW, ADD))) == (plain, None)
     assert both(decompose(scheme(WINDOW, ZERO))) == (plain, None)
@@ -124,7 +124,7 @@ def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
         assert parts.record_against_null.lower == parts.record_against_null.upper
 
 
-def test_a_fixed_size_sample_replaces_the_absent_client():
+def test_a_fixed_size_sample_has_cohort_blocks_under_replacement_and_zero_out():
     replaced = decompose(scheme(FixedSize(2, 8, 5), REPLACE)).record_against_null
     assert replaced.upper == [(SubstitutedCohortBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
     assert replaced.lower == [(PairBlock(GaussianPair(SIGMA / 2), 0.25), 5)]
@@ -135,7 +135,7 @@ def test_a_fixed_size_sample_replaces_the_absent_client():
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.1, 7), SelfSampling(0.1, 7)])
-def test_poisson_and_self_sampling_have_one_price(law):
+def test_poisson_and_self_sampling_have_the_same_blocks(law):
     parts = decompose(scheme(law))
     assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
 
@@ -169,7 +169,7 @@ def test_a_slot_kept_over_epochs_equals_one_window_at_less_noise():
         decompose(Scheme(LaplaceNoise(1.0), law, ADD))
 
 
-def test_a_k_subset_is_a_block_of_its_own_whose_bounds_need_not_meet():
+def test_a_k_subset_is_one_block_without_an_exact_bound():
     bound = decompose(scheme(KSubset(10, 3, 2))).record_against_null
     assert bound.upper == bound.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
     assert not bound.exact
@@ -263,7 +263,7 @@ QUICK_LAWS = (
 
 @pytest.mark.parametrize("release", [AGGREGATED, ONE])
 @pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
-def test_unhidden_releases_bound_from_above_and_one_event_from_below(relation, release):
+def test_closed_forms_enclose_the_bounds_of_the_grids(relation, release):
     """The closed forms of every law lie on their sides of what the grids have."""
     seen = 0
     for law in QUICK_LAWS if relation is ADD else QUICK_LAWS[:4]:
@@ -316,12 +316,12 @@ def test_very_little_noise_still_has_a_bound(law, sigma, lower, upper):
     assert lower <= found.epsilon.lower <= found.epsilon.upper <= upper
 
 
-def test_an_unlikely_number_of_releases_is_left_to_delta():
+def test_epsilon_of_rare_releases_excludes_improbable_numbers_of_releases():
     told = decompose(scheme(PoissonSampling(0.01, steps=1000), sigma=0.05)).unhidden
     assert 4000 < told.lower(1e-6, certain=False) < told.upper(1e-6) < 7000  # of 200,000
 
 
-def test_target_epsilon_above_the_float_range_of_ratios_is_met():
+def test_calibration_meets_a_target_epsilon_of_1000():
     found = calibrate_noise(lambda s: scheme(EveryStep(1), sigma=s), 1000.0, 1e-6)
     assert found == pytest.approx(0.02485, rel=1e-3)
     assert price(scheme(CheckIn(10, 3), sigma=0.35), 1e-6).epsilon.upper < 28.2

@@ -29,7 +29,7 @@ def scheme(noise_multiplier: float, law: CheckIn) -> Scheme:
 
 
 @pytest.mark.parametrize(("sigma", "window", "delta", "remove", "add"), SINGLE_WINDOWS)
-def test_one_window_to_four_digits(sigma, window, delta, remove, add):
+def test_epsilon_of_one_window_agrees_to_four_digits(sigma, window, delta, remove, add):
     guarantee = price(scheme(sigma, CheckIn(window)), delta, tolerance=5e-5)
     for direction, expected in (("remove", remove), ("add", add)):
         bounds = guarantee.directions[direction]
@@ -40,7 +40,9 @@ def test_one_window_to_four_digits(sigma, window, delta, remove, add):
 
 
 @pytest.mark.parametrize(("sigma", "window", "windows", "delta", "expected"), COMPOSED)
-def test_composed_windows_to_three_digits(sigma, window, windows, delta, expected):
+def test_epsilon_of_composed_windows_agrees_to_three_digits(
+    sigma, window, windows, delta, expected
+):
     guarantee = price(scheme(sigma, CheckIn(window, windows)), delta)
     assert guarantee.epsilon.upper == pytest.approx(expected, rel=1e-3)
     assert guarantee.epsilon.lower == pytest.approx(expected, rel=1e-3)

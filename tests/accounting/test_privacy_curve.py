@@ -39,7 +39,7 @@ def test_curve_times_three_equals_three_added_curves():
     assert (one * 3).epsilon(1e-6) == (one + one + one).epsilon(1e-6)
 
 
-def test_windows_added_up_are_a_run_of_windows():
+def test_three_added_windows_equal_a_run_of_three_windows():
     one, run = scheme(CheckIn(30)), scheme(CheckIn(30, 3))
     assert (PrivacyCurve.of(one) * 3).directions(1e-6) == dict(price(run, 1e-6).directions)
 
@@ -123,7 +123,7 @@ def test_delta_of_one_gaussian_is_the_closed_form():
             curve.delta(refused)
 
 
-def test_beyond_the_sum_of_pure_levels_delta_is_zero():
+def test_delta_is_zero_beyond_the_sum_of_local_epsilons():
     curve = PrivacyCurve.of(shuffled(KaryResponse(0.7), clients=20, rounds=3))
     assert curve.delta(2.11) == Bounds(0.0, 0.0)
     assert curve.delta(0.7).lower > 0

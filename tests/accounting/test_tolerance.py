@@ -25,7 +25,7 @@ RARE = Scheme(GaussianNoise(0.2284), CheckIn(2, probability=0.000356), Relation.
 """She hardly ever comes, and is then seen for sure; that she stayed away shows next to nothing."""
 
 
-def test_bracket_of_the_smaller_direction_may_stay_wide():
+def test_only_the_larger_direction_meets_the_tolerance():
     guarantee = price(RARE, 1.39e-15)
     add, remove = guarantee.directions["add"], guarantee.directions["remove"]
     assert add.relative_width > 100 * guarantee.tolerance

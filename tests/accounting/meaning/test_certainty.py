@@ -73,12 +73,12 @@ def test_certainty_exceeds_its_bound_at_most_with_delta(demo, present):
     assert rejected(drawn > epsilon, DELTA)
 
 
-def test_the_bound_of_the_demo_plan(demo):
+def test_certainty_of_the_demo_plan_has_its_documented_value(demo):
     assert 0.9722 < demo.presence.lower <= demo.presence.upper <= 0.9723
     assert 0.9715 < demo.absence.lower <= demo.absence.upper <= 0.9716
 
 
-def test_an_adaptive_client_exceeds_the_worst_pairs_tail_but_not_the_bound():
+def test_updates_that_stop_exceed_the_tail_of_the_worst_pair_but_not_the_bound():
     """Her updates fall to zero once the ratio is high: clipping allows that, and it stays high."""
     mu, steps, runs, delta = 0.2, 100, 100_000, 0.01
     drawn = np.random.default_rng(21).normal(mu * mu / 2, mu, (runs, steps))
@@ -138,7 +138,7 @@ def test_certainty_bounds_enclose_the_posterior_of_an_enumerated_mechanism(delta
         assert found.upper - found.lower < 0.02
 
 
-def test_no_shift_without_a_profile_below_delta():
+def test_largest_shift_is_refused_if_the_profile_stays_above_delta():
     scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
     curve = TradeOff.of(privacy_profile(scheme, np.array([0.1])))
     with pytest.raises(NumericalError, match="does not fall below"):
@@ -156,7 +156,7 @@ def test_posterior_log_odds_equal_prior_plus_shift():
     assert posterior(0.5, Bounds(0.0, 2.0)).lower == pytest.approx(0.5)
 
 
-def test_partial_runs_and_own_windows_are_refused_for_profiles(demo):
+def test_certainty_of_partial_runs_uses_one_bound_on_epsilon(demo):
     part = scheme_certainty(DEMO, DELTA, steps=150)
     assert 0.5 < part.presence.upper < demo.presence.upper
     whole = scheme_certainty(DEMO, DELTA, steps=300)

@@ -95,7 +95,7 @@ TELL_TALE = {Fraction(100): Fraction(1, 5000), Fraction(4900, 4999): Fraction(49
 
 
 @pytest.mark.parametrize(("participation", "delta"), [(ONE_OF_FIVE, 0.05), (TELL_TALE, 0.015)])
-def test_the_trade_off_lies_above_the_gaussian_one(participation, delta):
+def test_trade_off_of_the_scheme_is_above_its_gaussian_fit(participation, delta):
     """Guarantees 3 and 4 against the best tests of an enumerated law, in both directions."""
     fit = gaussian_fit(profile_of(participation, np.linspace(0.0, 5.0, 251)), delta)
     alphas = np.concatenate([np.geomspace(1e-9, 1e-2, 60), np.linspace(0.0, 1.0, 201)])
@@ -117,7 +117,7 @@ def test_a_gaussian_fit_outside_its_range_needs_delta():
     assert float(alpha) < fit.alpha_lower
 
 
-def test_the_proved_curve_lies_above_the_gaussian_one():
+def test_lower_trade_off_bound_is_above_its_gaussian_fit():
     found = profile(PoissonSampling(0.05, 20), 1.0, 4.0)
     fit = gaussian_fit(found, DELTA)
     alphas = np.linspace(0.0, 1.0, 201)

@@ -90,7 +90,7 @@ def test_at_even_odds_success_is_half_of_one_plus_the_advantage():
 
 @hypothesis_settings(max_examples=12)
 @given(st.floats(0.01, 0.99))
-def test_bayes_risk_is_the_least_mixture_of_errors(prior):
+def test_bayes_risk_is_the_least_weighted_sum_of_both_errors(prior):
     """1 − success = min over α of (1 − π)α + π·f(α)."""
     found = profile_of(average(randomized_response(Fraction(8)), 2), np.linspace(0.0, 4.6, 60))
     alphas, success = np.linspace(0.0, 1.0, 501), bayes_success(found, prior)

@@ -90,7 +90,7 @@ def test_two_steps_against_quadrature(sigma):
     [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)],
     ids=repr,
 )
-def test_upper_profiles_fall_are_convex_and_agree_at_zero(participation):
+def test_upper_profiles_decrease_are_convex_and_have_equal_delta_at_zero(participation):
     profile = privacy_profile(scheme(participation), np.linspace(0.0, 1.5, 61))
     for bounds in (profile.forward, profile.backward):
         slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
@@ -148,7 +148,7 @@ def test_replacement_is_bounded_by_two_neighbour_bounds_but_not_by_one():
     assert np.any(removed.upper < truth - 1e-4)
 
 
-def test_zeroing_out_one_client_a_step_costs_at_least_what_it_costs_in_a_sum():
+def test_zero_out_delta_with_one_client_per_step_is_at_least_that_of_a_sum():
     one = scheme(CheckIn(20), relation=Relation.ZERO_OUT, release=ReleaseRule.ONE_CLIENT)
     profile = privacy_profile(one, np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
     single = privacy_profile(scheme(CheckIn(20)), np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
@@ -206,7 +206,7 @@ def test_a_polygon_through_the_points_is_no_lower_bound():
     assert chord > float(forward_delta(participation, Fraction(math.exp(middle)))) * (1 + 1e-6)
 
 
-def test_bounds_from_several_sharp_points_are_the_best_of_them():
+def test_combined_bounds_are_the_tightest_of_several_curves():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-8, refinement=2)
     profile = curves.at(np.linspace(0.0, curves.reach(1e-8), 60))
     width = profile.worst.upper - profile.worst.lower

@@ -87,7 +87,7 @@ def test_number_of_candidates_is_not_released():
     assert caught
 
 
-def test_one_run_times_the_mean_without_the_shift_is_no_bound():
+def test_mean_times_delta_of_one_run_is_no_bound():
     distribution, caught = LAWS["geometric"], False
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
@@ -114,7 +114,7 @@ def published(profile, mean, gamma, shape, epsilon):
     return 1.0 if left < 0 else min(1.0, mean * np.interp(left, epsilons, deltas))
 
 
-def test_below_the_published_profile_bound():
+def test_selection_bound_is_below_the_published_profile_bound():
     gamma = 0.1
     scheme = Scheme(GaussianNoise(2.0), EveryStep(1), Relation.ADD_REMOVE)
     profile = privacy_profile(scheme, np.linspace(0.0, 4.0, 801), sharp_to=1e-7)

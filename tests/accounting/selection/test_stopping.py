@@ -71,7 +71,7 @@ def test_selection_slope_equals_the_derivative_of_the_generating_function():
     np.testing.assert_allclose(distribution.slope(gaps), polynomial(1.0 - gaps), rtol=1e-11)
 
 
-def test_draws_have_their_distribution_and_not_a_neighbouring_one():
+def test_draws_fit_their_distribution_and_not_one_with_another_mean():
     distribution, other = Stopping.negative_binomial(3.0), Stopping.negative_binomial(4.0)
     source = SimulationStreams(3).source("stopping")
     counts = np.bincount(
