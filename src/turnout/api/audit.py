@@ -1,6 +1,6 @@
 """`audit`: lower bounds on ε by experiment, to compare with the proved bounds.
 
-`Audit` is its result; `turnout.auditing` plays the games and computes the lower bounds.
+An `Audit` is the result; `turnout.auditing` runs the experiments and computes the lower bounds.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Audit(Result):
     """Result of an audit: a lower bound on ε by experiment, and the proved bounds.
 
     Attributes:
-        found: the game that was played, the proved bounds, and the lower bounds by experiment.
-        scheme: the audited scheme, or that of the plan; None for other objects.
+        found: the experiment, the proved bounds, and the lower bounds by experiment.
+        scheme: the audited scheme, or the scheme of the audited plan; None for other objects.
     """
 
     found: Findings | OneRun
@@ -81,7 +81,7 @@ class Audit(Result):
         return audit_record(self.found)
 
     def table(self) -> Table:
-        """Table that the command line prints, for rich."""
+        """Table that ``turnout audit`` prints, for the library rich."""
         from turnout.reporting.audits import audit_table
 
         return audit_table(self.found)
@@ -102,7 +102,7 @@ class Audit(Result):
         return audit_picture(self.found, self._profile())
 
     def _profile(self) -> Any:
-        """Privacy curve of the audited scheme; None where it takes long to compute."""
+        """Privacy curve of the audited scheme; None if its computation takes long."""
         from turnout.accounting.meaning.profile import profile_down_to
 
         if self.scheme is None or self.scheme.trust is not TrustModel.CENTRAL:
@@ -237,7 +237,7 @@ def audit(
 def _require_used(
     one_run: bool, served: bool, deployed: bool, trials: int | None, canaries: int | None
 ) -> None:
-    """Refuse arguments that exclude each other, and numbers that the chosen audit does not use."""
+    """Raise an error for arguments that conflict or that the chosen audit does not use."""
     checks.flag(deployed=deployed, served=served, one_run=one_run)
     if deployed and one_run:
         raise ParameterError(
@@ -252,7 +252,7 @@ def _require_used(
 
 
 def _require_two(worlds: Any) -> None:
-    """Refuse anything but two different worlds."""
+    """Raise an error unless ``worlds`` consists of two different inputs."""
     try:
         first, second = worlds
     except (TypeError, ValueError):
@@ -309,7 +309,7 @@ def given(name: str, value: float | None) -> float:
 
 
 def unused(why: str, **arguments: object) -> None:
-    """Refuse arguments that the audit would ignore; ``why`` completes "an audit …".
+    """Raise an error for arguments that an audit would ignore; ``why`` says which audit.
 
     Raises:
         ParameterError: one of the arguments is not None.
@@ -320,7 +320,7 @@ def unused(why: str, **arguments: object) -> None:
 
 
 def stated_by(guarantee: Guarantee) -> Statement:
-    """Claim of a guarantee as an audit tests it: bounds on ε of each direction."""
+    """Claim that an audit tests: the bounds on ε of each direction in a guarantee."""
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms
 
@@ -331,7 +331,7 @@ def stated_by(guarantee: Guarantee) -> Statement:
 def of_scheme(
     scheme: Scheme, delta: float, settings: dict[str, Any], one_run: bool, deployed: bool
 ) -> Played:
-    """Audit of a scheme: updates of norm 1, and ten other clients in each step."""
+    """Audit of a scheme, with updates of norm 1 and ten other clients in each step."""
     from turnout.accounting import price
     from turnout.auditing import play, play_one_run
     from turnout.protocol.mechanisms import mechanism_for
@@ -360,7 +360,7 @@ def _words(what: str, deployed: bool) -> str:
 def bound_of(
     scheme: Scheme, clip_norm: float, deployed: int | None
 ) -> Callable[[int], SensitivityBound]:
-    """Clipping of a simulation, or of a deployment of a model with ``deployed`` parameters.
+    """Clipping of a simulation, or of a deployment whose model has ``deployed`` parameters.
 
     The result is a function of the number of coordinates, since each coordinate is a trial of an
     audit. The lattice is that of the model for every number of coordinates.
@@ -377,7 +377,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Claim of a scheme at δ = 0.05, where events are frequent; empty without a guarantee."""
+    """Claim of a scheme at δ = 0.05, as a list that is empty if no guarantee is known."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -392,7 +392,7 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
 def games_of(
     scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
 ) -> list[Game]:
-    """Games in which a canary has no other clients in its steps, and in which it has some.
+    """Experiments in which a canary is alone in its steps, and in which others take part too.
 
     The second game is left out where the release shows the number of participants.
     """
@@ -415,7 +415,7 @@ def with_simulation(
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
-    """Games with the first replaced by a simulation, if it can hold many canaries at once."""
+    """Experiments, the first of which is a simulation if the scheme permits many canaries."""
     from turnout.auditing import SimulationGame
 
     if deployed:
@@ -503,7 +503,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
 
 
 def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
-    """Claims at δ, δ/10, δ/100, …, which the guesses of one run are tested against."""
+    """Claims of a scheme at δ, δ/10, δ/100, …, which the guesses of one run test."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -531,7 +531,7 @@ def _one_run_of(
     divisor: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """Audit by one training run of the plan, with canaries among its clients."""
+    """Audit by one training run of a plan, in which some clients are canaries."""
     from turnout.auditing import play_one_run
 
     algorithm = _model_of(workload)

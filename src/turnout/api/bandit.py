@@ -1,6 +1,6 @@
 """`bandit`: simulated runs of a private linear bandit from a plan or from a user's arrays.
 
-`BanditRun` is its result: regret over the pulls, and bounds on ε of one client's reward.
+A `BanditRun` is the result: regret over the pulls, and bounds on ε of one client's reward.
 `turnout.runs.bandit` plays the runs, `turnout.reporting.bandits` has the table and the picture that
 the command ``turnout bandit`` prints and writes.
 """
@@ -35,8 +35,8 @@ class BanditRun(Result):
     """Finished runs of a bandit plan, one run for each seed.
 
     Attributes:
-        summary: everything that a report says.
-        folder: where the report is; None where none was written.
+        summary: content of the report.
+        folder: folder of the report; None if no report was written.
     """
 
     summary: BanditSummary
@@ -73,7 +73,7 @@ class BanditRun(Result):
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """Table that the command line prints, for rich."""
+        """Table that ``turnout bandit`` prints, for the library rich."""
         from turnout.reporting.bandits import bandit_table
 
         return bandit_table(self.summary)
@@ -129,9 +129,10 @@ def bandit(
             ``parameter`` of d numbers; with ``rewards`` alone, ``horizon`` and ``features``.
         out: a new or empty folder for a checkpoint and the report; None writes nothing.
         contexts: features φ(a, c) of A actions in N contexts, all equally likely, each of ℓ2 norm
-            at most 1, shape (N, A, d). Public: g, their mean under each candidate, is published.
-        candidates: parameters θᵢ that may be pulled, shape (K, d), of which directions alone
-            matter; by default `turnout.bandits.parameter_net` of fineness 0.2.
+            at most 1, shape (N, A, d). They are public: their mean under each candidate is
+            published.
+        candidates: parameters θᵢ that may be pulled, shape (K, d), whose lengths have no effect;
+            by default `turnout.bandits.parameter_net` of fineness 0.2.
         client_contexts: φ(a, c) in the context of each of n clients, shape (n, A, d), with
             ``contexts`` and ``rewards``. Private.
         rewards: rewards in [−1, 1]; of each action to each client, shape (n, A) with
@@ -141,8 +142,8 @@ def bandit(
         progress: whether to show the number of finished runs on the terminal.
 
     Returns:
-        The runs; ``guarantee.epsilon.upper`` is never below the true ε of the costliest run, its
-        lower bound never above.
+        The runs; ``guarantee.epsilon.upper`` is never below the true ε of the run with the largest
+        ε, and ``guarantee.epsilon.lower`` is never above it.
 
     Raises:
         ParameterError: the plan, the folder or an array is invalid.

@@ -1,7 +1,7 @@
 """`calibrate`: the value of one parameter of a scheme that meets a target ε.
 
-`CalibratedPrice` is its answer. `unknown_of` names the parameters that can be solved for and
-`with_value` puts a value in its place in a scheme.
+A `CalibratedPrice` is the result. `unknown_of` returns a parameter that can be solved for, and
+`with_value` returns a scheme with a new value of a parameter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unknown_of(name: str) -> Unknown:
 
 
 def named(solve_for: str, scheme: Scheme) -> str:
-    """Name of a parameter as users write it.
+    """Name of the parameter to solve for, as users write the name.
 
     Raises:
         ParameterError: the scheme has no such parameter, or it cannot be solved for.
@@ -61,7 +61,7 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 
 def noise_name(randomizer: Randomizer) -> str | None:
-    """Name of the parameter that sets the amount of noise."""
+    """Name of the parameter with the randomizer's amount of noise; None if there is none."""
     noise = noise_setting(type(randomizer))
     return None if noise is None else _dashed(noise.key)
 
@@ -90,7 +90,7 @@ def _described(scheme: Scheme) -> Any:
 
 
 def _places(scheme: Scheme) -> dict[str, str]:
-    """Fields of the shuffle or participation, or the population, by names of parameters."""
+    """Field of the shuffle, participation or scheme that holds each parameter, by name."""
     described = _described(scheme)
     names = {_dashed(each.key): each.name for each in settings(type(described))}
     found = {name: place for name, place in names.items() if name in UNKNOWNS}
@@ -105,9 +105,9 @@ def limited(
     delta: float,
     made: Callable[[float], Scheme],
 ) -> Unknown:
-    """Parameter within the limits that the rest of the scheme sets, and a first value to try.
+    """Parameter with limits from the rest of the scheme, and with a first value for the search.
 
-    ``made``: the scheme as a function of the value.
+    ``made`` is the function from a value to the scheme.
     """
     # A setting that another one limits, or that limits another one.
     described = _described(scheme)
@@ -129,7 +129,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Parameter of a shuffle; for ε₀ with a first value and the growth of ε in ε₀."""
+    """Parameter of a shuffle; ε₀ also has a first value and the rate at which ε grows with ε₀."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -194,7 +194,7 @@ def calibrate(
     solve_for: str = NOISE,
     tolerance: float = 1e-3,
 ) -> CalibratedPrice:
-    """Least noise, or value of another parameter, for which ε is at most a target.
+    """Least noise for which ε is at most a target, or such a value of another parameter.
 
     Args:
         scheme: a `Scheme`, in which the present value of the parameter that is solved for is

@@ -44,13 +44,13 @@ def client_data(
 ) -> ClientData:
     """Records of clients for training with ``turnout.train(plan, data=…)``.
 
-    Classes, categories, scalings, the vocabulary and what stands for a missing value are public
-    constants that the caller knows. None is read off the data, which are private: a statistic of
-    them needs a privacy guarantee, as `turnout.estimate_frequencies` and `turnout.estimate_mean`
-    have it.
+    Classes, categories, scalings, the vocabulary and replacements of missing values are public
+    constants that the caller knows. No constant is computed from the data, which are private: a
+    statistic of private data needs a privacy guarantee, such as that of
+    `turnout.estimate_frequencies` or `turnout.estimate_mean`.
 
     Args:
-        source: where the records are:
+        source: source of the records:
 
             * the path of a file or folder, as a plan's ``data.path``; it is laid out once as
               memory-mapped files in the cache;
@@ -67,7 +67,7 @@ def client_data(
         test: the records that judge the model and that no ε covers: a share of the clients, chosen
             by a hash of their ids; a column of true and false; or another source.
         target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``, else by
-            the label's type where that leaves no doubt.
+            the label's type, if only one kind of label has this type.
         classes: number of classes, or the list of their names.
         categories: list of the possible values of each input column of text, by column.
         scaling: pair of values that are scaled to 0 and 1, by column of numbers.
@@ -144,7 +144,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
 
 
 def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
-    """Records of a file or folder; relative paths start at the current folder."""
+    """Records of a file or folder, whose relative path starts at the current folder."""
     from turnout.data.own import own_data
 
     test = keys["test"]
@@ -159,7 +159,7 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Source as a table, and whether the source has ids; None if its columns have names.
+    """Source as a table, and whether an unnamed source has ids (None for named columns).
 
     Raises:
         InputFileError: the code of the source, or a conversion of its values, fails.
@@ -169,7 +169,7 @@ def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
 
 
 def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Table of a source that is not a file."""
+    """Source, not a file, as a table, and whether an unnamed source has ids, as in `_table`."""
     from turnout.data.tables import ArrayTable
 
     # Data frames and mappings of columns are tables already.
@@ -225,7 +225,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
     """Arrays of all clients' records, concatenated in the order of the clients.
 
     Raises:
-        ParameterError: a client without records, or with another number of labels than of inputs.
+        ParameterError: a client has no records, or its numbers of inputs and labels differ.
     """
     from turnout.data.tables import plain_array
 

@@ -1,6 +1,6 @@
 """`compare`: ε of a scheme by several methods, for several values of one parameter.
 
-`Comparison` is its result; `turnout.plans.sweeps` computes the values.
+A `Comparison` is the result; `turnout.plans.sweeps` computes the values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Watch = Callable[[int, int], None]
 
 
 def _unwatched(done: int, of: int) -> None:
-    """Do nothing with the progress, which is the default of ``watch``."""
+    """Ignore the progress; the default of the argument ``watch``."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,7 +61,7 @@ class Comparison(Result, sweeps.SweepComparison):
         return comparison_record(self)
 
     def table(self) -> RenderableType:
-        """Table that the command line prints, for rich."""
+        """Table that ``turnout compare`` prints, for the library rich."""
         from turnout.reporting.comparison import comparison_text
 
         return comparison_text(self)

@@ -1,8 +1,8 @@
 """`estimate_frequencies` and `estimate_mean`: private estimates of values in memory.
 
-`EstimatedFrequencies` and `EstimatedMean` are their answers. Values are read by the tables of
-`turnout.client_data`: arrays, lists, series and frames; a frame is any object with columns by name
-(pandas, polars, pyarrow, or a mapping of arrays).
+`EstimatedFrequencies` and `EstimatedMean` are the results. Values are given as arrays, lists,
+series or frames, which are read as by `turnout.client_data`; a frame is any object with named
+columns (pandas, polars, pyarrow, or a mapping of arrays).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
 @runtime_checkable
 class HeldRows(Rows, Protocol):
-    """Values in memory, or streamed from another source, in columns that may have names."""
+    """Interface of values in memory or from a stream, in columns with or without names."""
 
     names: Sequence[str]
 
@@ -68,13 +68,13 @@ class _TableRows:
         self.names: Sequence[str] = self._table.names if named else ()
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """Column of a name, or the only column; a missing value is None."""
+        """Entries of the named column, or of the only column; a missing value is None."""
         (name,) = self._chosen(() if column is None else (column,), single=True)
         found = (_entries(name, held[name]) for held in self._columns([name]))
         yield from _joined(found, array_entries)
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Columns of the given names, or all columns; a missing value is NaN."""
+        """Vectors of the named columns, or of all columns; a missing value is NaN."""
         names = self._chosen(columns, single=False)
         named = bool(self.names)
         found = (
@@ -208,7 +208,7 @@ class EstimatedMean(Result, Mean):
 
     @classmethod
     def of(cls, found: Mean, names: Sequence[str]) -> EstimatedMean:
-        """Estimated mean with names of its coordinates; numbers where no names are given."""
+        """Estimated mean with names of its coordinates; without names, coordinates have numbers."""
         return cls(**vars(found), names=tuple(names) or tuple(map(str, range(found.value.size))))
 
     def to_dict(self) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def estimate_mean(
 
 
 def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
-    """Number of categories and their names; no names where the categories are whole numbers.
+    """Number of categories, and their names, which are empty if categories are whole numbers.
 
     Raises:
         ParameterError: there are fewer than two names, or a name is empty or occurs twice.

@@ -1,4 +1,4 @@
-"""`explain`: what the ε of a scheme means for one client, as a `turnout.api.price.Price`."""
+"""`explain`: the meaning of a scheme's ε for one client, as a `turnout.api.price.Price`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turnout.schemes import Scheme
 def explain(
     scheme: Scheme | Price, *, delta: float | None = None, prior: float | None = None
 ) -> Price:
-    """Guarantee of a scheme, and what it lets the best attacker learn about one client.
+    """Guarantee of a scheme, with the error rates of the best attack on one client.
 
     Args:
         scheme: a `Scheme`, or its `Price`.
@@ -21,8 +21,8 @@ def explain(
             between 0 and 1. The probability 1/2 is always explained; this is a second one.
 
     Returns:
-        The price, whose ``explanation`` has the attacker's error rates and whose table has the
-        sentences. They follow from the upper bound on ε, so no attacker does better.
+        The price. Its ``explanation`` has the attacker's least error rates, and its table explains
+        them in sentences. The rates follow from the upper bound on ε, so no attacker does better.
 
     Raises:
         ParameterError: a value outside its domain.

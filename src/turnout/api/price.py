@@ -1,8 +1,8 @@
 """`price`: bounds on the ε of a scheme.
 
-`Price` is the answer; `turnout.api.explain` adds what the ε means for one client. `guarantee_by`
-finds the analysis that ``method=`` names. `Result` is the base of what all public functions return:
-text, JSON, a table in a notebook, equality.
+A `Price` is the result; `turnout.api.explain` adds the meaning of ε for one client. `guarantee_by`
+returns the guarantee by the analysis that ``method=`` names. `Result` is the base class of the
+results of all public functions, with their text, JSON, table in a notebook, and equality.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Result(ABC):
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values: what the command line prints with ``--json``."""
+        """JSON-ready values, which the command line prints with ``--json``."""
 
     @abstractmethod
     def table(self) -> RenderableType:
@@ -120,7 +120,7 @@ def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: fl
 def _upper_only(
     scheme: Scheme, upper: float, delta: float, tolerance: float, about: str
 ) -> Guarantee:
-    """Guarantee with an upper bound only, the same in all directions."""
+    """Guarantee with the same upper bound in all directions, and no lower bound."""
     bounds = Bounds(0.0, upper)
     names = ("replace",) if scheme.relation is Relation.REPLACE_ONE else ("remove", "add")
     return Guarantee(
@@ -137,7 +137,7 @@ def _upper_only(
 
 
 def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """Smallest of the published bounds in this package, and its name."""
+    """Smallest published bound on ε that this package implements, and the name of the bound."""
     # The bound on whole runs, then each bound that covers the scheme.
     found: dict[str, float] = {}
     composed = published_epsilon(scheme, delta)
@@ -165,7 +165,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
     """Bound on ε by one method of the comparison of shuffles, and its description.
 
     Raises:
-        UnsupportedError: the bound does not cover the scheme, or is vacuous there.
+        UnsupportedError: the bound does not cover the scheme, or gives no finite ε for it.
     """
     from turnout.accounting.published.comparison import SHUFFLE_METHODS, ShuffleSetting
 
@@ -230,7 +230,7 @@ class Price(Result, Answer):
         return self.guarantee.directions
 
     def named(self, randomizer: Mapping[str, Any]) -> Self:
-        """Price with the name and the parameters of the randomizer as the user gave them."""
+        """Price that shows the randomizer with the name and parameters that the user gave."""
         return replace(self, randomizer=randomizer)
 
     def to_dict(self) -> dict[str, Any]:
@@ -258,7 +258,7 @@ class Price(Result, Answer):
 
     @property
     def sentences(self) -> dict[str, str]:
-        """Sentences about the meaning of ε for one client, by subject."""
+        """Sentences about the meaning of ε for one client, each by the name of its subject."""
         from turnout.reporting.explanation import explanation_rows
 
         return explanation_rows(self._meaning)

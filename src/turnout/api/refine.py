@@ -169,8 +169,8 @@ class Refinement(Result):
     Attributes:
         release: public part: mechanism, a message of each client, names of the values.
         keys: secret keys, one for each level.
-        mechanism: the mechanism that was requested by name; None for the default.
-        paths: files of the release and of `keys`, in this order; None where none were written.
+        mechanism: name of the requested mechanism; None for the default.
+        paths: files of the release and of `keys`, in this order; None if no files were written.
     """
 
     release: LayeredRelease
@@ -191,12 +191,12 @@ class Refinement(Result):
 
     @property
     def epsilons(self) -> tuple[float, ...]:
-        """Values of ε of all levels, falling; the last is that of the public file without a key."""
+        """Values of ε of all levels, decreasing; the last is the ε of the public file alone."""
         return self.release.levels.epsilons
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Possible values of a client; whole numbers where the values have no names."""
+        """Possible values of a client by name, or as whole numbers if the values have no names."""
         return self.release.labels or tuple(map(str, range(self.release.levels.size)))
 
     def key(self, epsilon: float) -> Key:
@@ -335,7 +335,7 @@ def refine(
     missing: object = None,
     source: Source | None = None,
 ) -> Refinement:
-    """Public release of clients' values, with a key for each privacy level but the smallest.
+    """Public release of clients' values, with a key for each level of ε except the smallest.
 
     All readers see the values at the smallest ε. A key removes a part of the noise, so that its
     holder sees exactly the mechanism at the key's ε; several keys together reveal as much as the
@@ -343,15 +343,16 @@ def refine(
     and keys.
 
     Args:
-        values: one value a client, as of `estimate_frequencies`: an array, a list, a series or a
+        values: one value a client, as in `estimate_frequencies`: an array, a list, a series or a
             frame, or the path of a .npy, .csv or .parquet file.
         categories: all possible values: a number k for the values 0 to k − 1, or a list of names.
             They are public and must not be computed from the data.
-        epsilons: ε of each level, positive and each once, in any order; inf: its key gives every
-            value back. Pure, of one client's value, replace-one, local model.
+        epsilons: ε of each level, positive and different, in any order; the key of the level inf
+            reveals every value. Each ε is pure (δ = 0) and bounds the privacy loss of one
+            client's value in the local model, with relation replace-one.
         mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (the key of inf with
             the least randomness, for two levels); by default the one whose largest loss on any
-            level is smallest, as `turnout.refinement.multi_level` says.
+            level is smallest (`turnout.refinement.multi_level`).
         column: name of the column, if a frame or a file has several.
         missing: category, a public constant, that replaces a missing value; None refuses missing
             values.
@@ -359,8 +360,8 @@ def refine(
             from the operating system.
 
     Returns:
-        The release with all its keys. The exact ratio of likelihoods of each level is at most its
-        e^ε.
+        The release with all its keys. The exact ratio of likelihoods at each level is at most e^ε
+        for the ε of the level.
 
     Raises:
         ParameterError: a value is missing or is not a category, or a level or a mechanism is
@@ -389,7 +390,7 @@ class LimitedFrequencies(RefinedFrequencies):
     """Estimated shares of the clients, from answers that use few random bits.
 
     Attributes:
-        all_clients: number of all clients, asked or not.
+        all_clients: number of all clients, including those that are not asked.
         randomness_bits: average number of random bits of a client.
         enough_bits: number of random bits above which the error does not fall further.
         share_asked: share of the clients who are asked.
@@ -431,9 +432,9 @@ def limited_frequencies(
 ) -> LimitedFrequencies:
     """Estimated shares of the clients, from answers that use few random bits.
 
-    Each client gives one private answer to a public yes-no question, in the local model under
-    replace-one. If an answer needs more random bits than ``randomness``, only a public random
-    sample of the clients is asked, so that the average over all clients is ``randomness``.
+    Each client gives one private answer to a public yes-no question, in the local model with
+    relation replace-one. If an answer needs more random bits than ``randomness``, only a public
+    random sample of the clients is asked, so that the average over all clients is ``randomness``.
 
     Args:
         values: one value for each client, as in `refine`.

@@ -1,6 +1,6 @@
 """`simulate`: a simulated run of a scheme without a plan, optionally with training.
 
-`SimulatedRun` is its result: the number of participants of each step, and the trained model.
+A `SimulatedRun` is the result: the number of participants of each step, and the trained model.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def simulate(
     evaluate_every: int | None = None,
     messages: VectorRandomizer | None = None,
 ) -> SimulatedRun:
-    """Simulated run of a scheme: the participants of each step and, if asked for, training.
+    """Simulated run of a scheme: the participants of each step, and training if requested.
 
     The result is for simulation only. All draws follow from the seed and give no privacy; the
     counts are exact, and no ε covers them. `price` computes the ε of a scheme.
@@ -161,7 +161,7 @@ def simulate(
     Raises:
         ParameterError: the number of clients is missing or does not fit the participation, or
             ``messages`` does not fit the scheme.
-        UnsupportedError: no analysis of the scheme covers what the algorithm does.
+        UnsupportedError: no analysis of the scheme covers the steps of the algorithm.
         turnout.runs.InterruptedRunError: Ctrl-C stopped the training.
 
     >>> from turnout.schemes import CheckIn

@@ -59,7 +59,7 @@ class TrainingRun(Result):
 
     @property
     def history(self) -> History:
-        """Measurements of each step; ε does not cover the exact counts of participants in it."""
+        """Measurements of each step; ε does not cover their exact counts of participants."""
         return self._outcome.history
 
     @property
@@ -69,7 +69,7 @@ class TrainingRun(Result):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the final model on the test set by name, with the loss; main metric first."""
+        """Metrics of the final model on the test set, the main metric first, including the loss."""
         return self._outcome.metrics
 
     @property
@@ -283,7 +283,7 @@ class TrainedModel:
             return torch.cat([model.logits(at, as_floats(part)) for part in parts]).numpy()
 
     def predict(self, inputs: object) -> NDArray[Any]:
-        """Predicted class of each input or token (int64), predicted tags (0 or 1), or numbers.
+        """Predictions: classes of inputs or tokens (int64), tags (0 or 1), or numbers.
 
         The argument and the errors are those of `scores`. The shape is (n,) for classes, (n,
         tokens), (n, tags) or (n, numbers).
@@ -294,7 +294,7 @@ class TrainedModel:
         return (scores > 0).astype(np.uint8) if target == "tags" else scores.argmax(axis=-1)
 
     def _model(self, shape: tuple[int, ...]) -> Model:
-        """Model for inputs of the given shape; a module's own code is executed."""
+        """Model for inputs of the given shape; the code of a module is executed."""
         from turnout.learning.models import build_model
 
         facts = self.saved.facts

@@ -1,4 +1,4 @@
-"""Training runs given by records, batch size, epochs and the way in which batches are drawn.
+"""Schemes of training runs, from numbers of records and epochs, batch size and sampler.
 
 `training_run` returns the `Scheme` of a DP-SGD run, for `price`, `calibrate` and the rest of the
 package. `compare_samplers` returns ε of the run under all ways to draw batches, as a
@@ -73,8 +73,8 @@ def training_run(
         epochs: number of passes over the data, at least 1.
         noise_multiplier: standard deviation of the noise over the clip norm, above 0.
         sampler: how batches are drawn, a key of `SAMPLERS`: "poisson", "check-in", "fixed-size" or
-            "shuffle". For "shuffle" the scheme is one in which batches are known; its ε is an upper
-            bound for the loader, and its lower bound is none for the loader.
+            "shuffle". For "shuffle" the scheme reveals the batches: its ε is an upper bound on the
+            ε of the loader, but its lower bound does not hold for the loader.
         relation: neighbouring relation, "add-remove", "zero-out" or "replace-one".
 
     Returns:
@@ -109,7 +109,7 @@ def training_run(
 
 
 def _participation(records: int, batch_size: int, epochs: int, sampler: str) -> Participation:
-    """Participation of one record in a run whose batches are drawn by a sampler."""
+    """Participation of one record in a run, from the sampler that draws the batches."""
     checks.count(records=records, batch_size=batch_size, epochs=epochs)
     if batch_size > records:
         raise ParameterError("batch_size", batch_size, f"at most the number of records, {records}")
@@ -132,7 +132,7 @@ class SamplerComparison(Result):
     Attributes:
         run: records, batch size, epochs and noise multiplier.
         delta: δ of every ε.
-        prices: answer by sampler and relation; where there is none, the reason as text.
+        prices: price by sampler and relation, or a text with the reason for a missing price.
         seconds: elapsed time.
     """
 
@@ -142,7 +142,7 @@ class SamplerComparison(Result):
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values; ``epsilon`` is an upper bound, None where there is none.
+        """JSON-ready values; ``epsilon`` is an upper bound, or None if no bound is known.
 
         ``epsilon_lower`` is a lower bound for the scheme that `training_run` returns.
         """
@@ -205,12 +205,12 @@ class SamplerComparison(Result):
 
 
 def _cell(found: Price | str) -> str:
-    """Upper bound on ε, rounded up, or a dash."""
+    """Text of the upper bound on ε, rounded up; a dash if no bound is known."""
     return rounded_up(found.epsilon.upper) if isinstance(found, Price) else "–"
 
 
 def _lower(sampler: str, found: Price | str) -> float | None:
-    """Lower bound on ε; none is known for a shuffling loader."""
+    """Lower bound on ε; None for a loader that shuffles, where no lower bound is known."""
     return found.epsilon.lower if isinstance(found, Price) and sampler != "shuffle" else None
 
 

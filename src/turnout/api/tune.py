@@ -1,6 +1,6 @@
 """`tune`: random search for the settings of a plan, on public or on private clients.
 
-`Tuning` is its result. A search on private clients has a privacy guarantee of its own.
+A `Tuning` is the result. A search on private clients has a privacy guarantee of its own.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Tuning(Result):
 
     @property
     def score(self) -> float:
-        """Metric of the best run on held-out clients; larger is better, noisy if private."""
+        """Metric of the best run on held-out clients, with noise if the clients are private."""
         return self.found.best.score
 
     @property
@@ -155,7 +155,7 @@ def tune(
 
 
 def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
-    """Plan file, or the plan with some settings of its table [tune] replaced."""
+    """Plan file, or the plan after replacement of some settings of its table [tune]."""
     from turnout.plans import Plan, read_plan
     from turnout.plans.plan import TuneSection
 
