@@ -1,8 +1,9 @@
 """Batched elimination on core sets with proved confidence widths, and baseline policies.
 
-`Elimination` is the policy. `core_set` returns a few actions and their shares of the pulls, such
-that estimates of all actions' means follow from theirs. `LinUCB` and `phased_elimination` are
-baselines; `BatchedThompson` on `BareSums` is Thompson sampling without privacy.
+`Elimination` is the policy. `core_set` returns a few actions and their shares of the pulls; the
+rewards of these few actions suffice to estimate the mean rewards of all actions. `LinUCB` and
+`phased_elimination` are baselines; `BatchedThompson` on `BareSums` is Thompson sampling without
+privacy.
 
 Source: after thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1; docs/design/bandits.md lists the
 differences, and has the proof of the widths.
@@ -75,7 +76,8 @@ def core_set(actions: FloatArray) -> CoreSet:
         actions: one action in each row, shape (K, d), not all zero.
 
     Raises:
-        NumericalError: no such design was found, since the actions nearly lie in a smaller space.
+        NumericalError: no design with this value was found, since the actions nearly lie in a
+            smaller space.
 
     >>> square = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
     >>> core_set(square).actions.tolist()
@@ -190,7 +192,7 @@ def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatA
 def _thinned(
     points: FloatArray, working: IntArray, shares: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Design on at most r(r + 1)/2 points whose matrix M is not smaller.
+    """Design on at most r(r + 1)/2 points whose matrix M is not smaller than before.
 
     Source: Carathéodory's theorem. A symmetric matrix M has r(r + 1)/2 numbers, so with more points
         a linear combination of the matrices x xᵀ is 0. A multiple of this combination is subtracted
@@ -225,7 +227,7 @@ _CHAMPIONS = 4  # actions to which all others are compared
 
 @dataclass(frozen=True, eq=False)
 class EliminationState:
-    """State of an elimination.
+    """State of the policy `Elimination` after some batches.
 
     Attributes:
         problem: actions and horizon.
@@ -290,7 +292,7 @@ class Elimination:
         return EliminationState(problem, np.arange(len(problem.actions)))
 
     def plan(self, state: EliminationState, generator: np.random.Generator) -> Batch:
-        """Batch of a core set of the active actions; at the end, of the largest estimate."""
+        """Batch of a core set of the active actions; at the end only the best estimated action."""
         # At the end, or if one action is left, pull only the action of the largest estimate.
         size = self.first * self.growth ** len(state.evidence)
         last = state.left <= max(self.commit * state.problem.horizon, 1.0)
@@ -337,7 +339,7 @@ class Elimination:
     def _beaten_by_widths(
         self, state: EliminationState, features: FloatArray, champion: int
     ) -> NDArray[np.bool_]:
-        """Whether each action's upper bound is below the lower bound of the champion."""
+        """Whether the upper bound on each action's mean is below the champion's lower bound."""
         widths = self._widths(state, len(state.problem.actions) + 1)
         up = widths.lower(state.evidence, features[[champion]])
         down = widths.lower(state.evidence, -features)
@@ -390,13 +392,13 @@ def pooled(state: EliminationState) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _cached_design(features: bytes, shape: tuple[int, int]) -> CoreSet:
-    """Core set of actions that are given as bytes, which can be keys of a cache."""
+    """Core set of actions that are given as bytes, since bytes can be keys of a cache."""
     return core_set(np.frombuffer(features).reshape(shape))
 
 
 @dataclass(frozen=True, eq=False)
 class LinUCBState:
-    """State of LinUCB.
+    """State of the policy `LinUCB` after some batches.
 
     Attributes:
         problem: actions and horizon.

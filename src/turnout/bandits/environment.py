@@ -150,7 +150,7 @@ def sphere_environment(
 
 
 def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
-    """Environment of actions on a half circle that begins at θ, with a given smallest gap.
+    """Environment with a given smallest gap, whose actions are on a half circle that begins at θ.
 
     Args:
         gap: difference of the two largest means, in (0, 0.5].
@@ -234,10 +234,10 @@ def contextual_environment(
 
 
 def checked_contexts(**named: ArrayLike) -> FloatArray:
-    """Features φ(a, c) as floats of shape (N, A, d), after a check.
+    """Features φ(a, c) as floats of shape (N, A, d), after a check of shapes and norms.
 
     Args:
-        named: the features, under the name that errors have.
+        named: the features, as a keyword argument whose name appears in errors.
 
     Raises:
         ParameterError: a wrong shape, a norm above 1, or numbers that are not finite.
@@ -253,7 +253,7 @@ def checked_contexts(**named: ArrayLike) -> FloatArray:
 
 
 def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
-    """Candidate parameters as floats of shape (K, d), after a check."""
+    """Candidate parameters as floats of shape (K, d), after a check of shape and finiteness."""
     array = checks.real_array(candidates=candidates)
     if array.ndim != 2 or array.size == 0 or array.shape[1] != dimension:
         expected = f"rows of {dimension} numbers, as many as a feature vector has"
@@ -264,7 +264,7 @@ def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
 
 
 def parameter_net(dimension: int, fineness: float) -> FloatArray:
-    """Parameters on the unit sphere such that every point of it is near one of them.
+    """Parameters on the unit sphere such that every point of the sphere is near a parameter.
 
     The distance is at most ``fineness``. Only the direction of a parameter affects g. In two
     dimensions the parameters have equally spaced angles; in more dimensions they are a grid on the
@@ -351,7 +351,7 @@ class LoggedEnvironment:
         return int(np.argmax(self.means))
 
     def sums(self, mechanism: BatchMechanism, batch: Batch, first: int, source: Source) -> IntArray:
-        """Released sums of a batch, shape (k,), whose clients are the rows from ``first`` on.
+        """Released sums of a batch, shape (k,), of the clients in the rows from ``first`` on.
 
         Raises:
             ParameterError: the log has too few clients.
@@ -445,7 +445,7 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
 
 
 def _reward(path: Path, line: int, name: str, text: str) -> float:
-    """Reward in a cell of the file; an error unless it is a number from −1 to 1."""
+    """Reward in a cell of the file, after a check that the reward is a number from −1 to 1."""
     try:
         value = float(text)
     except ValueError:

@@ -120,7 +120,7 @@ class Channels:
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Largest ψ(x) over all means m with low ≤ m ≤ high, rounded up by at most 1e-9 of itself.
+    """Largest ψ(x) over all means m from low to high, rounded up by at most the factor 1 + 1e-9.
 
     ψ(x) = ln(cosh x + m·sinh x) − m·x is concave in m, and largest at m = 1/x − coth x.
     """
@@ -161,7 +161,7 @@ _SEARCH_WIDTH, _SLACK, _TRIES = 1e-3, 0.01, 30
 
 
 class BatchMechanism(ABC):
-    """Mechanism that releases the sums of a batch: a randomizer of rewards, and noise on sums.
+    """Interface of mechanisms, which randomize rewards and release noisy sums of a batch.
 
     Rewards are ±1 (`rounded_rewards`). Clients run `messages`, and the learner runs `release`.
     `simulated` draws released sums from the same distribution without drawing single rewards.
@@ -186,11 +186,11 @@ class BatchMechanism(ABC):
 
     @abstractmethod
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Released sums, computed from the total of the messages of each action; shape (k,)."""
+        """Released sums, from the total of the messages of each action, shape (k,)."""
 
     @abstractmethod
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Proved bounds on ε of a whole run under replace-one of a reward, at `delta`.
+        """Proved bounds on ε of a whole run, with relation replace-one of a reward, at `delta`.
 
         Args:
             batches: number of pulls of each action, for each released batch.
@@ -271,7 +271,7 @@ class CentralSums(BatchMechanism):
 
     @property
     def priced_as(self) -> PureRandomizer:
-        """Randomizer with which the accountant bounds the privacy loss of a batch."""
+        """Randomizer from which the accountant computes the ε of a batch."""
         return PureRandomizer(self.noise.epsilon)
 
     def channels(self, pulls: IntArray) -> Channels:
@@ -288,7 +288,7 @@ class CentralSums(BatchMechanism):
         return totals + self.noise.draw(totals.size, source)
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of a run; it is attained, since sums that differ by 2 have the ratio e^ε."""
+        """Bounds on ε of a run, which are equal: sums that differ by 2 attain the ratio e^ε."""
         del batches
         t, s = self.noise.scale
         return Bounds(
@@ -316,7 +316,7 @@ class LocalBits(BatchMechanism):
 
     @property
     def priced_as(self) -> KaryResponse:
-        """Randomizer with which the accountant bounds the privacy loss of a message."""
+        """Randomizer from which the accountant computes the ε of a message."""
         return bit_randomizer(self.epsilon_asked).private_priced_as
 
     def channels(self, pulls: IntArray) -> Channels:
@@ -328,11 +328,11 @@ class LocalBits(BatchMechanism):
         return randomized_bits(rewards, self.epsilon_asked, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals as they are, since the messages are randomized."""
+        """Totals without further noise, since the messages are randomized."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of a run, which is ε₀ and is attained by the two rewards."""
+        """Bounds on ε of a run, both equal to ε₀, which two different rewards attain."""
         del batches
         return Bounds(self.priced_as.epsilon0 * (1 - 1e-15), self.priced_as.epsilon0)
 
@@ -368,7 +368,7 @@ class ShuffledBits(BatchMechanism):
         return self.delta_asked
 
     def local_epsilons(self, pulls: IntArray) -> FloatArray:
-        """Local level ε₀ of the bits of each action; the shape of ``pulls``."""
+        """Local level ε₀ of the bits of each action, in the shape of ``pulls``."""
         found = [local_epsilon(self.epsilon_asked, self.delta_asked, int(n)) for n in pulls]
         return np.array(found)
 
@@ -383,13 +383,13 @@ class ShuffledBits(BatchMechanism):
         return randomized_bits(rewards, level, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals as they are, since the messages are randomized."""
+        """Totals without further noise, since the messages are randomized."""
         return totals
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
         """Bounds on ε of a run: the largest ε of an action in a batch, by exact distributions.
 
-        The lower bound is attained if all other clients of that action have the same reward.
+        The lower bound is attained if all other clients of this action have the same reward.
         """
         # The least number of pulls for each level ε₀: it has the largest ε.
         levels: dict[float, int] = {}

@@ -1,4 +1,4 @@
-"""Policies of bandits, which plan batches from released sums, and confidence widths of estimates.
+"""Policies of bandits, and confidence widths of estimates from released sums.
 
 `Policy` is the interface. Its methods `init`, `plan` and `update` are pure: they never change a
 state, and equal states, releases and generators give equal results. A policy reads only public
@@ -127,7 +127,7 @@ class PolicySettings(Protocol):
 
 
 class RewardPrivacy(Protocol):
-    """Privacy of one client's reward: the keys of the table [privacy] of a plan."""
+    """Privacy settings of one client's reward: the keys of the table [privacy] of a plan."""
 
     trust: Any
     epsilon: float | None
@@ -238,7 +238,7 @@ _BLOCK = 2**16  # contrasts times sums in one block: half a MiB, which the proce
 
 @dataclass(frozen=True, eq=False)
 class BatchEvidence:
-    """Release of one batch, with bounds on mean rewards from earlier batches.
+    """Evidence of one batch: its release, and bounds on mean rewards from earlier batches.
 
     Attributes:
         features: actions of the batch, one in each row, shape (k, d).
@@ -292,11 +292,11 @@ class BatchEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Estimated contrasts with radii: value − radius is a lower confidence bound.
+    """Estimated contrasts and their radii: an estimate minus its radius is a lower bound.
 
     Attributes:
         values: estimates, shape (contrasts,).
-        radii: radii, shape (contrasts,); infinite if no batch gives an estimate of the contrast.
+        radii: radius of each estimate, shape (contrasts,); infinite if no batch gives an estimate.
     """
 
     values: FloatArray
@@ -375,5 +375,5 @@ class Widths:
         return 3 + math.ceil(math.log(max(self.horizon / first_batch, 1.0), 4))
 
     def _share(self, batches: int) -> float:
-        """Failure probability of the current widths; without pooling, each batch has a share."""
+        """Failure probability of the current widths, which batches share if sums are not pooled."""
         return self.failure if self.pooled else self.failure / (batches * (batches + 1))

@@ -98,7 +98,7 @@ class PrintedSums(BatchMechanism):
         return totals + scale * noise  # pyright: ignore[reportReturnType]
 
     def level(self, batch: int) -> float:
-        """ε of a sum; in the shuffled model ε₀ of a message in a batch of this many clients."""
+        """ε of a sum, or in the shuffled model ε₀ of a message, if ``batch`` clients take part."""
         if self.model != "shuffled":
             return self.epsilon_asked
         return printed_local_epsilon(self.epsilon_asked, self.delta_asked, batch)
@@ -124,7 +124,7 @@ def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class PrintedState:
-    """State of the printed elimination: active actions, estimate of θ, and numbers so far."""
+    """State of the printed elimination, with the numbers of batches and pulls so far."""
 
     problem: Problem
     active: IntArray
@@ -152,7 +152,7 @@ class PrintedElimination:
         return PrintedState(problem, np.arange(count), np.zeros(dimension))
 
     def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
-        """Batch i of about qⁱ pulls; after log T − 1 batches only of the best estimate's action."""
+        """Batch i of about qⁱ pulls; after log T − 1 batches only the best estimated action."""
         # The last batch pulls the action of the largest estimate.
         horizon = state.problem.horizon
         left = horizon - state.pulled

@@ -112,7 +112,7 @@ class PrivateLinUCB:
         return math.ceil(horizon / self.batch).bit_length()
 
     def deviation(self, horizon: int, dimension: int) -> float:
-        """Standard deviation of the noise on each of the D numbers, of one batch or tree node."""
+        """Standard deviation of the noise on each of the D numbers of a batch or tree node."""
         if self.model == "shuffled":
             return math.sqrt(self.batch) / attenuation(self.bit_level(dimension))
         nodes = self.levels(horizon) if self.model == "central" else 1
@@ -121,7 +121,7 @@ class PrivateLinUCB:
         return one if self.model == "central" else one * math.sqrt(self.batch)
 
     def bit_level(self, dimension: int) -> float:
-        """Level ε₀ of each of the D shuffled bits of a client, whose composition has ε."""
+        """Level ε₀ of each of a client's D shuffled bits, whose composition has the given ε."""
         numbers = _numbers(dimension)
         return _bit_level(self.epsilon_asked, self.delta, self.batch, numbers)
 

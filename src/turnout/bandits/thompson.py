@@ -50,7 +50,7 @@ class Posterior:
 
 @dataclass(frozen=True, eq=False)
 class ThompsonState:
-    """State of Thompson sampling.
+    """State of the policy `BatchedThompson` after some batches.
 
     Attributes:
         problem: actions and horizon.
@@ -107,7 +107,7 @@ class BatchedThompson:
         return ThompsonState(problem, (), prior, guard)
 
     def plan(self, state: ThompsonState, generator: np.random.Generator) -> Batch:
-        """Next batch: a core set at first, then posterior shares, at the end one action."""
+        """Next batch: first a core set, then actions by posterior shares, at the end one action."""
         # The first batch pulls a core set.
         size = self.first * self.growth ** len(state.releases)
         features = state.problem.actions
