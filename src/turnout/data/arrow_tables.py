@@ -1,6 +1,6 @@
 """Tables that pyarrow reads: Parquet, CSV, Arrow files, and frames in memory.
 
-`parquet_table`, `arrow_folder`, `CsvTable` and `frame_table` give tables batch by batch;
+`parquet_table`, `arrow_folder`, `CsvTable` and `frame_table` read tables batch by batch;
 `column_of` converts an Arrow array to a column of numbers, texts, arrays or images.
 """
 
@@ -34,7 +34,7 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
         name: name of the column.
         held: Arrow array of the column.
         rows: numbers of the array's rows in the table, from 0.
-        shapes: shape of arrays or images by column; the first batch adds an entry.
+        shapes: shape of arrays or images by column, to which the first batch adds an entry.
 
     Raises:
         ParameterError: an unsupported type, or arrays of different shapes.
@@ -82,7 +82,7 @@ def _images(
     """Column of pixel arrays, decoded from the contents of image files.
 
     Raises:
-        ParameterError: an image whose shape differs from the first; the text names the row.
+        ParameterError: an image's shape differs from the first image's; the error names the row.
         InputFileError: contents that are not an image, or are truncated.
     """
     found = [
@@ -146,7 +146,7 @@ def _arrays(
     """Column of arrays from (nested) lists of numbers, all lists of equal length.
 
     Raises:
-        ParameterError: a list whose length differs from the first; the text names the row.
+        ParameterError: a list's length differs from the first list's; the error names the row.
     """
     sides: list[int] = []
     while _is_list(held.type):
@@ -165,7 +165,7 @@ def _arrays(
 def _unnested(
     name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
 ) -> tuple[int, Any]:
-    """Common length of all lists, and their entries; a missing list counts as zeros."""
+    """Common length of all lists, and all entries; a missing list has zeros as entries."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -400,7 +400,7 @@ class CsvTable:
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
-        """Context in which a cell that cannot be converted raises an error with column and row."""
+        """Context in which errors about a cell have the cell's column and row."""
         import pyarrow as pa
 
         try:
@@ -429,7 +429,7 @@ class CsvTable:
 
 
 class _WholeLines(io.FileIO):
-    """CSV file object that omits blank lines at the end and keeps earlier ones as empty rows."""
+    """CSV file object without the blank lines at the end; other blank lines are empty rows."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

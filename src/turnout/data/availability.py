@@ -1,8 +1,8 @@
 """Availability traces: when each device was idle, charging and on Wi-Fi.
 
-`flash_phones` is the published trace, `trace_from` reads a user's own. A trace is a table of
-intervals (``device,slot_start,slot_end,available``, the end exclusive). Times outside all intervals
-are *unknown*, which differs from absent, and become NaN.
+`flash_phones` is the published trace, `trace_from` reads a user's own trace. A trace is a table of
+intervals (``device,slot_start,slot_end,available``, the end exclusive). Outside all intervals the
+availability is *unknown* and becomes NaN; a device that is known to be unavailable has 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def flash_phones() -> NDArray[np.float64]:
         float64, shape (723, 241): 1 available, 0 not, NaN unknown (19 %).
 
     Raises:
-        StorageError: the file is missing (the text says how to get it) or damaged.
+        StorageError: the file is damaged or missing (the error explains how to get the file).
     """
     return parse_intervals(contents(FLASH).decode("ascii"), FLASH.path)
 
@@ -58,7 +58,7 @@ def trace_from(path: Path) -> NDArray[np.float64]:
 
 
 def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
-    """Availability matrix from a CSV text of intervals; error messages call the text ``name``.
+    """Availability matrix from a CSV text of intervals; ``name`` is its name in errors.
 
     Returns:
         float64, shape (devices, slots): 1, 0, or NaN outside all intervals.

@@ -1,9 +1,9 @@
 """From a table's columns to a model's numbers, without any statistic of private data.
 
-`take_census` is the first pass over a table: its clients, how many rows each has, what is held out.
+`take_census` is the first pass over a table and counts the clients, their rows and the test rows.
 `Encoder` turns columns into numbers, one-hot categories or tokens, and labels into classes, tags or
-numbers. Every constant is the plan's: nothing is computed from more than one row, so that no
-statistic of private data enters a model without a price.
+numbers. All constants are given in the plan. No number is computed from more than one row, so no
+statistic of private data, whose ε would not be counted, enters a model.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Census:
             in the order of their ids, and each has at least one row. Without a column of clients
             all rows belong to one client.
         test_rows: number of held-out rows.
-        number_of: number of each client by the ids' first appearance, −1 where all rows of the
-            client are held out.
+        number_of: number of each client, in the order of ``ids``; −1 if all rows of the client are
+            held out.
         ids: ids of the clients in the order of appearance.
         split: rule of the held-out rows.
     """
@@ -96,7 +96,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rule that holds rows out for testing: a column, a share of the clients, or none.
+    """Rule that selects the test rows: a column, a share of the clients, or no test rows.
 
     Whether a client is held out depends on the client's id alone, so a new client changes no other.
 
@@ -111,7 +111,7 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Mask of the rows that a column, or the hash of the row number, holds out for testing."""
+        """Mask of the rows that are held out for testing by a column or the row number's hash."""
         if self.column is not None:
             column = batch.columns[self.column]
             refuse_rows(
@@ -139,10 +139,10 @@ def take_census(
     """Counts of a table's clients and rows, from one pass over the table.
 
     Args:
-        table: read once.
+        table: table with all rows, which is read once.
         client: name of the column of ids; None if all rows belong to one client.
         split: rule of the held-out rows.
-        held: a column that is read where no other is needed.
+        held: column to read if neither client ids nor a test column are needed.
         tell: callback that receives the number of rows read so far.
 
     Raises:
@@ -244,7 +244,7 @@ class Encoder:
         first: the first rows, which show the types of columns and the shapes of arrays.
 
     Raises:
-        ParameterError: a label whose type allows several targets.
+        ParameterError: the label's type permits several targets, and the plan states none.
     """
 
     def __init__(self, data: DataSection, first: TableBatch) -> None:
@@ -275,7 +275,7 @@ class Encoder:
 
         Raises:
             ParameterError: a value that is missing, not finite, out of range or of another kind
-                than the plan says; its column and rows are named.
+                than the plan says; the error names the column and the rows.
         """
         if not self._label:
             return self._next_tokens(batch)
@@ -371,7 +371,7 @@ class Encoder:
         return _whole("label", name, column, rows, range(2))
 
     def _next_tokens(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
-        """Tokens as inputs, and the next token of each as its label; −1 marks padding."""
+        """Tokens as inputs, and the next token of each token as its label; −1 marks padding."""
         assert self._tokens is not None
         name = self._inputs[0]
         held = self._present("inputs", name, batch)

@@ -1,8 +1,8 @@
 """Locations of published data files: the TURNOUT_DATA folder, the user's cache, a mirror.
 
-`DataFile` names a file, `contents` finds and checks it. A published file is known by the SHA-256 of
-its *decompressed* contents, so a file that was compressed again is as good as the original, and a
-truncated or altered one is refused. `first_names` reads the first names given to children born in
+A `DataFile` describes a file; `contents` finds, checks and reads the file. The check compares the
+SHA-256 of the *decompressed* contents, so a file that was compressed again is valid, and a
+truncated or altered file is an error. `first_names` reads the first names given to children born in
 the United States in 2017, one name a child.
 """
 
@@ -44,9 +44,9 @@ class DataFile:
     """Published gzip file, identified by its checksum, and its download addresses.
 
     Attributes:
-        path: below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
+        path: path below a data folder, for example ``mnist/train-labels-idx1-ubyte.gz``.
         sha256: SHA-256 of the decompressed contents.
-        mirrors: official addresses, tried in turn; none where the file may not be passed on.
+        mirrors: official addresses, tried in turn; empty if the license forbids a mirror.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """Images: UCI digits (in this package), MNIST and Fashion-MNIST (files), folders, bytes in tables.
 
-`digits`, `mnist` and `fashion_mnist` give labelled images; `ImageFolderTable` reads one folder a
-client, in it one a class; `pixels` decodes an image.
+`digits`, `mnist` and `fashion_mnist` return labelled images. `ImageFolderTable` reads a folder for
+each client, with a folder for each class inside. `pixels` decodes an image.
 """
 
 from __future__ import annotations

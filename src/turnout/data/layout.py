@@ -1,15 +1,15 @@
 """A table laid out by client, as memory-mapped arrays that are kept in the user's cache.
 
-`lay_out` puts each client's records side by side, so that holdings are ranges; `kept_layout` finds
-a layout again by the contents of its files and how they were read; `Shelf` is the cache.
+`lay_out` sorts records by client, so that each client's records are a range. `kept_layout` returns
+the cached layout of the same files with the same settings. A `Shelf` is an entry of the cache.
 
 Kept arrays are a copy, or a function, of private data. Their folder can be read by its owner alone,
 and is kept until the owner deletes it.
 
 **Two passes** over the table, in batches. The first counts each client's rows, so that the second
-knows each row's place. Rows written to places all over a file would have the disk seek; so a row
-first goes to the next free place of its own *section* of the array, and at the end each section,
-which fits into memory, is put in order. Where the arrays are files, memory holds the clients' ids
+knows each row's place. Writing rows to random places of a large file is slow. So a row is first
+written to the next free place of its *section* of the array, and at the end each section, which
+fits into memory, is sorted. Where the arrays are files, memory holds the clients' ids
 and counts, four bytes a row, and one section.
 """
 
@@ -66,7 +66,7 @@ class ShelfContents:
 
 @dataclass(slots=True, eq=False)
 class Shelf:
-    """Cache entry: a folder of arrays and of JSON-ready facts about the arrays.
+    """Entry of the cache: a folder of arrays and of JSON-ready facts about the arrays.
 
     Attributes:
         folder: path of the entry, named by a hash of the values that describe the contents.
@@ -168,7 +168,7 @@ class Shelf:
         return np.load(path, mmap_mode="r+")
 
     def _write(self, kept: ShelfContents) -> None:
-        """Write the facts, and those arrays that are not yet files of the cache entry."""
+        """Write the facts, and the arrays that are not yet files of the cache entry."""
         for name, array in kept.arrays.items():
             if isinstance(array, np.memmap):
                 array.flush()
@@ -203,7 +203,7 @@ Tell = Callable[[str, int], object]
 
 
 def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """New array in memory with the given type and shape."""
+    """New array in memory with the given type and shape; the ``name`` is not used."""
     return np.empty(shape, dtype)
 
 
@@ -218,7 +218,7 @@ class Layout:
 
     Attributes:
         arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
-            the clients' records; these only where a column names the client.
+            the clients' records, which exist only if a column names the client.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -247,8 +247,8 @@ def lay_out(
     """Layout of a table's records, sorted by client.
 
     Args:
-        table: the clients' rows, and those of the test set where ``data.test`` is a share or a
-            column; it is read two times.
+        table: rows of the clients, and of the test set if ``data.test`` is a share or a column; the
+            table is read twice.
         data: the columns and their public constants.
         held_out: separate table of the test set, if there is one.
         allocate: function that creates the arrays.
@@ -274,7 +274,7 @@ def lay_out(
 
 
 def all_records(table: Table, data: DataSection) -> Records:
-    """All records of a table in memory, in the order of the table, whatever their client.
+    """Records of all clients of a table, in memory and in the order of the table.
 
     Raises:
         ParameterError: an unknown column, or a value that does not fit the plan.
@@ -513,7 +513,7 @@ def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[La
     """Cached layout, its cache entry, and whether this call made the layout.
 
     Args:
-        made_of: JSON-ready values.
+        made_of: JSON-ready values that identify the files and settings of the layout.
         make: function that makes the contents; its argument creates the arrays.
 
     Raises:

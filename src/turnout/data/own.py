@@ -58,7 +58,7 @@ def open_table(path: Path) -> Table:
 
 
 def texts_cut(table: Table, data: DataSection) -> Table:
-    """Table whose texts are cut into records of characters if the settings request this."""
+    """Table whose texts are cut into records of characters if ``vocabulary`` is a text."""
     if not isinstance(data.vocabulary, str):
         return table
     assert data.inputs is not None
@@ -111,7 +111,7 @@ def own_records(data: DataSection, path: Path) -> Records:
     """All records of a file or folder in memory, as the records of one client.
 
     Args:
-        data: the columns and constants; its path, client and test set are ignored.
+        data: columns and constants; the keys path, client and test are ignored.
         path: file or folder of the records.
 
     Raises:
@@ -122,7 +122,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
-    """Table of a separate test set; None if ``test`` is a share or a column."""
+    """Path of a separate test set; None if the key ``test`` is a share or a column."""
     if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test

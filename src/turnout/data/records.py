@@ -1,6 +1,7 @@
 """Labelled records with a fixed public split, and their assignment to clients.
 
-`Records` is one side of a split, `ClientData` a whole data set, `deal` assigns records to clients.
+`Records` holds the training or the test records, `ClientData` a whole data set; `deal` assigns
+records to clients.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ClientData:
         target: kind of label.
         holdings: client of each training record; None where records have no client of their own and
             are dealt.
-        names: names of the outputs, in their order; empty where they have none.
+        names: names of the outputs, in their order; empty if the outputs have no names.
         section: [data] section of a plan that describes the data; None without one.
     """
 
@@ -115,8 +116,8 @@ def deal(
         ParameterError: more clients than records, or an unknown ``dealing``.
 
     Guarantees:
-        Each record goes to exactly one client, and no client holds two records more than
-        another.
+        Each record is assigned to exactly one client, and the numbers of records of any two clients
+        differ by at most 1.
     """
     records = len(labels)
     checks.count(clients=clients)

@@ -1,9 +1,9 @@
 """Tables: named columns that are read batch by batch, as often as needed.
 
 `Table` is the interface, `ArrayTable` holds arrays in memory, `CharacterTable` cuts texts into
-records of a fixed number of characters, each with its successor. A `Column` is an array with one
-entry for each row. Text is stored as indices into the list of a batch's distinct texts, so that a
-batch of a million rows of ten words costs ten conversions.
+records of a fixed number of characters, each with the character that follows. A `Column` is an
+array with one entry for each row. Text is stored as indices into the list of a batch's distinct
+texts, so that a batch of a million rows of ten words costs ten conversions.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class ArrayTable:
     """Table of arrays, in memory or memory-mapped, with one entry per row.
 
     Raises:
-        ParameterError: no rows, two arrays of one name, arrays of different lengths, or of no
-            numbers or text.
+        ParameterError: there are no rows, two arrays have one name, lengths differ, or an array has
+            neither numbers nor text.
         InputFileError: values that NumPy cannot hold.
     """
 
@@ -235,7 +235,7 @@ def numpy_column(name: str, array: NDArray[Any]) -> Column:
 
 
 def _check_characters(array: NDArray[Any]) -> None:
-    """Raise an error if fixed-width text holds an invalid character, as in a damaged file."""
+    """Raise an error if a text of fixed width has an invalid character (a damaged file)."""
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     if plain.size and plain.itemsize and plain.view(np.uint32).max() > sys.maxunicode:
         raise InputFileError("a column of text holds invalid characters: the file is damaged")
@@ -302,8 +302,9 @@ def _are_arrays(array: NDArray[Any]) -> bool:
 class CharacterTable:
     """Table whose texts are cut into records of tokens; other columns repeat per record.
 
-    A text of c characters gives the c − 1 pairs of one and the next in ⌈(c − 1)/length⌉ records,
-    the last one filled up with −1. A text of fewer than two characters gives none.
+    A text of c characters has c − 1 pairs of a character and the next character. They become
+    ⌈(c − 1)/length⌉ records, the last of which is filled up with −1. A text of fewer than two
+    characters becomes no record.
 
     Args:
         table: table with a column of text.
