@@ -1,4 +1,4 @@
-"""Estimates from clients' messages: tallies that merge, and estimates with error bars."""
+"""Estimates from clients' messages: sums of messages, and estimates with standard errors."""
 
 from turnout.estimation.frequencies import FrequencyEstimate, estimate_frequencies
 from turnout.estimation.tallies import (

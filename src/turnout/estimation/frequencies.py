@@ -91,10 +91,10 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
 
 
 def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Grid points of the prior: dense near 0, half a standard error apart at the largest.
+    """Grid points of the prior, with distances that grow to half a standard error.
 
-    The largest raw estimates are grid points too, so that a single frequent item has a point near
-    it however small its error is.
+    The largest raw estimates are grid points too, so that a single frequent item has a grid point
+    nearby even if its standard error is small.
     """
     largest = max(float(x.max()), 3 * float(s.max()))
     count = int(np.clip(4 * largest / float(np.median(s)), _FEWEST, _MOST))
@@ -143,7 +143,7 @@ def _fitted(
 def _tilted(
     masses: NDArray[np.float64], grid: NDArray[np.float64], mean: float
 ) -> NDArray[np.float64]:
-    """Masses times e^{t·g}: the nearest distribution in relative entropy with this mean."""
+    """Distribution with this mean that is nearest in relative entropy: masses times e^{t·g}."""
     low, high = -200.0 / grid[-1], 200.0 / grid[-1]
     tilted = masses
     for _ in range(50):
@@ -174,8 +174,8 @@ class FrequencyIntervals:
     low: lower limits, shape (k,), at least 0.
     high: upper limits, shape (k,), at most 1.
     confidence: probability that the limits of one item are valid, or, if ``simultaneous``, of all
-        items at once. For the shares of these clients it is over their random bits; for the shares
-        of a population it is over the sampling as well.
+        items at once. For the shares of these clients the probability is over their random bits,
+        for the shares of a population also over the sampling.
     simultaneous: whether the confidence is for all items at once.
     """
 
@@ -190,15 +190,15 @@ def frequency_intervals(
 ) -> FrequencyIntervals:
     """Two-sided confidence limits of all items' frequencies, valid for every number of clients.
 
-    They cover the shares of these n clients, and the shares of a large population of which the
-    clients are a simple random sample, each with at least the given probability.
+    The limits cover the shares of these n clients, and the shares of a large population of which
+    the clients are a simple random sample, each with at least the given probability.
 
     Args:
         evidence: evidence of a tally.
         confidence: at least 0.5, below 1.
-        simultaneous: whether all limits must hold at once: Bonferroni over the k items, then made
-            consistent, as shares sum to 1: each is at most 1 minus the others' lower limits and at
-            least 1 minus their upper limits.
+        simultaneous: whether all limits must hold at once. They are then corrected by Bonferroni
+            for the k items and, since shares sum to 1, cut: a limit is at most 1 minus the other
+            items' lower limits and at least 1 minus their upper limits.
     """
     checks.open_unit(confidence=confidence)
     if confidence < 0.5:
@@ -228,7 +228,7 @@ def sampling_errors(shares: NDArray[np.float64], clients: float) -> NDArray[np.f
 def sampled_limits(
     counts: tuple[NDArray[np.float64], NDArray[np.float64]], clients: float, tail: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Confidence limits of population shares, from limits of a sample's counts, (k,) each.
+    """Lower and upper confidence limits of population shares, each of shape (k,).
 
     Source: Clopper and Pearson's limits at the lowest and highest counts.
 
@@ -249,10 +249,10 @@ def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray
     Args:
         counts: number of messages that support each item, shape (k,).
         n: number of independent messages.
-        mean: in [0, 1]; it may be the mean of shares that differ from client to client.
+        mean: mean share in [0, 1]; the shares may differ from client to client.
 
     Returns:
-        P(Bin(n, ``mean``) ≥ c): p-values that are valid at every level up to 1/4.
+        P(Bin(n, ``mean``) ≥ c) for each count c: p-values that are valid at levels up to 1/4.
     """
     # That tail is the regularised incomplete beta function I_μ(c, n − c + 1).
     tails = special.betainc(np.maximum(counts, 1), n - counts + 1, min(mean, 1.0))
@@ -297,7 +297,7 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
     Args:
         evidence: evidence of a tally.
-        threshold: in [0, 1).
+        threshold: share of the clients, in [0, 1).
         error: family-wise error, above 0, at most 0.25.
 
     Returns:
@@ -325,8 +325,8 @@ def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
     """Indices of the hypotheses that Holm's test rejects, by increasing p-value.
 
     Args:
-        p_values: one for each hypothesis, shape (k,).
-        error: above 0, at most 0.25.
+        p_values: p-value of each hypothesis, shape (k,).
+        error: family-wise error, above 0, at most 0.25.
 
     >>> holm(np.array([0.5, 0.001, 0.02, 0.026]), 0.06).tolist()
     [1, 2, 3]
@@ -390,7 +390,8 @@ class FrequencyEstimate:
     def noise_errors(self) -> NDArray[np.float64]:
         """Standard errors of `raw` as an estimate of these clients' shares, shape (k,).
 
-        They measure the privacy noise alone: the variance formula at the projection of `raw`.
+        The errors measure the privacy noise alone, by the variance formula at the projection of
+        `raw`.
         """
         return np.sqrt(self.randomizer.variance(self._shares, self.clients))
 
@@ -398,8 +399,8 @@ class FrequencyEstimate:
     def population_errors(self) -> NDArray[np.float64]:
         """Standard errors of `raw` as an estimate of a population's shares, shape (k,).
 
-        They measure noise and sampling: the clients are a simple random sample of a large
-        population.
+        The errors measure noise and sampling of the clients, who are a simple random sample of a
+        large population.
         """
         return np.hypot(self.noise_errors, sampling_errors(self._shares, self.clients))
 
@@ -415,7 +416,7 @@ class FrequencyEstimate:
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-        """Items above ``threshold``, all correctly so with probability at least 1 − ``error``."""
+        """Items above ``threshold``; with probability at least 1 − ``error`` no item is wrong."""
         return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:
@@ -434,9 +435,9 @@ def estimate_frequencies(
 
     Args:
         tally: tally of at least one client.
-        post_processing: "simplex" (default: in ℓ2 never further from the true shares than "raw",
-            usually far closer), "empirical-bayes" (the closest for hundreds of items, but without
-            that guarantee), "clip", "normalise" or "raw".
+        post_processing: "simplex" (default; its ℓ2 error is never larger than that of "raw", and
+            usually far smaller), "empirical-bayes" (the smallest error for hundreds of items, but
+            no such guarantee), "clip", "normalise" or "raw".
 
     Raises:
         ParameterError: an empty tally, or an unknown post-processing.

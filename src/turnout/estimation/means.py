@@ -1,7 +1,8 @@
 """Means of n clients' vectors, from one randomized message of each client.
 
-`collect_mean` makes a `MeanTally` of messages, `estimate_mean` turns it into a `MeanEstimate` with
-standard errors. `sampling_bounds` and `project_ball` serve `turnout.estimation.private` too.
+`collect_mean` returns a `MeanTally` of messages; `estimate_mean` computes a `MeanEstimate` with
+standard errors from a tally. `sampling_bounds` and `project_ball` serve
+`turnout.estimation.private` too.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class MeanTally:
 
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
-        """Tally of the messages of consecutive clients; client ``first`` is the first of them.
+        """Tally of the messages of consecutive clients, of which ``first`` is the first number.
 
         Messages are those that ``encode`` or ``unpack`` of the randomizer returned.
 
@@ -131,8 +132,9 @@ class MeanEstimate:
     def noise_error(self) -> float:
         """Upper bound on the standard error of a coordinate from privacy noise alone.
 
-        It is about the mean of *these* clients: the root of `worst_squared_error`/(nd), without
-        what the randomizer clips. For ℓ2 randomizers it is the root mean square over coordinates.
+        The error is that of the mean of *these* clients: the root of `worst_squared_error`/(nd),
+        without the error of clipping. For ℓ2 randomizers the root mean square over coordinates is
+        bounded.
         """
         variance = self.randomizer.worst_squared_error / self.clients
         return math.sqrt(variance / self.randomizer.dimension)
@@ -142,9 +144,10 @@ class MeanEstimate:
         """Standard errors for a population's mean, from noise and sampling, shape (d,).
 
         The clients are a simple random sample of a large population. Messages vary by the noise
-        *and* by the sampling, so their variance over n covers both; only messages are read. Never
-        below `noise_error`. With more than 32 coordinates it is the root mean square over
-        coordinates, as the variance is computed from some messages of each block.
+        *and* by the sampling, so their variance divided by n covers both, and only messages are
+        read. The errors are never below `noise_error`. With more than 32 coordinates all are equal
+        to the root mean square over coordinates, as the variance is computed from a part of the
+        messages.
         """
         spread = np.maximum(self.moments[1] - self.moments[0] ** 2, 0.0)
         if spread.size > _FEW_COORDINATES:

@@ -1,4 +1,4 @@
-"""Heavy hitters among more items than can be listed, by a search over prefixes.
+"""Search for the most frequent items over prefixes, if there are too many items to list.
 
 `PrefixSearch` draws the groups, encodes messages and finds items; it returns a
 `PrefixSearchResult`. `turnout.estimation.private.searches` computes its ε.
@@ -39,9 +39,9 @@ class PrefixSearchResult(NamedTuple):
 
     Attributes:
         items: item numbers, in order of decreasing evidence.
-        frequencies: their unbiased estimates, from the last level's clients.
-        standard_error: upper bound on the standard error of each about the shares of *these*
-            clients, from the privacy noise and from which clients the last level has.
+        frequencies: unbiased estimates of the items' shares, from the last level's clients.
+        standard_error: upper bound on the standard error of each estimate of a share of *these*
+            clients, from the privacy noise and the random choice of the last level's clients.
         candidates: number of items that the last level tested.
     """
 
@@ -58,7 +58,7 @@ class PrefixSearch:
     Attributes:
         epsilon: privacy level of a client's one message, above 0, at most 30.
         bits: b, from 1 to 61.
-        first_bits: b_1; all prefixes of this length are estimated.
+        first_bits: b_1, the shortest prefix length; all prefixes of this length are estimated.
         stride: number of bits by which prefixes grow from level to level.
         width: number of prefixes of a level that are continued.
     """
@@ -93,7 +93,7 @@ class PrefixSearch:
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
-        """Public prefix-length index of each client, uniform and independent of values, (n,)."""
+        """Public level of each client, uniform and independent of the values, shape (n,)."""
         return source.below(len(self.lengths), n)
 
     def encode(
@@ -103,7 +103,7 @@ class PrefixSearch:
 
         Args:
             values: the clients' items, whole numbers from 0 to 2^b − 1, shape (n,).
-            groups: their levels, shape (n,).
+            groups: level of each client, shape (n,).
             source: source of the clients' randomness and of public rows.
         """
         array = np.asarray(values)

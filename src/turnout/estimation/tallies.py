@@ -2,8 +2,8 @@
 
 `FrequencyTally` counts messages in whole numbers; tallies add up in any order. `evidence` turns a
 tally into the sums of scores of every item. `column_sums` counts the set bits of many bitmaps.
-`project_simplex`, `clip_and_normalise` and `normalise` make estimates sum to 1.
-`turnout.estimation.frequencies` builds on them.
+`project_simplex`, `clip_and_normalise` and `normalise` make estimates sum to 1. The module
+`turnout.estimation.frequencies` uses these functions.
 
 **Column sums.** In every column, three rows of bits a, b, c sum to a ⊕ b ⊕ c plus twice the
 majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of
@@ -56,7 +56,7 @@ def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
 
 
 def _carried(rows: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """At most `_FEW` bit rows, and carry rows of twice the weight, with the same total."""
+    """Bit rows, at most `_FEW`, and carry rows of twice the weight; the total stays the same."""
     carries = []
     while len(rows) > _FEW:
         third = len(rows) // 3
@@ -78,7 +78,8 @@ class FrequencyTally:
 
     Attributes:
         randomizer: the randomizer of all messages.
-        counts: int64; by message where messages are codes, by item where messages are bitmaps.
+        counts: number of clients for each message, if messages are codes, or for each item, if
+            messages are bitmaps; int64.
         clients: number of messages in the tally.
     """
 
@@ -91,7 +92,7 @@ class FrequencyTally:
 
     @classmethod
     def zero(cls, randomizer: FrequencyRandomizer) -> FrequencyTally:
-        """Empty tally, of no clients."""
+        """Empty tally, with 0 messages."""
         return cls(randomizer, np.zeros(_size(randomizer), dtype=np.int64), 0)
 
     @classmethod
@@ -177,7 +178,7 @@ def _size(randomizer: FrequencyRandomizer) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Sums of scores for every item, as confidence intervals and tests need them.
+    """Sums of scores of every item, from which confidence intervals and tests are computed.
 
     Attributes:
         clients: n.
@@ -187,7 +188,7 @@ class Evidence:
         counts: number of messages that support each item, shape (k,); None where a message may
             neither support nor oppose an item.
         other: probability that a message supports an item that its client does not hold.
-        lift: increase of that probability for an item that its client holds.
+        lift: increase of the probability that a message supports an item if its client holds it.
     """
 
     clients: int
@@ -249,7 +250,7 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
 
 
 def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
-    """Entries with negative values set to 0, divided by the sum, shape (k,).
+    """Estimates with negative entries set to 0, divided by their sum, shape (k,).
 
     All entries are equal if no entry is positive. The positive noise of every item remains and
     reduces all shares, most of all the shares of frequent items. The function is provided because

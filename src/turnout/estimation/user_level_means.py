@@ -11,10 +11,11 @@ Notation
     B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover it
     C       (e^ε + 1)/(e^ε − 1) of the first message
 
-In a first message every client reports which bin holds y_i, and the server picks the fullest bin.
-All y_i are then within 3τ of its middle, so in a second message the client sends y_i clipped to
-that range, where the noise is proportional to τ and not to B. Its messages together are ε₀-private
-for *all* its samples, whatever they are: only accuracy depends on σ and γ.
+In a first message every client reports the bin of y_i, and the server selects the most frequent
+bin. All y_i are then within 3τ of the middle of this bin, so in a second message the client sends
+y_i clipped to this range, where the noise is proportional to τ and not to B. The two messages of a
+client together are ε₀-private for *all* its samples, for any samples: only the accuracy depends on
+σ and γ.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def concentration_radius(
 
 
 def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
-    """Upper bound on the probability that an empty bin wins, if clients hold at most two bins.
+    """Upper bound on the probability that an empty bin is selected, if at most two bins are in use.
 
     One of the two bins has at least n/2 clients. The amount that a client adds to its lead over an
     empty bin has mean at least ½, variance at most 2C², and is at most 2C; Bernstein's inequality
@@ -75,7 +76,7 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
     Args:
         epsilon: ε of one client's message about its bin.
         bins: k.
-        clients: n, the clients that report this coordinate.
+        clients: number n of clients that report this coordinate.
     """
     checks.positive(epsilon=epsilon)
     checks.count(bins=bins, clients=clients)
@@ -107,7 +108,8 @@ class UserLevelMean:
         samples: m, at least 1.
         clients: n, at least d.
         chance: γ, in (0, 1).
-        public_seed: seed of public coordinates of the second message; None: they are sent.
+        public_seed: seed of the public coordinates of the second message; None: each message
+            contains its coordinates.
     """
 
     dimension: int
@@ -164,7 +166,7 @@ class UserLevelMean:
 
     @property
     def failure(self) -> float:
-        """Upper bound on the probability that a client's mean is clipped: γ plus a wrong bin's."""
+        """Upper bound on the probability that a mean is clipped: γ plus that of a wrong bin."""
         return min(1.0, self.chance + self._wrong_bins(self.range_epsilon))
 
     @property

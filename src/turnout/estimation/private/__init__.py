@@ -1,1 +1,1 @@
-"""Private estimates of a column of values: mechanism, messages and price chosen together."""
+"""Private estimates of a column of values, with automatic choice of the mechanism."""

@@ -167,8 +167,8 @@ class EstimateCost:
 
     Attributes:
         epsilon: upper bound on ε.
-        delta: δ; 0 where ε is pure.
-        kind: kind of guarantee that ε is.
+        delta: δ; 0 for pure ε.
+        kind: kind of the guarantee, such as "pure" (δ = 0).
         relation: "replace-one" or "add-remove".
         trust: "local", "shuffled" or "central".
         mechanism: name of the mechanism.
@@ -178,9 +178,9 @@ class EstimateCost:
         message_bits: bits of all messages of a client; None where a client sends its value in the
             clear.
         public_randomness: description of the randomness that all parties know beforehand.
-        assumptions: what must hold in addition.
-        messages: number of a client's messages; each of several goes through its own shuffler.
-        held: part of the file that belongs to one client.
+        assumptions: further assumptions of the guarantee.
+        messages: number of a client's messages, each of which goes through its own shuffler.
+        held: description of the rows that belong to one client.
     """
 
     epsilon: float
@@ -243,11 +243,12 @@ def frequency_randomizer(
     Args:
         epsilon: ε₀, above 0, at most 30.
         items: k, at least 2.
-        mechanism: one of `all_mechanisms`; or "auto": of all whose error bound is within 5 % of the
-            least, the one with the shortest message.
+        mechanism: one of `all_mechanisms`, or "auto" for the mechanism with the shortest message
+            among those whose error bound is at most 5 % above the least.
         bits: largest number of bits of a message; None: any number.
-        public: whether questions may be public randomness, which saves their bits. They may not for
-            shuffled messages, whose questions must not identify clients.
+        public: whether the questions to clients may be drawn from public randomness, so that
+            messages need not contain them. It is False for shuffled messages, since a public
+            question would identify its client.
 
     Raises:
         ParameterError: an unknown mechanism, or no message within ``bits``.
@@ -294,7 +295,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """Randomizer of the fewest bits with nearly the least error bound, and the reason."""
+    """Randomizer with the fewest bits among the nearly best ones, and the reason."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -337,8 +338,8 @@ def mean_randomizer(
         epsilon: ε₀, above 0, at most 30.
         radius: r, the largest norm.
         bits: largest number of bits of a message; None: any number.
-        public: whether public randomness may depend on the client's number; it may not for shuffled
-            messages, which must not identify clients.
+        public: whether public randomness may depend on the client's number. It is False for
+            shuffled messages, which must not identify clients.
 
     >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
     5
@@ -361,7 +362,7 @@ def mean_randomizer(
 def _code(
     dimension: int, epsilon: float, radius: float, most_bits: int
 ) -> tuple[VectorRandomizer, str]:
-    """Spherical code of the fewest bits with nearly the least error, and the reason."""
+    """Spherical code with the fewest bits among the nearly best ones, and the reason."""
     codes = [
         SphericalCode(dimension, epsilon, radius, code_bits=bits)
         for bits in range(1, most_bits + 1)

@@ -1,7 +1,8 @@
 """Central-model estimates: rows summed in whole numbers, plus noise of an exact distribution.
 
-`central_frequencies` and `central_mean` estimate; `laplace_noise` and `gaussian_noise` choose the
-noise of a sum (`SumNoise`), and `discrete_laplace` draws it. `estimates` calls them.
+`central_frequencies` and `central_mean` return estimates. `laplace_noise` and `gaussian_noise`
+return the noise of a sum (`SumNoise`), and `discrete_laplace` draws samples. The module `estimates`
+calls these functions.
 
 Notation: Δ₁, Δ₂ the largest change of the sum by one client, in whole units, in ℓ1 and in ℓ2; s, t
 whole numbers; K whole units of one radius, d coordinates, a the norm of one row over K (ℓ1 for
@@ -54,7 +55,7 @@ class SumNoise:
 
     Attributes:
         law: "laplace" or "gaussian".
-        deviation: standard deviation of one number's noise, in units.
+        deviation: standard deviation of the noise on one coordinate, in units of the sum.
         epsilon: upper bound on ε of the whole sum.
         delta: δ; 0 for Laplace noise.
         scale: (t, s) of Laplace noise.
@@ -90,7 +91,7 @@ def laplace_noise(epsilon: float, sensitivity: int) -> SumNoise:
     """Discrete Laplace noise of the least scale that is ε-private at ℓ1 ``sensitivity``.
 
     Args:
-        epsilon: above 0.
+        epsilon: ε, above 0.
         sensitivity: Δ₁, whole units, at least 1.
 
     Raises:
@@ -121,8 +122,8 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
     rounded up by the caller.
 
     Args:
-        epsilon: above 0.
-        delta: in (0, 1).
+        epsilon: ε, above 0.
+        delta: δ, in (0, 1).
         sensitivity: Δ₂ in units, above 0.
 
     Raises:
@@ -217,7 +218,7 @@ def central_frequencies(
     post_processing: str,
     confidence: float,
 ) -> Frequencies:
-    """Frequencies from noisy counts; under add-remove the counts' sum estimates a private n.
+    """Frequencies from noisy counts, whose sum estimates n under add-remove, where n is private.
 
     Args:
         blocks: items of the rows, below ``items``, block by block.
@@ -281,11 +282,12 @@ def _half_widths(
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """Failure probability, divided between noise and sampling independently of the counts.
+    """Confidence of the noise's limits, and failure probability of the sampling's limits.
 
     Returns:
         The confidence of the noise's limits, and the chance that either of the sampling limits
-        fails. The division minimises the sum of both widths for an item with a share of 0.1.
+        fails. The division of the total failure probability does not depend on the counts; it
+        minimises the sum of both widths for an item with a share of 0.1.
     """
     miss = 1 - confidence
 
@@ -388,10 +390,10 @@ def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 
 
 def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
-    """Clipped rows as whole units, rounded towards 0, so that each lies within the ball.
+    """Clipped rows in whole units, rounded towards 0 so that each row is in the ball.
 
     Raises:
-        ParameterError: a row that rounding leaves outside.
+        ParameterError: a row is outside the ball after rounding.
     """
     units = np.trunc(clip_rows(block, norm, radius) / radius * (UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
@@ -410,7 +412,7 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
 def _cheaper(
     privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, mechanism: str
 ) -> tuple[SumNoise, str]:
-    """Requested noise, or the noise of smaller deviation for "auto", and the reason."""
+    """Noise of the requested mechanism, or of smaller deviation for "auto", and the reason."""
     if mechanism not in ("auto", "laplace", "gaussian"):
         expected = "auto, laplace or gaussian in the central model"
         raise ParameterError("mechanism", mechanism, expected)

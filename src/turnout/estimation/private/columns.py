@@ -115,7 +115,7 @@ def item_blocks(
 
     Raises:
         InputFileError: a file that cannot be read, or an empty one.
-        ParameterError: a value that is no item, or a missing one. Its text does not name the value.
+        ParameterError: a value is missing or is no item. The error does not contain the value.
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {canonical(label): place for place, label in enumerate(labels)}
@@ -133,7 +133,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """Names of all items from a file with one name per line, in order.
 
     Raises:
-        InputFileError: a file that cannot be read, or fewer than two names, or a repeated name.
+        InputFileError: the file cannot be read, has fewer than two names, or a name twice.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
@@ -153,12 +153,12 @@ def vector_blocks(
     Args:
         data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with
             columns of numbers; or rows.
-        columns: the columns in this order; all columns if none is named.
-        missing: public number that replaces a missing one; None: a missing number is an error.
+        columns: names of the columns, in the order of coordinates; empty: all columns.
+        missing: public number that replaces a missing number; None: a missing number is an error.
 
     Raises:
-        InputFileError: a file that cannot be read, or an empty one.
-        ParameterError: a cell that is not a finite number, or a missing one.
+        InputFileError: the file cannot be read, or is empty.
+        ParameterError: a number is missing or is not finite.
         UnsupportedError: a .parquet file without pyarrow.
     """
     if isinstance(data, Path):
@@ -178,7 +178,7 @@ def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> ND
     """Block of numbers with missing entries replaced, after a check that all are finite.
 
     Raises:
-        ParameterError: a number that is not finite, or a missing one without a replacement.
+        ParameterError: a number is not finite, or is missing and has no replacement.
     """
     lacking = np.isnan(block)
     if missing is None:
@@ -247,7 +247,7 @@ def _codes(
     """Item numbers from the names or from the whole numbers in a column.
 
     Raises:
-        ParameterError: an entry that is no item. Its text does not name the entry.
+        ParameterError: an entry is no item. The error does not contain the entry.
     """
     # Names of items.
     if places:
@@ -276,16 +276,16 @@ def _codes(
 def entry_blocks(
     data: Path | Rows, column: str | None, missing: object = None
 ) -> Iterator[NDArray[Any] | list[Any]]:
-    """Blocks of one column's entries, unconverted, with missing entries replaced or refused.
+    """Blocks of one column's entries, unconverted, with replacements of missing entries.
 
     Args:
         data: a path or rows, see `item_blocks`.
         column: the column, for a file with several.
-        missing: entry that replaces a missing one; None: a missing entry is an error.
+        missing: entry that replaces a missing entry; None: a missing entry is an error.
 
     Raises:
-        InputFileError: a file that cannot be read, or an empty one.
-        ParameterError: a missing entry; the text names its row.
+        InputFileError: the file cannot be read, or is empty.
+        ParameterError: an entry is missing; the error names its row.
     """
     if isinstance(data, Path):
         blocks = _guarded(data, lambda: _entry_blocks(data, column))
@@ -494,7 +494,8 @@ def chosen_columns(
     """Names of the columns to read: the named or all columns; exactly one if ``single``.
 
     Raises:
-        ParameterError: no column named where one must be, or a column that is missing or repeated.
+        ParameterError: a column must be named, but is not; or a named column is missing or occurs
+            twice.
     """
     known = ", ".join(header)
     columns = tuple(map(canonical, columns))

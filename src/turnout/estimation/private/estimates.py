@@ -125,7 +125,7 @@ def _require_counted(answered: int, counted: int | None) -> None:
 
 
 def _frequencies(found: FrequencyEstimate, confidence: float, cost: EstimateCost) -> Frequencies:
-    """Estimated frequencies, with limits for these clients and for their population."""
+    """Estimate of `turnout.estimation`, as `Frequencies` with limits and privacy cost."""
     limits = found.intervals(confidence)
     return Frequencies(
         found.frequencies,
@@ -165,7 +165,7 @@ def mean(
         source: source of all randomness.
         columns: the columns, for a file with others.
         mechanism: see `shuffled_mean`; "auto" in the other models.
-        missing: public number that replaces a missing one; None: a missing number is an error.
+        missing: public number that replaces a missing number; None: a missing number is an error.
 
     Raises:
             ParameterError: an argument or a value outside its domain.
@@ -214,7 +214,7 @@ def mean(
 
 
 def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
-    """Estimated mean, with standard errors for these clients and for their population."""
+    """Mean of `turnout.estimation`, as a `Mean` with standard errors and privacy cost."""
     noise = np.full(found.value.size, found.noise_error)
     if cost.messages == 1:
         population, sampling_from = found.population_errors, "as the variance of the messages tells"

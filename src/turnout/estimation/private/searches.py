@@ -1,4 +1,4 @@
-"""Frequent items in the local model, with a bounded chance of returning a wrong one.
+"""Frequent items in the local model, with a bounded probability of a wrong item.
 
 `heavy_hitters` is the search. Where all items can be listed, every message is about all of them,
 and Holm's test selects those above a threshold. Otherwise each client is publicly assigned a prefix
@@ -37,14 +37,14 @@ def word_blocks(
 
     Args:
         blocks: blocks of words.
-        letters: number of letters that count, at most 12; later ones are ignored. Case is ignored.
+        letters: number of letters of a word that are read, at most 12. Case is ignored.
     """
     for entries in blocks:
         yield np.array([word_code(str(entry), letters) for entry in entries], dtype=np.int64)
 
 
 def word_code(word: str, letters: int) -> int:
-    """Whole number of a word, five bits a letter: 1–26 for a–z, 27 for others, 0 for none.
+    """Whole number of a word, with five bits a letter: 1–26 for a–z, 27 for others, 0 at the end.
 
     >>> word_of(word_code("Ana-Maria", 5), 5)
     'ana*m'
@@ -123,14 +123,14 @@ def heavy_hitters(
     Args:
         path: a file with one item in each row, see `item_blocks`.
         epsilon: ε₀ of a client's one message, above 0, at most 30.
-        threshold: in [0, 1); public, independent of the data.
+        threshold: share of the clients, in [0, 1); public, independent of the data.
         source: source of all randomness.
         size: number of items, which are 0 to size − 1; or
         labels: names of the items; or
-        letters: number of letters that count, for items that are words.
+        letters: number of letters of a word that are read, for items that are words.
         column: the column, for a file with several.
         error: family-wise error, above 0, at most 0.25.
-        missing: item or word that replaces a missing one; None: a missing one is an error.
+        missing: item or word that replaces a missing value; None: a missing value is an error.
 
     Raises:
             ParameterError: an argument or a value outside its domain.
@@ -191,7 +191,7 @@ def _searched(
     source: Source,
     name: Callable[[int], str],
 ) -> HeavyHitters:
-    """Items found by a prefix search with one bit per client about one prefix length."""
+    """Items that a prefix search finds, with one message of one bit from each client."""
     # The messages of every length, from clients assigned at random.
     parts: list[list[NDArray[np.int64]]] = [[] for _ in search.lengths]
     clients = 0

@@ -50,7 +50,8 @@ def shuffled_frequencies(
         items: k, at least 2.
         privacy: ε, δ and the largest number of bits of a message.
         clients: n, public; all clients follow the protocol.
-        mechanism: see `frequency_randomizer`; "auto": the best by error, each at its own level.
+        mechanism: see `frequency_randomizer`; "auto" takes the mechanism of least error, where each
+            mechanism has its own largest level.
 
     Raises:
         ParameterError: an unknown mechanism, or no message within the bits.
@@ -73,7 +74,7 @@ def shuffled_frequencies(
 def _frequency_level(
     name: str, items: int, privacy: PrivacyRequest, clients: int
 ) -> Affordable[FrequencyRandomizer]:
-    """Frequency randomizer of the largest found ε₀ whose shuffled messages are (ε, δ)-private."""
+    """Frequency randomizer with the largest ε₀ found for (ε, δ)-private shuffled messages."""
 
     def make(level: float) -> FrequencyRandomizer:
         return frequency_randomizer(level, items, name, privacy.bits, public=False)[0]
@@ -107,7 +108,7 @@ def shuffled_mean(
             below that of one message by more than 5 %, else one message.
 
     Raises:
-        ParameterError: an unknown mechanism, or too few bits for it.
+        ParameterError: an unknown mechanism, or too few bits for the mechanism.
     """
     # The two mechanisms that can be requested.
     checks.count(clients=clients)
@@ -138,7 +139,7 @@ def shuffled_mean(
 def _one_message(
     norm: str, dimension: int, radius: float, privacy: PrivacyRequest, clients: int
 ) -> tuple[VectorRandomizer, str]:
-    """Vector randomizer of the largest found ε₀ whose shuffled messages are (ε, δ)-private."""
+    """Vector randomizer with the largest ε₀ found for (ε, δ)-private shuffled messages."""
     start = _start(privacy, clients)
     shape, reason = mean_randomizer(norm, dimension, start, radius, privacy.bits, public=False)
 
@@ -159,7 +160,7 @@ def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
         epsilon: ε₀ of the new randomizer.
 
     Raises:
-        UnsupportedError: a randomizer with parts that depend on its level.
+        UnsupportedError: other parameters of the randomizer depend on its level.
     """
     if isinstance(randomizer, L2Randomizer):
         return replace(randomizer, inner=replace(randomizer.inner, epsilon=epsilon))
@@ -182,7 +183,7 @@ def _target(privacy: PrivacyRequest) -> float:
 
 
 def _start(privacy: PrivacyRequest, clients: int) -> float:
-    """Initial ε₀ of searches, at which any non-adaptive randomizer meets (ε, δ)."""
+    """First ε₀ of searches, at which every non-adaptive randomizer is (ε, δ)-private."""
     return level_of_any(clients, privacy.epsilon, _delta(privacy))
 
 

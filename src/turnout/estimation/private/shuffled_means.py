@@ -63,8 +63,8 @@ class Affordable(Generic[Made]):
 
     Attributes:
         made: the randomizer.
-        epsilon: its proved ε, at most the target.
-        level: its local level.
+        epsilon: proved ε of the randomizer's shuffled messages, at most the target.
+        level: local level ε₀ of the randomizer.
     """
 
     made: Made
@@ -74,7 +74,7 @@ class Affordable(Generic[Made]):
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """Trial of the search: ln ε₀, and ln of the resulting ε minus ln of the target ε.
+    """Trial of the search: ln ε₀ of the trial, and its excess ln(ε/target ε).
 
     The excess is infinite where no randomizer exists.
     """
@@ -95,21 +95,22 @@ def largest_affordable(
 ) -> Affordable[Made]:
     """Randomizer (or other object) of almost the largest level that a target ε allows.
 
-    The ε of the returned object was computed itself, whatever `make` does at other levels. Only the
-    distance from the target relies on prices that increase with the level.
+    The ε of the returned object is computed for this object, so the guarantee needs no assumption
+    on `make`. Only the distance from the target relies on prices that increase with the level.
 
     Args:
-        make: returns an object of a level; an error above ``epsilon`` means that a level is too
-            large.
+        make: function from a level to an object. If it raises an error at a level above
+            ``epsilon``, this level counts as too large.
         price: function that returns a proved ε of an object, never above its level.
         epsilon: target, above 0.
         start: level at which the search begins, if its price is within the target.
 
     Returns:
-        An object that costs at most ε; within about 0.1 % of ε where a level reaches it.
+        An object with an ε of at most the target, and within about 0.1 % of the target if a level
+        reaches the target.
 
     Raises:
-        ParameterError, UnsupportedError: errors of `make` at ε itself.
+        ParameterError, UnsupportedError: errors of `make` at the level ``epsilon``.
     """
     # A first level within the target, and the bracket of ln ε₀ above it.
     checks.positive(epsilon=epsilon)
@@ -132,7 +133,7 @@ def largest_affordable(
 
 @lru_cache(maxsize=64)
 def level_of_any(clients: int, epsilon: float, delta: float) -> float:
-    """Largest found ε₀ (at least ε, at most 30) at which any non-adaptive randomizer meets (ε, δ).
+    """Largest ε₀ found, from ε to 30, at which every non-adaptive randomizer is (ε, δ)-private.
 
     Args:
         clients: n.
@@ -275,14 +276,15 @@ def shuffled_randomizer(
     """Vector randomizer with the least noise whose shuffled messages are (ε, δ)-private.
 
     Args:
-        make: returns the randomizer of a local level ε₀; a larger ε₀ means less noise.
+        make: function from a local level ε₀ to the randomizer; a larger ε₀ means less noise.
         clients: n; all clients follow the protocol.
         epsilon: ε of all messages together, above 0.
         delta: δ in (0, 1).
         start: local level at which the search begins.
 
     Returns:
-        A randomizer whose ε is at most the target, within about 0.1 % of it where shuffling helps.
+        A randomizer whose ε is at most the target, and within about 0.1 % of the target if
+        shuffling helps.
     """
     found = largest_affordable(
         make, lambda randomizer: shuffled_epsilon(randomizer, clients, delta), epsilon, start
@@ -398,7 +400,7 @@ _TOWARDS_LESS = 0.8  # factor of a predicted level, so that its price is mostly 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Family of randomizers indexed by ε₀, with the predicted best ε₀ and its error."""
+    """Function from ε₀ to a randomizer, with the predicted best ε₀ and the predicted error."""
 
     make: Callable[[float], VectorRandomizer]
     level: float
@@ -439,7 +441,7 @@ def several_messages(
         quick: whether to leave out representations that take minutes to compute.
 
     Raises:
-        ParameterError: every two messages are longer than ``bits``.
+        ParameterError: two messages of any form have more than ``bits`` bits.
     """
     deviations = math.exp(log_gaussian_mu(*target))
     shapes = [
