@@ -51,7 +51,7 @@ class EnvironmentSection(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        """Raise an error for keys that do not belong to the kind of actions, drawn or given."""
+        """Raise an error if keys of random actions and keys of given actions are combined."""
         if self.features is None:
             if self.actions is None:
                 raise ParameterError("actions", None, "a number of actions, or features")
@@ -78,7 +78,7 @@ class EnvironmentSection(Section):
         return 2 if self.gap is not None else self.dimension
 
     def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
-        """Raise an error for rows of different lengths or of norm above 1, or if all are zero."""
+        """Raise an error for actions of different lengths or of norm above 1, or for zeros only."""
         named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
         if self.parameter is not None:
             named.append(("parameter", self.parameter))
@@ -103,7 +103,7 @@ class RewardPrivacySection(Section):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        """Raise an error for an ε without privacy, or for privacy without an ε."""
+        """Raise an error for an ε with trust "none", or for another trust without an ε."""
         if (self.epsilon is None) != (self.trust == "none"):
             expected = "no value with trust = 'none'" if self.epsilon else "a number above 0"
             raise ParameterError("epsilon", self.epsilon, expected)
@@ -135,7 +135,7 @@ class PolicySection(Section):
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
-        """Raise an error for a growth out of range, or a guard with a policy that has none."""
+        """Raise an error for a growth out of range, or a guard that the policy does not permit."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and not self.registered.guarded:
@@ -164,7 +164,7 @@ class BanditRunSection(Section):
 
 
 class BanditPlan(TomlPlan):
-    """Environment, privacy, policy and runs.
+    """Plan of a bandit experiment: environment, privacy, policy and number of runs.
 
     >>> plan = BanditPlan.from_toml('''
     ... [environment]

@@ -89,7 +89,7 @@ def _count_or(value: Any, least: int, expected: str) -> int:
 
 
 def _categories(value: Any) -> Any:
-    """Tuple of texts for each column; None if not given."""
+    """Permitted texts of each column, a tuple by column name; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_texts, value.values())):
@@ -100,7 +100,7 @@ def _categories(value: Any) -> Any:
 
 
 def _scaling(value: Any) -> Any:
-    """Lowest and highest value of each column; None if not given."""
+    """Lowest and highest value of each column, by column name; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_range, value.values())):
@@ -111,7 +111,7 @@ def _scaling(value: Any) -> Any:
 
 
 def _constants(value: Any) -> Any:
-    """Text or number for each column; None if not given."""
+    """Constant of each column, a text or a number, by column name; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_constant, value.values())):
@@ -143,7 +143,7 @@ def _is_range(value: object) -> bool:
 
 
 def _test(value: Any) -> Any:
-    """Share of the clients, or the name of a column or file; None if not given."""
+    """Test set as a share of the clients, a column name or a path; None if not given."""
     if value is None or (isinstance(value, str) and value):
         return value  # unchanged, as it may be the path of a file
     try:
@@ -226,7 +226,7 @@ class DataSection(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Raise an error for keys of a file if a data set is named, and for keys that conflict."""
+        """Raise an error if keys conflict, such as the name of a data set and keys of a file."""
         given = [key for key in _OWN_KEYS if getattr(self, key) is not None]
         if self.name is not None:
             for key in (*(("path",) if self.path is not None else ()), *given):
@@ -245,7 +245,7 @@ class DataSection(Section):
 
     @property
     def stated_target(self) -> str | None:
-        """Kind of label that ``target``, or else ``classes``, gives; None if neither gives it."""
+        """Kind of label from the keys of the plan; None if the label's column must decide."""
         if self.target is None and self.classes is not None:
             return "class"
         return "tokens" if self.target is None and self.label is None else self.target
@@ -272,7 +272,7 @@ def _test_text(test: float | str | None) -> str:
 
 
 def _check_own(data: DataSection) -> None:
-    """Raise an error for keys of the user's data that are missing or exclude each other."""
+    """Raise an error if a required key of the user's data is missing, or if keys conflict."""
     # Required keys. Data of tokens need no label, since the next token is predicted.
     needed = {
         "inputs": "the columns that a model sees",
@@ -300,7 +300,7 @@ def _check_own(data: DataSection) -> None:
 
 
 def _check_missing(data: DataSection) -> None:
-    """Raise an error for a text for missing values that is not a public text of its column."""
+    """Raise an error if a replacement of missing values is not a permitted text of its column."""
     known = dict(data.categories or {})
     if isinstance(data.classes, tuple):
         known |= dict.fromkeys(data.label or (), data.classes)
@@ -325,7 +325,7 @@ def _check_roles(data: DataSection) -> None:
 
 
 def _check_target(data: DataSection) -> None:
-    """Raise an error for classes or several labels that the kind of label does not permit."""
+    """Raise an error if the kind of label does not permit the classes or the number of labels."""
     target = data.stated_target
     if target != "class" and data.classes is not None:
         raise ParameterError("classes", data.classes, f"no value with target = {target!r}")
@@ -344,7 +344,7 @@ def _check_columns(key: str, given: Mapping[str, object] | None, known: Sequence
 
 
 def _check_tokens(data: DataSection) -> None:
-    """Raise an error for keys that conflict with inputs of tokens."""
+    """Raise an error if keys conflict with a vocabulary, or if tokens have no vocabulary."""
     # Tokens require a vocabulary, and a vocabulary requires a single column of inputs.
     if data.stated_target == "tokens" and data.vocabulary is None:
         raise ParameterError(

@@ -89,7 +89,7 @@ class RandomizerSection(Section):
 
     @model_validator(mode="after")
     def _fits_the_norm(self) -> Self:
-        """Raise an error for keys of another norm, and for an ε₀ out of range."""
+        """Raise an error for a key that only another norm has, or for an ε₀ out of range."""
         owners = {"directions": "l2", "preferred": "l2", "as_printed": "linf"}
         for key, norm in owners.items():
             default = type(self).model_fields[key].default
@@ -133,7 +133,7 @@ class RandomizerSection(Section):
         return made
 
     def _made(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
-        """Randomizer of vectors for the plan's norm."""
+        """Randomizer of vectors whose norm, ℓ1, ℓ2 or ℓ∞, the plan selects."""
         from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
         match self.norm:
@@ -204,7 +204,7 @@ def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
 
 
 def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted keys; nested tables result from dotted keys without quotes in TOML."""
+    """Values by dotted key, from tables that TOML nests for dotted keys without quotes."""
     flat: dict[str, Any] = {}
     for key, value in ranges.items():
         if "." not in key and isinstance(value, Mapping):

@@ -96,7 +96,7 @@ def prepare(
         plan: plan of the run.
         population: number of clients, at least 1.
         participation: participation of the clients, if it depends on a trace file
-            (``law = "availability"``), which the caller reads; None: that of the plan.
+            (``law = "availability"``), which the caller reads; None: the plan's participation.
 
     Returns:
         The prepared plan; the upper bound on its ε never exceeds the plan's target.

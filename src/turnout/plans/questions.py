@@ -155,8 +155,8 @@ def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Ques
 
     Args:
         flags: values by name without dashes, None if not given; ``scheme`` is one of `SCHEMES`.
-        unknown: a setting that is solved for, one of `solvable` or `NOISE`; it must not be given.
-            In the returned question it has its most private value.
+        unknown: name of the setting to solve for, from `solvable`, or `NOISE`; ``flags`` must not
+            have a value of it. In the returned question the setting has its most private value.
 
     Raises:
         ParameterError: a wrong option; the error has the option, its value and the values that are
@@ -200,7 +200,7 @@ def _keys_of_target() -> set[str]:
 
 
 def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
-    """Names of the settings that can be solved for, and of δ: options without leading dashes."""
+    """Names of the options whose value can be solved for, including δ, without leading dashes."""
     from turnout.accounting.calibration import UNKNOWNS
 
     kind = question_randomizers()[randomizer]
@@ -209,13 +209,13 @@ def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
 
 
 def own_name(unknown: str, randomizer: str) -> str:
-    """Name of an unknown; for `NOISE` the name that the randomizer has for its noise."""
+    """Option whose value is unknown, without dashes; `NOISE` becomes the randomizer's own name."""
     noise = noise_setting(question_randomizers()[randomizer])
     return noise.key.replace("_", "-") if unknown == NOISE and noise is not None else unknown
 
 
 def _stand_in(unknown: str, randomizer: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """Most private value of the unknown by its key; an error if the unknown is also given."""
+    """Most private value of the unknown setting, by key; an error if a value is given."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 

@@ -91,7 +91,7 @@ def all_keys(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
-    """Description of each dotted key below a prefix."""
+    """Description of each key, by its dotted name that begins with ``prefix``."""
     keys: dict[str, str] = {}
     for name, field in fields.items():
         inner = variants(field)
@@ -129,7 +129,7 @@ def choices(annotation: Any) -> list[str]:
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:
-    """Error of a check with the whole dotted key; a check of one field uses the name "value"."""
+    """Error of a check with the whole dotted key, to which the field's name is appended."""
     key = path if inner.name == "value" else f"{path}.{inner.name}".strip(".")
     value = MISSING if inner.value is None else inner.value
     return ParameterError(naming(key), value, inner.expected)
@@ -158,7 +158,7 @@ def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Ke
 
 
 def _all_tags(loc: Sequence[str | int], model: type[BaseModel]) -> str:
-    """Text that lists the words that select a table of a tagged union."""
+    """Text that lists the permitted values of a key that selects one of several tables."""
     found = variants(model.model_fields.get(str(loc[-1]))) if loc else []
     return "one of " + ", ".join(repr(each.word) for each in found)
 

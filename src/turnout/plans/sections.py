@@ -120,7 +120,7 @@ def _setting_field(parameter: Parameter) -> FieldInfo:
 
 
 class ParticipationSection(Section):
-    """The participation of the clients: its word, and the values of its settings."""
+    """The participation of the clients: the key ``law``, and the settings that it selects."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -129,7 +129,7 @@ class ParticipationSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _checked(cls, given: Any) -> Any:
-        """The value of ``law``, and the values of its settings, checked and with defaults."""
+        """Values of ``law`` and of the participation's settings, after checks and with defaults."""
         if not isinstance(given, Mapping):
             return given
         law, kinds = given.get("law"), planned_participations()
@@ -200,7 +200,7 @@ class AvailabilitySection(Section):
 
 
 def _has_trace(given: Any) -> str:
-    """Tag of the section that validates a table ``[participation]``."""
+    """Tag of the class that validates a table ``[participation]``: "trace" or "settings"."""
     law = given.get("law") if isinstance(given, Mapping) else getattr(given, "law", None)
     return "trace" if law == AVAILABILITY else "settings"
 
@@ -282,7 +282,7 @@ class ModelSection(Section):
 
     @model_validator(mode="after")
     def _one_model(self) -> Self:
-        """Raise an error for two models, and for keys of a module if a model is named."""
+        """Raise an error if a named model is combined with a module or with keys of a module."""
         if self.name is not None and self.module is not None:
             raise ParameterError("name", self.name, ONE_MODEL)
         for key in ("arguments", "pretrained", "trainable", "lora"):
@@ -355,7 +355,7 @@ class ClientSection(Section):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
-        """Raise an error for keys of other rules."""
+        """Raise an error for a key that the value of ``rule`` does not have."""
         known = {key for keys in _RULE_KEYS.values() for key in keys}
         for key in sorted(known - set(_RULE_KEYS[self.rule])):
             if getattr(self, key) is not None:
@@ -433,7 +433,7 @@ class ProtocolSection(Section):
 
     @model_validator(mode="after")
     def _minibatch_fits(self) -> Self:
-        """Raise an error for a minibatch with a release rule that has none."""
+        """Raise an error for a minibatch above 1 with a release rule that does not permit it."""
         if self.minibatch > 1 and self.release is not ReleaseRule.ONE_CLIENT:
             raise ParameterError(
                 "minibatch", self.minibatch, f"1 with release = {self.release.value!r}"

@@ -65,7 +65,7 @@ class EpsilonCurve:
 
     @cached_property
     def _at_few(self) -> NDArray[np.float64]:
-        """Upper bounds on ε at the points of the coarse curve."""
+        """Upper bounds on ε at the points ``few`` of the coarse curve."""
         return self._rising(self.few, None)
 
     def _rising(
@@ -102,7 +102,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 
 
 def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
-    """At most about ``most`` of the numbers of steps, denser at the beginning of the run.
+    """About ``most`` of the given numbers of steps, with smaller gaps at the beginning of the run.
 
     ε grows about as the root of the number of steps, hence fastest at the beginning. After the
     first block each number is the end of a block, since bounds of whole blocks are reused, while an

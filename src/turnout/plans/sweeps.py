@@ -94,7 +94,7 @@ class Sweep(Section):
 
     @property
     def key(self) -> str:
-        """Name of the swept field."""
+        """Name of the field that is swept."""
         return self.against.replace("-", "_")
 
     @property
@@ -124,7 +124,7 @@ class Sweep(Section):
 
 
 class CheckInSweep(Sweep):
-    """Comparison of check-ins with Gaussian noise and other participations."""
+    """Comparison of random check-ins with other participations, all with Gaussian noise."""
 
     needed: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window")
     parameters: ClassVar[tuple[str, ...]] = ("noise_multiplier", "window", "windows")
@@ -170,7 +170,7 @@ class ShuffleSweep(Sweep):
 
     @property
     def key(self) -> str:
-        """Name of the swept field; without a swept parameter "delta", which has one value."""
+        """Name of the swept parameter; "delta", with its one value, if no parameter is swept."""
         return self.against or "delta"
 
     def values(self) -> list[float]:
@@ -218,7 +218,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
-    """Raise an error for an option that only the other comparison has."""
+    """Raise an error for an option of the comparison that ``--scheme`` does not select."""
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
@@ -235,7 +235,7 @@ def _check_point(question: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(question: Sweep, given: Mapping[str, object]) -> None:
-    """Raise an error if the swept parameter has a value or no ends, or another has no value."""
+    """Raise an error for a value of the swept parameter, or for a missing end or parameter."""
     if question.key in given:
         raise ParameterError(
             _flag(question.key), given[question.key], f"no value with --against {question.against}"
@@ -450,7 +450,7 @@ class Account:
         return [(entry.label, entry.count) for entry in book.entries]
 
     def charged(self, scheme: Scheme, label: str, times: int = 1) -> Self:
-        """Account after a number of charges of a scheme; after that, all of them may run.
+        """Account after a number of charges of a scheme, for as many runs of the scheme.
 
         Args:
             scheme: scheme of one charge.
@@ -590,7 +590,7 @@ def charge_answer(path: Path, answer: Path, label: str) -> Account:
 
 
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
-    """Number of further charges of a window within the budget; None if unlimited or unknown."""
+    """Number of further charges of a window that fit the budget; None if unlimited or unknown."""
     return account.fits(_window_scheme(account, flags))
 
 
