@@ -54,7 +54,7 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def participation_to_dict(participation: Participation) -> dict[str, Any]:
-    """Participation as the dictionary that `scheme_to_dict` returns for it."""
+    """Participation as a dictionary, as `scheme_to_dict` writes the participation of a scheme."""
     return _to_plain(participation)
 
 
@@ -128,14 +128,14 @@ def _from_plain(data: Any) -> Any:
 
 
 def _field_names(kind: type) -> str:
-    """Text about the values of which an object of a class is built."""
+    """Text of an error that names the fields from which an object of a class is built."""
     if is_dataclass(kind):
         return f"the fields {', '.join(field.name for field in fields(kind))}"
     return f"the field value with a member of {kind.__name__}"
 
 
 def _array(content: Mapping[str, Any]) -> np.ndarray:
-    """Array of bool; values other than true and false are an error."""
+    """Array of bool from its dictionary, whose values must all be true or false."""
     try:
         values = np.array(content["values"])
     except (KeyError, ValueError):

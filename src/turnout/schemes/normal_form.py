@@ -72,7 +72,7 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Guarantee: with ``probability`` a client takes part in one uniform step of the block.
+    """Guarantee: with probability ``probability`` a client takes part in one uniform step.
 
     With probability 0 no client takes part in any step.
     """
@@ -101,7 +101,7 @@ class KOf:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Guarantee: a client draws a step of an epoch once and takes part in it in every epoch.
+    """Guarantee: a client draws one step of an epoch, and takes part in this step of every epoch.
 
     Attributes:
         slot: draw of the client's step within an epoch.
@@ -152,7 +152,9 @@ class Staggered:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OneOfOwn:
-    """Guarantee: with ``probability`` a client takes part in one uniform step of its own steps.
+    """Guarantee: with probability ``probability`` a client takes part in one of its own steps.
+
+    The step is uniform among the client's own steps of the block.
 
     Attributes:
         available: whether a step is among a client's own steps, bool, shape (clients, steps), with
@@ -206,7 +208,7 @@ class Span:
 
 
 class ReleasedSteps(NamedTuple):
-    """Released blocks of a draw: number of whole blocks, and of steps of an unfinished block."""
+    """Released steps of a draw: number of whole blocks, and of steps of an unfinished block."""
 
     draw: Draw
     full: int
@@ -350,7 +352,8 @@ def normal_form(participation: Any) -> Form:
 
     Raises:
         UnsupportedError: the object's class is not registered as a participation, its method
-            ``form`` does not return a `Form`, or the form has a different number of steps.
+            ``form`` does not return a `Form`, or the number of steps of the form differs from the
+            participation's attribute ``steps``.
     """
     kind = type(participation)
     if not is_registered(kind):

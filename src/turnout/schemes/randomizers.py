@@ -122,7 +122,7 @@ class AttainedVariation(BoundedVariation):
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMessages(NonAdaptiveRandomizer):
-    """Several messages of a client in a step; the i-th messages of all clients are shuffled.
+    """Several messages of a client in a step; the i-th messages of all clients share a shuffle.
 
     The messages of a client are independent draws of the same randomizer, from one record or from
     several records of the client, all of which the neighbouring relation may replace. The separate
@@ -154,7 +154,7 @@ class RepeatedMessages(NonAdaptiveRandomizer):
 
     @classmethod
     def of(cls, each: NonAdaptiveRandomizer, messages: int) -> Self:
-        """Randomizer of a number of messages, each made by ``each``."""
+        """Randomizer that sends ``messages`` messages, each from the randomizer ``each``."""
         return cls(messages * each.epsilon0, each, messages)
 
 
@@ -176,7 +176,7 @@ class KaryResponse(NonAdaptiveRandomizer):
 @question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: half of all messages are e^{ε₀} times as likely as the other half.
+    """Hadamard response: one half of the messages is e^{ε₀} times as likely as the other half.
 
     The value determines which half. The more likely halves of any two values have a quarter of all
     messages in common.
@@ -186,7 +186,7 @@ class HadamardResponse(NonAdaptiveRandomizer):
 @question_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit response: a uniform coordinate and its bit, correct with odds of e^{ε₀} to 1.
+    """Sampled-bit response: one uniform coordinate, and its bit, correct with odds e^{ε₀} to 1.
 
     The class also describes every randomizer that draws one of several disjoint pairs of messages
     uniformly and sends one message of the pair, where the client's record determines which of the
@@ -197,7 +197,7 @@ class SampledBitResponse(NonAdaptiveRandomizer):
 @question_randomizer("discrete-gaussian")
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussianNoise(Checked):
-    """Integer noise n of probability ∝ e^{−n²/2s²}, added to an integer of bounded absolute value.
+    """Discrete Gaussian noise n with probability ∝ e^{−n²/2s²}, added to a bounded integer.
 
     Attributes:
         standard_deviation: the parameter s, about the standard deviation, in units of the lattice.
@@ -211,7 +211,7 @@ class DiscreteGaussianNoise(Checked):
 @question_randomizer("rounded-gaussian")
 @dataclass(frozen=True, slots=True)
 class RoundedGaussianNoise(Checked):
-    """Gaussian noise rounded to integers, added to an integer of bounded absolute value.
+    """Gaussian noise that is rounded to an integer and added to a bounded integer.
 
     Attributes:
         standard_deviation: standard deviation of the noise before rounding, in units of the

@@ -136,7 +136,7 @@ def participation_names(kind: type) -> Names:
 
 
 def participation_class(name: str) -> type[Any] | None:
-    """Participation class with the given name, whose file is imported; None if it is unknown."""
+    """Participation class with the given name, after an import of its file; None if unknown."""
     module = _modules().get(name)
     if module is not None:
         import_module(module)
@@ -144,7 +144,7 @@ def participation_class(name: str) -> type[Any] | None:
 
 
 def all_participations() -> Mapping[type[Any], Names]:
-    """All participation classes with their names, in order of rank.
+    """All participation classes with their names, sorted by ``rank``.
 
     All modules of `turnout.schemes.participation` are imported first.
     """
@@ -195,7 +195,7 @@ def shuffled_randomizers() -> list[str]:
 
 @cache
 def _modules() -> dict[str, str]:
-    """Modules of the participations by class name; `check_in` defines `CheckIn`, for example."""
+    """Module of each participation by class name, such as ``check_in`` for `CheckIn`."""
     package = import_module("turnout.schemes.participation")
     found = [module.name for module in pkgutil.iter_modules(package.__path__)]
     return {_camel(name): f"{package.__name__}.{name}" for name in found}

@@ -28,7 +28,7 @@ from turnout.schemes.registry import Participation, all_participations, is_regis
 
 
 class Relation(StrEnum):
-    """Neighbouring relation: how the two data sets differ that an adversary cannot distinguish."""
+    """Neighbouring relation: the way in which two neighbouring data sets differ."""
 
     ADD_REMOVE = "add-remove"
     """The client's record is in one data set and not in the other."""
@@ -39,7 +39,7 @@ class Relation(StrEnum):
 
 
 class PrivacyUnit(StrEnum):
-    """Unit of privacy: what the neighbouring relation adds, removes or replaces."""
+    """Unit of privacy: the data that the neighbouring relation adds, removes or replaces."""
 
     CLIENT = "client"
     """All data of one client; the client draws its steps once, for all its records."""
@@ -132,7 +132,7 @@ class Scheme:
             guarantee only with `SpeakingOrder.HIDDEN`.
 
     Raises:
-        ParameterError: a text that is not one of the enumeration; a randomizer of an unknown class;
+        ParameterError: a text of no member of the enumeration; a randomizer of an unknown class;
             a participation that is not registered; or a population that differs from that of the
             participation.
     """
@@ -176,7 +176,7 @@ class Scheme:
 
 
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
-    """Error about an object whose class is not among the known classes."""
+    """Error about an object of an unknown class, with the names of the known classes."""
     names = ", ".join(kind.__name__ for kind in known)
     return ParameterError(name, value, f"an object of one of the classes {names}")
 
@@ -194,7 +194,7 @@ def shuffled(
     rate: float | None = None,
     order: SpeakingOrder | str | None = None,
 ) -> Scheme:
-    """Scheme of clients that send one message a round through a shuffler, under replace-one.
+    """Scheme of clients that send one message a round to a shuffler, with relation replace-one.
 
     Args:
         randomizer: randomizer of one message.
@@ -231,7 +231,7 @@ _ORDER = (
 
 
 class _Shuffled(Checked):
-    """Base class of the shuffles, whose fields are the settings of a scheme with a shuffler."""
+    """Base class of `Shuffle`, `SubsampledShuffle` and `SelfSamplingShuffle`."""
 
     __slots__ = ()
 
@@ -245,7 +245,7 @@ class _Shuffled(Checked):
             ...
 
     def scheme(self, randomizer: Randomizer) -> Scheme:
-        """Scheme of the shuffled messages; if no order is given, a required hidden order is set."""
+        """Scheme of the shuffled messages; adaptive randomizers have a hidden order by default."""
         order = self.order
         if order is None and is_adaptive(randomizer):
             order = SpeakingOrder.HIDDEN

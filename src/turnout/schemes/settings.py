@@ -4,8 +4,8 @@ Each participation, randomizer, shuffle and privacy target declares its paramete
 of its dataclass (`turnout.schemes.parameters`). `settings` lists them, and `values_of` checks given
 values against them and adds defaults. `participation_of` builds a participation from such values,
 `scheme_of` a whole scheme. A setting that belongs to another participation or randomizer is an
-error, which names those that have the setting. In errors a function of type `Naming` replaces the
-name of a setting by the user's name of it, such as ``--window`` for ``window``.
+error, which lists the participations or randomizers with this setting. In errors a function of type
+`Naming` replaces the name of a setting by the user's name, such as ``--window`` for ``window``.
 
 The settings are used by `plans.sections` for the table ``[participation]``, by `plans.questions`,
 by `cli.options` for options of commands and by `api.calibrate` for the parameters to solve for.
@@ -92,7 +92,7 @@ CLIENTS_SETTING = Parameter(
 
 
 def settings(kind: type[Any]) -> tuple[Parameter, ...]:
-    """Settings of a participation, a randomizer, a shuffle or a target, in order of its fields."""
+    """Settings of a participation, a randomizer, a shuffle or a target, in the order of fields."""
     return tuple(each for each in parameters(kind) if each.public)
 
 
@@ -106,7 +106,7 @@ COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting of a randomizer that is its amount of noise: the first positive number, or None."""
+    """Setting of a randomizer's amount of noise: its first positive number; None if absent."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 
@@ -238,7 +238,7 @@ def kinds_of(
 def _randomizer_of_level(
     keys: Collection[str | None], given: Mapping[str, Any], names: Naming
 ) -> str:
-    """Name of the randomizer of shuffled messages that the given level, ε₀, δ₀ or σ, implies."""
+    """Name of the randomizer of shuffled messages, from the setting that is given: ε₀, δ₀ or σ."""
     noisy = "noise_multiplier" in keys
     if "noise_multiplier" in given and "epsilon0" in keys:
         expected = f"no value, since {names('epsilon0')} is given"
@@ -297,7 +297,7 @@ def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
 
 
 def _check_owners(given: Mapping[str, Any], scheme: str, randomizer: str, names: Naming) -> None:
-    """Raise an error for a setting that neither the scheme nor its randomizer has."""
+    """Raise an error for a setting of another scheme or randomizer, or for an unknown key."""
     # Keys of the settings of all randomizers and schemes.
     randomizers = {word: _keys(settings(kind)) for word, kind in question_randomizers().items()}
     schemes = {word: _keys(scheme_settings(word)) for word in scheme_kinds()}
@@ -325,7 +325,7 @@ def _any_of(words: list[str]) -> str:
 
 
 def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> None:
-    """Raise an error for a relation or a release that shuffled messages cannot have."""
+    """Raise an error if a shuffle has a release rule or a relation other than replace-one."""
     relation, shuffle = given.get("relation", RELATION.value), f"{names('scheme')} {scheme}"
     if relation != RELATION.value:
         expected = (
@@ -339,7 +339,7 @@ def _check_shuffled(given: Mapping[str, Any], scheme: str, names: Naming) -> Non
 
 
 def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> None:
-    """Raise an error if neither the randomizer of shuffled messages nor its level is given."""
+    """Raise an error if a question about a shuffle has no randomizer, no ε₀ and no noise."""
     levels = _keys(settings(question_randomizers()[randomizer]))
     if "randomizer" not in given and not levels & set(given):
         noise = names("noise_multiplier")

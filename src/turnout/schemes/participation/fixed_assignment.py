@@ -1,4 +1,4 @@
-"""Fixed assignment: one uniform step of a window, kept in every epoch."""
+"""Fixed assignment: each client draws one step of an epoch, which is the same in every epoch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FixedAssignment(Checked):
 
     Guarantee: each client, with probability ``probability`` and independently of all others,
     draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
-    consecutive windows. So the number of clients in a slot is random, and some may be empty.
+    consecutive windows. So the number of clients in a slot is random, and a slot may be empty.
 
     A data loader that shuffles records is different, both with one permutation for all epochs and
     with a new permutation for each. It divides the records into batches of equal size, so that the

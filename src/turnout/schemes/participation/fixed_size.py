@@ -14,7 +14,7 @@ from turnout.schemes.registry import register_participation
 )
 @dataclass(frozen=True, slots=True)
 class FixedSize(Checked):
-    """Guarantee: each step serves a new uniform subset of ``size`` of ``population`` clients."""
+    """Guarantee: in each step a uniform subset of ``size`` clients takes part, drawn anew."""
 
     size: int = count("number of clients of a step", at_most="population")
     population: int = count()
