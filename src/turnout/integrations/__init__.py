@@ -1,1 +1,1 @@
-"""Adapters to other libraries, each with its own extra; ``import turnout`` loads none of them."""
+"""Adapters to other libraries, each with its own extra; ``import turnout`` loads no adapter."""

@@ -1,7 +1,7 @@
 """Batches of a training run, drawn by the participation whose ε the accountant computes.
 
 `Assignment` is the schedule; `AssignedBatches` is a batch sampler of PyTorch for any training loop.
-`turnout.integrations.opacus`, `sklearn` and `release_ledger` build on them.
+`turnout.integrations.opacus`, `sklearn` and `release_ledger` use these classes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def assigned_participation(
     """Participation of an independent assignment of records to batches.
 
     Args:
-        batches: batches of an epoch; public.
-        epochs: epochs of the whole run.
-        kept: whether a record keeps its batches over all epochs; else it draws anew in each.
-        picks: number of different batches of an epoch in which a record is.
+        batches: number of batches of an epoch; public.
+        epochs: number of epochs of the whole run.
+        kept: whether a record keeps its batches in all epochs; False: it draws anew in each epoch.
+        picks: number of different batches of an epoch that contain a record.
         probability: probability that a record takes part: in an epoch, or in the run if ``kept``.
 
     Raises:
@@ -46,29 +46,29 @@ def assigned_participation(
         kind = FixedAssignment if kept else CheckIn
         return kind(batches, epochs, probability)
     if kept or probability != 1.0:
-        raise ParameterError("picks", picks, "1 where kept is true or probability is below 1")
+        raise ParameterError("picks", picks, "1 if kept is true or probability is below 1")
     return KSubset(batches, picks, epochs)
 
 
 class Assignment:
     """Batches of a run, in order, with the numbers of batches returned and released.
 
-    Guarantee: the batches in which a record is have exactly the distribution of the participation,
+    Guarantee: the batches that contain a record have exactly the distribution of the participation,
     for every number of records, and records are independent of each other.
 
     Args:
-        participation: which records are in which batch.
+        participation: distribution of the batches that contain a record.
         records: number of records, at least 1.
-        source: of all draws; None: the operating system's randomness.
+        source: source of all draws; None: the operating system's randomness.
 
     Attributes:
-        participation: which records are in which batch.
+        participation: distribution of the batches that contain a record.
         records: number of records.
-        batches: steps of an epoch.
+        batches: number of batches of an epoch.
         dealt: number of steps whose batches were returned.
         used: number of first steps whose batches releases may have used.
-        ahead: number of returned batches that a loader's workers hold and the loop has not
-            received.
+        ahead: number of returned batches that a loader's workers hold and that the training loop
+            has not received.
         followed: whether an accountant counts the assignment's releases; only one accountant may.
         on_pass: function that is called when a pass over an epoch begins, to discard gradients of
             earlier batches.
@@ -104,8 +104,8 @@ class Assignment:
     def epoch(self) -> Iterator[NDArray[np.integer]]:
         """Remaining batches of the epoch: ascending record numbers, some batches empty.
 
-        Batches of an interrupted pass are not returned again. They count as used, since this class
-        cannot know which of them were released.
+        Batches of an interrupted pass are not returned again. They count as used, since they may
+        have been released.
 
         Raises:
             UnsupportedError: all epochs are over.
@@ -130,8 +130,8 @@ class Assignment:
         """Count one release of the last returned batch, before the release is made.
 
         Raises:
-            UnsupportedError: this batch was released already, or an earlier batch was not, so that
-            the batches of this release are unknown.
+            UnsupportedError: this batch was released already, or an earlier batch was not released,
+            so that the batches of this release are unknown.
         """
         waiting = self.dealt - self.ahead - self.used
         if waiting <= 0:
@@ -155,7 +155,7 @@ class Assignment:
         return self._schedule
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a continuation: it reveals records' batches, so it is as secret as the data."""
+        """State from which a run continues; it reveals records' batches, so it must stay secret."""
         state: dict[str, Any] = {
             "law": participation_to_dict(self.participation),
             "records": self.records,
@@ -167,14 +167,14 @@ class Assignment:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the used batches. A state serves one continuation only.
+        """Continue after the used batches of a state, which may be loaded only once.
 
         Args:
             state: as `state_dict` returned it.
 
         Raises:
-            ParameterError: a state of another participation or number of records, or an earlier
-            state than this assignment's: its batches would be released twice and charged once.
+            ParameterError: the state has another participation or number of records; or it is older
+            than this assignment's, so that batches would be released twice and charged once.
         """
         # The state must be of this run, and must not go back.
         mine = {"law": participation_to_dict(self.participation), "records": self.records}
@@ -199,8 +199,9 @@ class Assignment:
 def system_gaussian(size: int) -> NDArray[np.float64]:
     """Standard Gaussian draws from the operating system's randomness, shape (size,).
 
-    Each is the quantile of the middle of one of 2⁵³ intervals of equal probability, so none is
-    beyond ±8.3. Like all floating-point noise it has gaps that no ε covers.
+    Each draw is the quantile of the middle of one of 2⁵³ intervals of equal probability, so its
+    absolute value is at most 8.3. Like all floating-point noise, the draws have gaps that no ε
+    covers.
     """
     uniform = (OSRandomness().below(_RESOLUTION, size) + 0.5) / _RESOLUTION
     # Above one half, 1 − 2⁻⁵⁴ rounds to 1, so the lower tail is used for both.
@@ -218,16 +219,15 @@ except ImportError as error:
 class AssignedBatches(Sampler[list[int]]):
     """Batch sampler in which each record independently draws its batches of an epoch.
 
-    Each iteration is one epoch, or the rest of one. Sizes of batches vary, and a batch may be
-    empty: `loader` makes a DataLoader that returns empty ones too. A loop that clips each record's
-        gradient,
-    adds noise and divides by ``expected_batch_size`` has the privacy guarantee of
+    Each iteration is one epoch, or the rest of an epoch. Sizes of batches vary, and a batch may be
+    empty: `loader` returns a DataLoader with all batches, empty or not. A loop that clips each
+    record's gradient, adds noise and divides by ``expected_batch_size`` has the guarantee of
     ``Scheme(noise, participation, relation, unit="example")``.
 
     Args:
         participation: CheckIn, FixedAssignment or KSubset.
         records: number of records, at least 1.
-        source: of all draws; None: the operating system's randomness.
+        source: source of all draws; None: the operating system's randomness.
 
     Attributes:
         assignment: the batches, with the numbers of batches returned and released.
@@ -260,12 +260,12 @@ class AssignedBatches(Sampler[list[int]]):
 
         Args:
             records: number of records, at least 1.
-            batches: batches of an epoch; public.
-            epochs: epochs of the whole run.
+            batches: number of batches of an epoch; public.
+            epochs: number of epochs of the whole run.
             kept: see `assigned_participation`.
             picks: see `assigned_participation`.
             probability: see `assigned_participation`.
-            source: of all draws; None: the operating system's randomness.
+            source: source of all draws; None: the operating system's randomness.
         """
         participation = assigned_participation(
             batches, epochs, kept=kept, picks=picks, probability=probability
@@ -289,7 +289,7 @@ class AssignedBatches(Sampler[list[int]]):
         return self.assignment.batches
 
     def loader(self, dataset: Any, **options: Any) -> DataLoader[Any]:
-        """DataLoader of these batches, including empty ones.
+        """DataLoader of the sampler's batches, including the empty batches.
 
         Args:
             dataset: a data set of tensors with as many records as the sampler.
@@ -310,16 +310,16 @@ class AssignedBatches(Sampler[list[int]]):
         return _Loader(dataset, batch_sampler=self, collate_fn=collate, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a continuation; as secret as the data."""
+        """State from which the run continues; as secret as the data."""
         return self.assignment.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the used batches; see `Assignment.load_state_dict`."""
+        """Continue after the used batches of a state; see `Assignment.load_state_dict`."""
         self.assignment.load_state_dict(state)
 
 
 class _Loader(DataLoader[Any]):
-    """Loader that reports to the assignment how many batches its workers fetched ahead."""
+    """Loader that reports to the assignment the number of batches that its workers prefetched."""
 
     def __iter__(self) -> Any:
         assert isinstance(self.batch_sampler, AssignedBatches)
@@ -332,9 +332,9 @@ class _Loader(DataLoader[Any]):
 
 
 class WithEmptyBatches:
-    """Collate function that also accepts a batch without records: an example's batch with no rows.
+    """Collate function that also accepts no records, and then returns a batch with no rows.
 
-    Only shapes and types of the example are kept.
+    An empty batch has the shapes and types of ``example``, whose values are not kept.
     """
 
     def __init__(self, collate: Callable[[Sequence[Any]], Any], example: Any) -> None:
@@ -344,5 +344,5 @@ class WithEmptyBatches:
         self.empty = tree_map(lambda tensor: tensor[:0].clone(), example)
 
     def __call__(self, records: Sequence[Any]) -> Any:
-        """Batch of these records."""
+        """Batch of the given records, which may be none."""
         return self.collate(records) if len(records) else tree_map(torch.clone, self.empty)

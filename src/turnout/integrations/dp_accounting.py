@@ -1,9 +1,9 @@
 """Turnout's schemes in dp-accounting, and dp-accounting's privacy loss distributions in turnout.
 
 `to_pld` and `from_pld` convert curves; `Accountant` composes `SchemeDpEvent` with dp-accounting's
-own events; `random_allocation` and `shuffle` make such events. Every conversion is pessimistic: a
-distribution made here is never better than its run, at any discretization, and a distribution that
-is imported keeps its side of the error.
+own events; `random_allocation` and `shuffle` return such events. Every conversion is pessimistic: a
+distribution of `to_pld` never has a smaller ε than its run, at any discretization, and `from_pld`
+turns upper bounds into upper bounds and lower bounds into lower bounds.
 
 Notation: Δ is the discretization, the distance between losses of a distribution.
 """
@@ -39,15 +39,16 @@ RELATIONS = {
 def to_pld(
     curve: PrivacyCurve, discretization: float = 1e-4, least_delta: float = 1e-10
 ) -> PrivacyLossDistribution:
-    """A pessimistic privacy loss distribution on the multiples of ``discretization``.
+    """Pessimistic privacy loss distribution on the multiples of ``discretization``.
 
-    Its ε and δ are never below the run's. It composes with dp-accounting's own distributions of
-    the same discretization.
+    Its ε and δ are never below those of the run. The distribution composes with dp-accounting's
+    own distributions of the same discretization.
 
     Args:
         curve: curve of the run.
         discretization: Δ, above 0; a smaller one gives a sharper bound.
-        least_delta: δ in (0, 1) down to which the bound is sharp; losses beyond count as infinite.
+        least_delta: smallest δ, in (0, 1), at which the bound is sharp; losses of smaller
+            probability count as infinite.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -65,12 +66,13 @@ def from_pld(
     """Privacy curve of a distribution, for + and * with other curves of the same relation.
 
     Args:
-        pessimistic: of any discretization.
+        pessimistic: pessimistic distribution of any discretization.
         relation: relation of the distribution, which does not store it.
         optimistic: the same distribution with ``pessimistic_estimate=False``, for lower bounds.
 
     Raises:
-        ParameterError: an estimate of the wrong side, or an unknown relation.
+        ParameterError: ``pessimistic`` is an optimistic estimate, or ``optimistic`` is a
+            pessimistic estimate, or the relation is unknown.
     """
     return PrivacyCurve.from_dp_accounting(pessimistic, _relation(relation), optimistic)
 
@@ -127,8 +129,8 @@ def shuffle(randomizer: Any, clients: int, **options: Any) -> SchemeDpEvent:
 class Accountant(PLDAccountant):
     """Accountant of dp-accounting that composes `SchemeDpEvent` with dp-accounting's own events.
 
-    All schemes must have one privacy unit and one trust model, which dp-accounting's own events,
-    that name neither, are assumed to share. The accountant also prices the event
+    All schemes must have one privacy unit and one trust model. Dp-accounting's own events state
+    neither, and are assumed to have the same. The accountant also prices the event
     ``RandomAllocationDpEvent(event, num_selected, num_steps)`` of later versions of dp-accounting,
     by turnout's bounds.
     """
@@ -165,7 +167,7 @@ class Accountant(PLDAccountant):
         return None
 
     def _translated(self, event: Any) -> dp_event.DpEvent:
-        """The event of `random_allocation`; the event itself, which is refused, without a price."""
+        """Event of `random_allocation`; the unchanged event if turnout has no price for it."""
         try:
             parts = event.event, event.num_selected, event.num_steps
             return random_allocation(*parts, self.neighboring_relation)

@@ -1,15 +1,16 @@
 """Check-ins on Flower: a strategy for the ServerApp, a mod for ClientApps, and an accountant.
 
-`CheckInStrategy` and `CheckInMod` are the two sides; `CheckedAccountant` computes ε of Flower's own
-strategy wrappers by turnout's bounds.
+`CheckInStrategy` runs on the server, `CheckInMod` on a node; `CheckedAccountant` computes ε of
+Flower's own strategy wrappers by turnout's bounds.
 
 Flower sends each node a message in each round and waits for its reply. Here each node secretly
-draws its own rounds, and answers all others with an update of zeros of the same size. This is the
-scheme that is priced, so ε may count the amplification: neither the server's sampling nor anything
-that others observe reveals which nodes took part.
+draws its own rounds, and answers all other rounds with an update of zeros of the same size. So ε
+may include the amplification by random participation: no party except the node itself learns in
+which rounds it took part.
 
 Flower's own wrappers let the server select a number of nodes and average the replies, weighted and
-divided by the number of replies. No amplification is proved for that, and they claim none.
+divided by the number of replies. No amplification is proved for such averages, and Flower claims
+none.
 """
 
 from __future__ import annotations
@@ -57,21 +58,21 @@ RELATIONS = {
 class CheckedAccountant:
     """Flower's ``PrivacyAccountant``: upper bounds on ε and δ of sampled Gaussian releases.
 
-    Noise multipliers are relative to the clip norm. Under replace-one a node changes a sum by twice
-    the clip norm, which the bound counts. It counts twice the clip norm under add-or-remove as
-    well, where a fixed number of nodes is sampled, as in Flower's wrappers: another node replaces a
-    removed one.
+    Noise multipliers are relative to the clip norm. Under replace-one a node changes a sum by up to
+    twice the clip norm, and the bounds assume this change. They assume it under add-or-remove as
+    well if a fixed number of nodes is sampled, as in Flower's wrappers, since another node replaces
+    a removed node.
 
     Args:
         config: population, relation and sampling of all events.
 
     Raises:
-        UnsupportedError: a relation or a sampling without a bound here.
+        UnsupportedError: no bound is known for the relation or the sampling.
     """
 
     def __init__(self, config: PrivacyConfig) -> None:
         if config.neighboring_relation not in RELATIONS:
-            raise UnsupportedError(f"{config.neighboring_relation} has no analysis")
+            raise UnsupportedError(f"no analysis is known for {config.neighboring_relation}")
         self._config = config
         self._events: dict[GaussianPrivacyEvent, int] = {}
 
@@ -86,7 +87,7 @@ class CheckedAccountant:
         return sum(self._events.values())
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
-        """Add ``count`` releases of this event.
+        """Add ``count`` releases of an event to the releases so far.
 
         Raises:
             ParameterError: another population than in the configuration.
@@ -112,11 +113,11 @@ class CheckedAccountant:
     def would_exceed(
         self, event: GaussianPrivacyEvent, max_epsilon: float | None = None, count: int = 1
     ) -> bool:
-        """Whether ``count`` more releases would exceed the limit on ε; it adds none.
+        """Whether ``count`` more releases would exceed the limit on ε; no release is added.
 
         Args:
-            event: the releases.
-            max_epsilon: limit on ε, above 0; None: the configuration's.
+            event: event of one release.
+            max_epsilon: limit on ε, above 0; None: the limit of the configuration.
             count: number of releases.
         """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
@@ -158,7 +159,7 @@ class CheckedAccountant:
         return {name: getattr(value, "value", value) for name, value in plain.items()}
 
     def _with(self, event: GaussianPrivacyEvent, count: int) -> dict[GaussianPrivacyEvent, int]:
-        """The releases with ``count`` more of this event."""
+        """Number of releases of each event, including ``count`` further releases of ``event``."""
         checks.count(count=count)
         if event.population_size != self._config.population_size:
             expected = f"{self._config.population_size}, as in the configuration"
@@ -166,7 +167,7 @@ class CheckedAccountant:
         return {**self._events, event: self._events.get(event, 0) + count}
 
     def _epsilon(self, events: dict[GaussianPrivacyEvent, int], delta: float) -> float:
-        """Upper bound on ε of these releases."""
+        """Upper bound on ε, at ``delta``, of the releases in ``events``."""
         return self._curve(events).epsilon(delta).upper if events else 0.0
 
     def _curve(self, events: dict[GaussianPrivacyEvent, int]) -> PrivacyCurve:
@@ -227,14 +228,14 @@ class CheckInStrategy(Strategy):
     Use it with `check_ins` as the innermost mod of the ClientApp, whose training replies with the
     final arrays. Nodes are not requested to send metrics, which ε would not cover.
 
-    Guarantees: those of `ReleaseLedger`; a restarted ServerApp continues with the step after the
-    last charged one.
+    Guarantees: the guarantees of `ReleaseLedger`. A restarted ServerApp continues with the step
+    after the last charged step.
 
     Args:
         ledger: path of the ledger file.
         scheme: participation (a round is a step), Gaussian noise and relation; the unit is a node.
         optimizer: one of `turnout.learning.optimizers`; its state is new in each ServerApp.
-        arrays: initial model; floating-point arrays alone.
+        arrays: initial model, which consists of floating-point arrays.
         clip_norm: C, the largest ℓ2 norm of a node's update.
         nodes: number of nodes, which is public. A round waits until all nodes are connected.
         delta: δ at which ε is reported.
@@ -299,7 +300,7 @@ class CheckInStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The model after the noisy sum; nodes without a valid reply count as zeros."""
+        """Model after the round's noisy sum; a node without a valid reply counts as zeros."""
         step, asked, self._asked = self.ledger.step, self._asked, None
         # Replies belong to one step: releasing them twice, or for another step, is refused.
         if asked != step:
@@ -312,13 +313,13 @@ class CheckInStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """No messages: ε does not cover metrics of nodes' data."""
+        """Empty list of messages, since ε does not cover metrics of nodes' data."""
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """No metrics."""
+        """None, since nodes are not asked for metrics."""
         return None
 
     def summary(self) -> None:
@@ -329,7 +330,7 @@ class CheckInStrategy(Strategy):
 
 
 class CheckInMod:
-    """Mod with which a node takes part in its own secret rounds; `check_ins` is one.
+    """Mod with which a node takes part in its own secret rounds; `check_ins` is an instance.
 
     Args:
         folder: folder of the nodes' files, one for each node, for simulations in one process
@@ -341,7 +342,7 @@ class CheckInMod:
         self._folder = None if folder is None else Path(folder)
 
     def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
-        """The reply: this node's bounded update in the steps in which it takes part, else zeros."""
+        """Reply of the node: its bounded update if it takes part in the step, else zeros."""
         # Messages other than training are passed through.
         if msg.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(msg, ctxt)
@@ -351,7 +352,7 @@ class CheckInMod:
         lattice = lattice_of(terms)
         before = _flat(msg.content.array_records[_ARRAYS])
         if before.size != lattice.dimension:
-            raise ParameterError("dimension", before.size, f"{lattice.dimension}, as of the terms")
+            raise ParameterError("dimension", before.size, f"{lattice.dimension}, as in the terms")
         # Zeros, unless the node takes part and its training succeeds.
         update = np.zeros(lattice.dimension, np.int32)
         if NodeTurns(self._file(ctxt)).takes(terms, step):
@@ -371,7 +372,7 @@ class CheckInMod:
         return Path(str(folder)) / "turns.json"
 
     def _trained(self, msg: Message, ctxt: Context, call_next: Any) -> Vector | None:
-        """The arrays after training; None if training fails, which the reply must not reveal."""
+        """Model after training, or None if training fails; a reply must not reveal a failure."""
         try:
             reply = call_next(msg, ctxt)
             return None if reply.has_error() else _flat(*reply.content.array_records.values())
@@ -385,10 +386,10 @@ check_ins = CheckInMod()
 
 
 def _flat(*arrays: Mapping[str, Array]) -> Vector:
-    """The arrays of one record as one vector of their widest type.
+    """Vector of all arrays of one record, in the widest type of the arrays.
 
     Raises:
-        ParameterError: more or fewer than one record, or arrays that are not floating-point.
+        ParameterError: the number of records is not 1, or an array is not floating-point.
     """
     if len(arrays) != 1 or not arrays[0]:
         raise ParameterError("arrays", len(arrays), "one record with arrays")
@@ -399,7 +400,7 @@ def _flat(*arrays: Mapping[str, Array]) -> Vector:
 
 
 def _shaped(vector: Vector, like: Mapping[str, Array]) -> ArrayRecord:
-    """The vector split into arrays of the names, shapes and types of ``like``."""
+    """Arrays with the names, shapes and types of ``like``, filled from the vector."""
     shapes = {name: array.numpy() for name, array in like.items()}
     ends = np.cumsum([array.size for array in shapes.values()])[:-1]
     parts = zip(shapes.items(), np.split(vector, ends), strict=True)
@@ -407,7 +408,7 @@ def _shaped(vector: Vector, like: Mapping[str, Array]) -> ArrayRecord:
 
 
 def _answer(reply: Message) -> NDArray[np.int32] | None:
-    """The update in a reply; None for a reply without a valid one."""
+    """Update in a reply; None if the reply has no valid update."""
     try:
         return None if reply.has_error() else reply.content.array_records[_UPDATE][_UPDATE].numpy()
     except (KeyError, TurnoutError, ValueError):

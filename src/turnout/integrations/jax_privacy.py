@@ -2,9 +2,10 @@
 
 `participation` translates a strategy, `scheme` adds the noise, `epsilon` is the bound. A strategy
 is recognised by its class name and fields, so JAX is not imported, and ε can be computed where JAX
-is not installed. A strategy without a known sound analysis is refused.
+is not installed. A strategy without a known sound analysis is an error.
 
-Notation: T is a strategy's iterations, c its cycle length, p its sampling probability.
+Notation: T is the number of a strategy's iterations, c its cycle length, p its sampling
+probability.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from turnout.schemes import (
 def participation(
     strategy: Any, relation: Relation | str, num_examples: int | None = None
 ) -> Participation:
-    """Participation that costs at least as much as the strategy, and exactly as much if possible.
+    """Participation whose ε is at least that of the strategy, and equal to it if possible.
 
-    It costs more than the strategy for a cycle that does not divide T, whose last cycle counts as
-    whole, and for the groups of a `CyclicPoissonSampling`, which count as known.
+    The ε is larger if c does not divide T, since the last cycle counts as whole, and for the groups
+    of a `CyclicPoissonSampling`, which count as known to the adversary.
 
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
@@ -57,7 +58,7 @@ def participation(
 
 
 def _named(strategy: Any) -> str:
-    """Name of a class of JAX Privacy; for any other class with its module."""
+    """Name of the strategy's class, with its module unless the class is JAX Privacy's."""
     of = type(strategy)
     own = of.__module__.partition(".")[0] == "jax_privacy"
     return of.__name__ if own else f"{of.__module__}.{of.__qualname__}"
@@ -71,17 +72,17 @@ def scheme(
 ) -> Scheme:
     """Scheme of a DP-SGD run: Gaussian noise on each batch's sum of clipped gradients.
 
-    The unit is an example. For a `UserSelectionStrategy` it is a user, whose examples of a batch
-    are clipped together, and ``num_examples`` counts users.
+    The unit is an example. For a `UserSelectionStrategy` the unit is a user, whose examples in a
+    batch are clipped together, and ``num_examples`` is the number of users.
 
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
-        noise_multiplier: standard deviation over the clip norm, under every relation. JAX Privacy's
-            execution plans divide by the sum's sensitivity, which under replace-one is two clip
-            norms, so double their value there. The noise of each batch is fresh: correlated noise
-            (matrix factorization) is not covered.
-        relation: relation of the bound; under replace-one a sum changes by two clip norms, which
-            the bound counts.
+        noise_multiplier: standard deviation divided by the clip norm, under every relation. JAX
+            Privacy's execution plans divide by the sum's sensitivity, which under replace-one is
+            two clip norms; give twice their value under replace-one. The noise of each batch is
+            fresh: correlated noise (matrix factorization) is not covered.
+        relation: relation of the bound; under replace-one the bound includes that a sum changes by
+            two clip norms.
         num_examples: see `participation`.
     """
     unit, chosen = PrivacyUnit.EXAMPLE, strategy
@@ -104,7 +105,7 @@ def epsilon(
 
 
 def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Participation:
-    """Poisson sampling of one group in every c-th iteration."""
+    """Participation of a strategy that samples one of c groups in turn."""
     _refuse_truncated(strategy)
     steps, cycle, rate = strategy.iterations, strategy.cycle_length, strategy.sampling_prob
     checks.count(iterations=steps, cycle_length=cycle)
@@ -128,13 +129,13 @@ def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Partici
 
 
 def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """Each record is in the iterations of a bin that it draws once."""
+    """Participation of a strategy in which each record draws its bin of iterations once."""
     checks.count(iterations=strategy.iterations, cycle_length=strategy.cycle_length)
     return _kept(strategy.iterations, strategy.cycle_length)
 
 
 def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Participation:
-    """Batches of a public size, drawn without replacement."""
+    """Participation of a strategy whose batches of a public size have no record twice."""
     if strategy.replace:
         raise UnsupportedError(
             "batches drawn with replacement have no analysis: draw them without replacement"
@@ -168,12 +169,12 @@ def _kept(steps: int, cycle: int) -> Participation:
 
 
 def _share(part: float, whole: int) -> float:
-    """The quotient, rounded up, at most 1."""
+    """Quotient ``part / whole``, rounded up, and at most 1."""
     return min(math.nextafter(part / whole, 1.0), 1.0)
 
 
 def _refuse_truncated(strategy: Any) -> None:
-    """Raise an error for truncated batches."""
+    """Raise an error if the strategy truncates batches, for which no analysis is known."""
     if strategy.truncated_batch_size is not None:
         raise UnsupportedError(
             "truncated batches have no analysis: the omitted records depend on the others"

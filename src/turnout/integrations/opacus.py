@@ -41,9 +41,9 @@ _NOT_OURS = (
 class AssignmentAccountant(IAccountant):
     """Accountant of Opacus that returns ε of the batches used so far.
 
-    Registered as ``"turnout"``. It counts the steps of the assignment that it follows, and refuses
-    a step for a batch that was released already, with other noise than the scheme's, or of several
-    batches together.
+    The accountant is registered as ``"turnout"``. It counts the steps of the assignment that it
+    follows. A step is an error if its batch was released already, if its noise differs from the
+    scheme's, or if it sums several batches.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class AssignmentAccountant(IAccountant):
         self.history = [(noise_multiplier, sample_rate, self._assignment.used)]
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """Function that an optimizer calls before each of its steps; it refuses uncharged steps."""
+        """Function that an optimizer calls before each step, to check that the step is charged."""
 
         def hook(optimizer: DPOptimizer) -> None:
             del optimizer
@@ -118,7 +118,7 @@ class AssignmentAccountant(IAccountant):
         """Upper bound on ε of all releases so far, at δ in (0, 1); the ε of `turnout.price`.
 
         Raises:
-            UnsupportedError: releases without a scheme, as from an edited history.
+            UnsupportedError: releases were counted without a scheme.
         """
         checks.open_unit(delta=delta)
         steps = len(self)
@@ -138,18 +138,18 @@ class AssignmentAccountant(IAccountant):
 
     @classmethod
     def mechanism(cls) -> str:
-        """The name under which Opacus knows this accountant."""
+        """Name of this accountant in Opacus."""
         return "turnout"
 
     def state_dict(self, destination: Any = None) -> Any:
-        """Steps, scheme and assignment: it reveals records' batches, as secret as the data."""
+        """Steps, scheme and assignment; as secret as the data, as they reveal records' batches."""
         state = super().state_dict(destination)
         state["scheme"] = None if self.scheme is None else scheme_to_dict(self.scheme)
         state["assignment"] = None if self._assignment is None else self._assignment.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Continue from a state; without a loader, return ε of the steps that the state used."""
+        """Continue from a state; without a loader the accountant has the ε of the state's steps."""
         super().load_state_dict(state_dict)
         written = state_dict.get("scheme")
         scheme = None if written is None else scheme_from_dict(written)
@@ -187,7 +187,7 @@ _OPTIONS = {
 
 
 class Private(NamedTuple):
-    """Parts of a private training loop; ``engine.get_epsilon(delta)`` is ε so far."""
+    """Parts of a private training loop; ``engine.get_epsilon(delta)`` is the ε so far."""
 
     module: Any
     optimizer: DPOptimizer
@@ -206,7 +206,7 @@ def make_private(
     public_size: int | None = None,
     **options: Any,
 ) -> Private:
-    """Opacus' module, optimizer and engine, and a loader that returns empty batches too.
+    """Opacus' module, optimizer and engine, and a loader that also returns empty batches.
 
     Args:
         module: a module that Opacus supports.
@@ -274,7 +274,7 @@ def make_private_with_epsilon(
     relation: Relation | str,
     **rest: Any,
 ) -> Private:
-    """`make_private` with the least noise for which the whole run stays within ε at δ.
+    """Parts of `make_private` with the least noise for which the whole run has at most ε at δ.
 
     Args:
         module: a module that Opacus supports.
@@ -308,7 +308,7 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
     """The loader's sampler, if it is `AssignedBatches` with secure randomness.
 
     Raises:
-        UnsupportedError: any other sampler, by its name.
+        UnsupportedError: the loader has another sampler, which the error names.
     """
     sampler = loader.batch_sampler
     if type(sampler) is AssignedBatches:  # a subclass may draw by another distribution
@@ -328,7 +328,7 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
 def _check_options(
     module: nn.Module, scheme: Scheme, public_size: int | None, options: dict[str, Any]
 ) -> None:
-    """Raise an error for a module, option or public size that has no bound here."""
+    """Raise an error for a module, an option or a public size for which no bound is known."""
     if isinstance(module, DistributedDataParallel | DifferentiallyPrivateDistributedDataParallel):
         raise UnsupportedError("each process would draw its own batches: train in one process")
     for name, value in options.items():
@@ -342,7 +342,7 @@ def _check_options(
 
 
 def _constants(optimizer: DPOptimizer) -> tuple[float, ...]:
-    """Clip norms and divisor of an optimizer: public, and the same in every step."""
+    """Clip norms and divisor of an optimizer, which are public and equal in all steps."""
     norms = getattr(optimizer, "max_grad_norms", ())
     assert optimizer.expected_batch_size is not None
     return (optimizer.max_grad_norm, *map(float, norms), optimizer.expected_batch_size)
@@ -362,7 +362,7 @@ def _release(
     """Charge a release, then draw its noise.
 
     Raises:
-        ParameterError: clip norms or a divisor that changed since make_private.
+        ParameterError: the clip norms or the divisor changed since `make_private`.
     """
     found = _constants(optimizer)
     if found != constants:

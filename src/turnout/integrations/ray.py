@@ -7,8 +7,7 @@ those of one process, however blocks are distributed.
 
 `RayRows` streams a data set of Ray Data with one row for each client. Only tallies are kept, so
 memory does not grow with the rows. An estimate under shuffled trust counts the rows first, so it
-streams
-twice: the data set must return the same rows each time.
+reads the data set twice, which must return the same rows both times.
 
 Anyone who can reach a cluster's ports may run code on it and read the clients' data; ε covers
 neither. Use it for simulations, on machines that may read the data.
@@ -59,18 +58,18 @@ Blocks = Sequence[NDArray[np.int64]]
 
 
 class LostWorkersError(TurnoutError):
-    """Error of a step that lost too many workers to be computed on this cluster."""
+    """Error about a step whose computation lost more workers than are permitted."""
 
 
 class _Sums(NamedTuple):
-    """Sums of some blocks, shape (blocks, d), and the number of clipped updates of each block."""
+    """Sum of each block, shape (blocks, d), and number of clipped updates of each block."""
 
     totals: NDArray[np.float64]
     clipped: list[int]
 
 
 class _Worker:
-    """One thread of one machine, with the task of its last call."""
+    """Actor that computes on one thread of a machine, and keeps the task of its last call."""
 
     def __init__(self) -> None:
         torch.set_num_threads(1)
@@ -78,13 +77,13 @@ class _Worker:
         self._task: Any = None
 
     def ready(self) -> int:
-        """The process id, returned once the process runs."""
+        """Process id of the worker; the call returns when the process runs."""
         return os.getpid()
 
     def sums(
         self, task: list[Any], parameters: NDArray[np.floating], blocks: Blocks, clip_norm: float
     ) -> _Sums:
-        """Sums of these blocks; the task is passed in a list, so that Ray fetches it only once."""
+        """Sums of the given blocks; ``task`` is a list of one reference, fetched only once."""
         (reference,) = task
         if self._task is None or self._key != reference.hex():
             self._key, self._task = reference.hex(), ray.get(reference)
@@ -93,7 +92,7 @@ class _Worker:
 
 
 class RayEngine:
-    """Engine of `turnout.train`: a context in which a cluster's processors compute.
+    """Engine of `turnout.train`: a context in which a cluster's processors compute updates.
 
     Guarantees:
         The bits of a run are those of one process on processors of the same kind, for any number of
@@ -168,7 +167,7 @@ class RayEngine:
             raise ParameterError("address", self.address, expected) from None
 
     def _start(self) -> None:
-        """Start one more worker, which gets work once it reports that it is ready."""
+        """Start one more worker, which receives calls after it reports that it is ready."""
         worker = self._actor.remote()
         self._starting[worker.ready.remote()] = worker
 
@@ -191,7 +190,7 @@ class RayEngine:
             LostWorkersError: more workers were lost than a step may lose.
         """
         if not self.workers:
-            raise ParameterError("engine", self, "an engine inside its with statement")
+            raise ParameterError("engine", self, "an open engine, inside its with statement")
         shared, sent = [self._shared(task)], ray.put(parameters)
         # One call for each worker: a call costs some milliseconds of driver, raylet and worker
         # together.
@@ -208,7 +207,7 @@ class RayEngine:
                 yield UpdateSum(total, block.size, clipped=clipped)
 
     def _shared(self, task: SupervisedTask) -> Any:
-        """The task in the cluster's memory, sent once together with the code of the user's plan."""
+        """Reference to the task in the cluster's memory; task and plan code are sent only once."""
         if self._task is None or self._task[0] is not task:
             for name, module in list(sys.modules.items()):
                 if name.startswith(PLAN_MODULES):
@@ -233,7 +232,7 @@ class RayEngine:
             except _LOST:
                 lost += 1
                 if lost > self.workers + LOSSES:
-                    raise LostWorkersError(f"a step lost {lost} calls: its workers die") from None
+                    raise LostWorkersError(f"a step lost {lost} calls to dead workers") from None
                 if number is not None:
                     waiting.appendleft(number)
                 self._ready = [other for other in self._ready if other is not worker]

@@ -1,8 +1,9 @@
 """Releases and participations of a federation, written to files before they are used.
 
-`ReleaseLedger` charges each release of a federation's task in a file, then sums and returns it.
-`NodeTurns` are the steps in which one node takes part: drawn once, kept in a file, and removed from
-the file before they are used. `turnout.integrations.flower` joins both.
+`ReleaseLedger` charges each release of a federation's task in a file, then computes and returns the
+release. `NodeTurns` holds the steps in which one node takes part. They are drawn once and kept in a
+file, from which each step is removed before its update is sent. `turnout.integrations.flower` uses
+both.
 
 A node that is contacted in every round draws its own steps, so no other party knows them, and
 answers the other rounds with an update of zeros. Its file outlives restarts: a second draw would
@@ -51,10 +52,10 @@ _KEYS = {"task", "law", "noise_multiplier", "clip_norm", "dimension"}
 
 
 def lattice_of(terms: Terms) -> Lattice:
-    """The lattice of whole numbers in which updates of a task are sent.
+    """Lattice of whole numbers in which the updates of a task are sent.
 
     Raises:
-        ParameterError: terms without the keys of a task's terms.
+        ParameterError: the terms lack a key.
     """
     if set(terms) != _KEYS:
         raise ParameterError("terms", sorted(terms), f"{', '.join(sorted(_KEYS))}")
@@ -64,10 +65,10 @@ def lattice_of(terms: Terms) -> Lattice:
 def bounded_update(
     before: NDArray[np.floating], after: NDArray[np.floating], lattice: Lattice
 ) -> LatticeUpdate:
-    """The clipped update in whole numbers; zero if training returned a value that is not finite.
+    """Clipped update in whole numbers; zero if training returned a value that is not finite.
 
-    It is the model before training minus the model after it, so that descending along it repeats
-    the training.
+    The update is the model before training minus the model after training, so a gradient descent
+    step with this update moves the model as the training did.
 
     Args:
         before: the model before training, shape (d,).
@@ -104,10 +105,10 @@ class NodeTurns:
             step: number of the step.
 
         Raises:
-            ParameterError: terms that no task has, other terms than this task's first ones, or a
-            step outside the task.
-            StorageError: a file that is damaged or cannot be written; the node must send nothing
-            then.
+            ParameterError: the terms are invalid or differ from the task's first terms, or the step
+            is outside the task.
+            StorageError: the file is damaged or cannot be written; the node must then send no
+            update.
         """
         participation = _participation(terms)
         if not 0 <= step < participation.steps:
@@ -133,7 +134,7 @@ class NodeTurns:
             return True
 
     def _read(self) -> dict[str, Any]:
-        """The tasks in the file; none without a file.
+        """Tasks in the file, by name; empty if there is no file.
 
         Raises:
             StorageError: a damaged file.
@@ -150,16 +151,16 @@ class NodeTurns:
         return found
 
     def _write(self, tasks: dict[str, Any]) -> None:
-        """Replace the file; on the disk when this returns."""
+        """Replace the file; when the method returns, the new file is on the disk."""
         text = json.dumps(tasks, sort_keys=True).encode()
         replace_file(self._path, lambda file: file.write(text), "the node's turns", 0o600)
 
 
 def _participation(terms: Terms) -> AssignedParticipation:
-    """The participation of a task, under which clients draw their own steps.
+    """Participation of a task, in which each client draws its own steps.
 
     Raises:
-        ParameterError: terms without such a participation.
+        ParameterError: the terms have no such participation.
     """
     lattice_of(terms)
     try:
@@ -172,7 +173,7 @@ def _participation(terms: Terms) -> AssignedParticipation:
 
 
 def drawn_steps(participation: AssignedParticipation, source: Source) -> list[int]:
-    """Steps in which one client takes part, newly drawn, ascending."""
+    """Steps in which one client takes part, newly drawn and in increasing order."""
     steps: list[int] = []
     for block in blocks(participation):
         schedule = draw(participation, 1, block, source)
@@ -182,7 +183,7 @@ def drawn_steps(participation: AssignedParticipation, source: Source) -> list[in
 
 
 class ReleaseLedger:
-    """All releases of one task, in a file that outlives restarts.
+    """Ledger of all releases of one task, in a file that outlives restarts.
 
     Guarantees:
         A step is charged, durably, before its noise is drawn, and never released again: a step that
@@ -265,12 +266,12 @@ class ReleaseLedger:
         return PrivacyCurve.of(self.scheme, self.step).epsilon(self.delta).upper
 
     def release(self, answers: Iterable[NDArray[np.int32]]) -> NDArray[np.float64]:
-        """The released direction of the next step, shape (dimension,).
+        """Release of the next step, a noisy mean update, shape (dimension,).
 
         An invalid answer is ignored. Without valid answers the release is noise.
 
         Args:
-            answers: updates in whole numbers, each of shape (dimension,).
+            answers: updates of the nodes in whole numbers, each of shape (dimension,).
 
 
         Raises:
@@ -322,7 +323,7 @@ class ReleaseLedger:
         return task
 
     def _append(self, entry: dict[str, Any]) -> None:
-        """Append a line that names the digest of the line before; on the disk when this returns."""
+        """Append a line with the digest of the previous line; on return the line is on the disk."""
         before = _line_digest(self._lines[-1]) if self._lines else ""
         line = json.dumps({**entry, "before": before}, sort_keys=True)
         known = sum(len(each.encode()) + 1 for each in self._lines)

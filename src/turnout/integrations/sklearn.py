@@ -1,12 +1,13 @@
 """Estimators in the form of scikit-learn that learn linear models from check-ins.
 
-`LogisticRegression` and `LinearRegression` sum clipped gradients in closed form. They warn
-(`UncoveredByEpsilonWarning`) where a fit, or a search around it, uses private data that ε does not
-cover.
+`LogisticRegression` and `LinearRegression` sum clipped gradients in closed form. They issue an
+`UncoveredByEpsilonWarning` if a fit, or a search that calls the fit, uses private data in a way
+that ε does not cover.
 
-Each row's gradient is clipped and joins one random batch of each epoch, and every batch releases a
-noisy sum divided by the expected size. ε is for one row under zero-out: the number of rows, the
-classes and every parameter are public. Draws come from the operating system, so a fit has no seed.
+Each row is in one random batch of each epoch. A batch's release is the noisy sum of its rows'
+clipped gradients, divided by the expected size of a batch. ε is for one row under zero-out: the
+number of rows, the classes and every parameter are public. Draws come from the operating system, so
+a fit has no seed.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class UncoveredByEpsilonWarning(UserWarning):
 
 
 def warn_in_a_search() -> None:
-    """Warn if a part of scikit-learn that fits several times calls the fit."""
+    """Issue a warning if the fit is called by a part of scikit-learn that fits several times."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_REPEATED):
@@ -92,7 +93,7 @@ except ImportError as error:
 
 
 class _CheckInModel(BaseEstimator):
-    """Linear model by noisy gradient sums of clip norm 1; subclasses give the loss' derivative."""
+    """Base class of linear models that are fitted by noisy sums of clipped gradients."""
 
     _positive = Interval(Real, 0, None, closed="neither")
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -114,7 +115,7 @@ class _CheckInModel(BaseEstimator):
         """Features and labels as arrays, checked by scikit-learn.
 
         Raises:
-            ParameterError: a value that is missing or not finite; the text names its row.
+            ParameterError: a value is missing or not finite; the error names its row.
         """
         asked: Any = {"dtype": np.float64, "ensure_all_finite": False, **kinds}
         _require_held(X)
@@ -124,7 +125,7 @@ class _CheckInModel(BaseEstimator):
         return checked
 
     def _learn(self, features: Matrix, targets: Matrix) -> None:
-        """Set the noise, ε and the weights, shape (features + 1, outputs)."""
+        """Fit the model: set the noise, ε and the weights, shape (features + 1, outputs)."""
         warn_in_a_search()
         # The least noise within ε, then the batches.
         participation = CheckIn(int(self.batches), int(self.epochs))
@@ -170,7 +171,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         epsilon: ε of the fit, above 0; never exceeded.
         delta: δ, in (0, 1).
         feature_norm: public bound on a row's ℓ2 norm, above 0; longer rows are scaled down to it.
-        batches: batches of an epoch, of which each row joins one.
+        batches: number of batches of an epoch; each row is in one of them.
         epochs: number of epochs, at least 1.
         learning_rate: learning rate of the first step; it falls linearly to 0.
         classes: the classes, which are public; None: the labels' values, with a warning. A row with
@@ -208,7 +209,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         self.classes = classes
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit to rows and labels; each fit costs ``epsilon_`` anew.
+        """Fit to rows and labels; each fit spends a further ``epsilon_``.
 
         Args:
             X: features, shape (rows, features).
@@ -260,7 +261,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
     Args:
         epsilon, delta, feature_norm, batches, epochs, learning_rate: see `LogisticRegression`.
-        target_range: public least and largest target; other targets are clipped to them.
+        target_range: public least and largest target, to which targets are clipped.
 
     Attributes:
         coef_: weights of the features, shape (features,).
@@ -293,7 +294,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         self.target_range = target_range
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit to rows and targets; each fit costs ``epsilon_`` anew.
+        """Fit to rows and targets; each fit spends a further ``epsilon_``.
 
         Args:
             X: features, shape (rows, features).
@@ -321,7 +322,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         return 0.5 * (high - low) * (scores + 1.0) + low
 
     def _range(self) -> tuple[float, float]:
-        """The least and the largest target."""
+        """Least and largest target, after a check."""
         low, high = self.target_range
         if not -np.inf < low < high < np.inf:
             raise ParameterError("target_range", self.target_range, "two finite numbers, ascending")
@@ -332,13 +333,13 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
 
 def _kept(labels: Any) -> Any:
-    """A list of texts as an array of objects, which keeps trailing NULs; other labels unchanged."""
+    """Labels; a list of texts becomes an array of objects, which keeps trailing NULs."""
     plain = isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)
     return np.array(labels, dtype=object) if plain else labels
 
 
 def _require_held(X: Any) -> None:
-    """Raise an error for masks, and for whole numbers that float64 cannot represent."""
+    """Raise an error for a masked array, or for whole numbers that float64 would round."""
     if isinstance(X, np.ma.MaskedArray):
         _require_finite("X", X)
     if isinstance(X, np.ndarray):
@@ -355,7 +356,7 @@ def _require_finite(name: str, values: Any) -> None:
 
 
 def _canonical(labels: NDArray[Any]) -> NDArray[Any]:
-    """The labels, with texts in the normal form that all of turnout compares."""
+    """Labels, in which texts have the Unicode normal form that all of turnout uses."""
     if not _is_text(labels):
         return labels
     return np.array([canonical(str(label)) for label in labels], dtype=object)
@@ -370,7 +371,7 @@ def _is_text(values: NDArray[Any]) -> bool:
 
 @lru_cache(maxsize=64)
 def _priced(participation: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
-    """The least noise multiplier within ε at δ, and its upper bound on ε."""
+    """Least noise multiplier for at most ε at δ, and the upper bound on its ε."""
 
     def scheme(noise: float) -> Scheme:
         noisy = GaussianNoise(noise)
