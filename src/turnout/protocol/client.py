@@ -1,11 +1,11 @@
-"""Devices as state machines: no network, no clock, no storage; one at a time or many at once.
+"""Devices as state machines, without network, clock and storage: one client, or many clients.
 
-`Client` draws its slots *before* it makes contact, so nothing that the coordinator says can bend
-them. A device that may lose its memory stores `Client.slots` before the first contact and starts
-again with exactly these; drawing again would double its chances of a step.
+A `Client` gets its slots *before* the first contact, so nothing that the coordinator sends can
+change them. A device that may lose its memory stores `Client.slots` before the first contact and
+starts again with exactly these slots; a second draw would double its chances of a step.
 
-`Fleet` is the same for all participations of a block, without an object for each: one byte of
-state, moved by the same table. Its cost grows with participations, never with absent clients.
+A `Fleet` holds all participations of a block with one byte of state each, and reads the same
+transition table. Its cost grows with the number of participations, not with absent clients.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ from turnout.protocol.messages import (
 
 
 class Client:
-    """State of one client in one block of a participation: its drawn slots.
+    """State of one client in one block of a participation: the state of each drawn slot.
 
     Guarantees:
-        It says that it is there in the steps that it drew and in no other, once each.
-        It answers at most one request for each slot, and none that comes late, early or
-        without its check-in.
+        The client checks in once in each step that it drew, and in no other step.
+        The client answers at most one request for each slot, and no request that is late, early or
+        without an earlier check-in.
 
     Args:
-        client: its id.
-        slots: the steps that it drew, all different; empty when it does not come. What
-            `slots` gave goes on where it stood.
+        client: id of the client, at least 0.
+        slots: steps that the client drew, all different; empty for a client that does not take
+            part. The value of the property `slots` restores an earlier state.
+
+    Raises:
+        ParameterError: an id or a step is not a whole number of at least 0.
     """
 
     def __init__(self, client: int, slots: Iterable[int] | Mapping[int, ClientState]) -> None:
@@ -62,8 +65,10 @@ class Client:
         return dict(self._states)
 
     def on_step(self, opened: StepOpened) -> CheckIns | None:
-        """Reply of the client to an open step: a check-in if the client drew the step, else
-        None.
+        """Check-in of the client if it drew the open step, else None.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of a slot.
         """
         moved = {slot: self._after(slot, _slot_event(slot, opened.step)) for slot in self._states}
         speaks = any(
@@ -83,20 +88,19 @@ class Client:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Reply of the client to a request for its update: the clipped update that ``compute``
-        returns.
+        """Message with the client's clipped update, which ``compute`` returns.
 
-        It counts as having answered before that runs, so a failure in it can never lead to two
-        answers.
+        The client counts as having answered before ``compute`` is called, so that a failure of
+        ``compute`` can never lead to two answers.
 
         Raises:
-            RemoteProtocolError: the request is not for it, or not for a slot in which it
-                waits for one.
+            RemoteProtocolError: the request is not for this client, or not for a slot in which the
+                client has checked in and not answered.
         """
         if self._client not in request.clients or request.step not in self._states:
             raise RemoteProtocolError(
-                f"client {self._client} was asked for an update in step {request.step}, "
-                "in which it did not check in"
+                f"client {self._client} was asked for an update in step {request.step}, but did "
+                "not check in to this step"
             )
         self._move(request.step, ClientEvent.REQUESTED)
         return Updates(request.step, np.array([self._client]), compute())
@@ -104,7 +108,8 @@ class Client:
     def _move(self, slot: int, event: ClientEvent) -> None:
         if slot not in self._states:
             raise RemoteProtocolError(
-                f"client {self._client}: '{event}' in step {slot}, which it did not draw"
+                f"client {self._client}: event '{event}' is refused in step {slot}, which the "
+                "client did not draw"
             )
         self._states[slot] = self._after(slot, event)
 
@@ -114,7 +119,7 @@ class Client:
 
 
 def _slot_event(slot: int, step: int) -> ClientEvent:
-    """Event of an open step for a slot: its own step, an earlier one or a later one."""
+    """Event of a slot when a step opens: the slot is ahead, now or past."""
     if step < slot:
         return ClientEvent.SLOT_AHEAD
     return ClientEvent.SLOT_NOW if step == slot else ClientEvent.SLOT_PAST
@@ -126,7 +131,7 @@ _FAULT = 255
 
 
 def _lookup() -> NDArray[np.uint8]:
-    """Transition table of clients as codes: row = state, column = event, `_FAULT` for a fault."""
+    """Transition table of clients as codes, a row a state and a column an event."""
     codes = np.full((len(STATES), len(EVENTS)), _FAULT, np.uint8)
     for row, state in enumerate(STATES):
         for column, event in enumerate(EVENTS):
@@ -142,13 +147,13 @@ _NEXT = _lookup()
 class Fleet:
     """States of all clients that take part in one block of a participation.
 
-    Guarantees: each participation moves exactly as the `Client` who holds it would.
+    Guarantees: each participation changes its state exactly as in a `Client` of its own.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._states = np.full(schedule.participations, STATES.index(ClientState.WAITING), np.uint8)
-        # Nobody from `_touched` on has moved; everybody before `_passed` heard of a later step.
+        # No participation from `_touched` on has changed; those before `_passed` are past.
         self._touched = 0
         self._passed = 0
 
@@ -185,7 +190,7 @@ class Fleet:
         """Clients that answer a request: all clients named in it; an error if one cannot answer.
 
         Raises:
-            RemoteProtocolError: somebody asked has not checked in or has answered.
+            RemoteProtocolError: a client in the request has not checked in, or has answered.
         """
         self._move(self._span(request.step), request.clients, ClientEvent.REQUESTED, request.step)
         return request.clients
@@ -204,9 +209,7 @@ class Fleet:
         return slice(*(int(offset) for offset in self._schedule.offsets[index : index + 2]))
 
     def _move(self, span: slice, clients: ClientIds | None, event: ClientEvent, step: int) -> None:
-        """Apply an event to all participations of a span, or to some clients' ones; all change
-        or none.
-        """
+        """Apply an event to the participations of a span, or of some clients: to all or to none."""
         if clients is None:
             places: slice | NDArray[np.int64] = span
         else:

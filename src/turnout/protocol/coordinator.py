@@ -72,8 +72,8 @@ class Admissions:
         capacity: number of client ids, which are 0 … ``capacity − 1``; may exceed the population.
 
     Raises:
-        ParameterError: a capacity that is no whole number of at least 1.
-        UnsupportedError: an unknown participation or draw.
+        ParameterError: the capacity is not a whole number of at least 1.
+        UnsupportedError: the participation or one of its draws is unknown.
     """
 
     def __init__(self, participation: Participation, capacity: int) -> None:
@@ -95,7 +95,7 @@ class Admissions:
             step: number of the step, from 0.
 
         Raises:
-            RemoteProtocolError: an id of no client; then no check-in is recorded.
+            RemoteProtocolError: an id is not below ``capacity``; then no check-in is recorded.
         """
         if clients.size and int(clients.max()) >= self._capacity:
             raise RemoteProtocolError(
@@ -125,7 +125,8 @@ class Admissions:
             step: a step of the block.
 
         Raises:
-            ParameterError: an id of no client, or more check-ins than the participation allows.
+            ParameterError: an id is not below ``capacity``, or a client has more check-ins than the
+                participation allows.
         """
         span, stamp = self._at(step)
         if used.shape != clients.shape or np.any((used < 1) | (used > span.quota)):
@@ -147,7 +148,7 @@ class Admissions:
     def _has_quota(
         self, clients: ClientIds, step: int, quota: int, stamp: int
     ) -> NDArray[np.bool_]:
-        """Whether each of these different clients may check in once more."""
+        """Whether each of these different clients may check in again, shape ``(n,)``."""
         stamps = self._window_stamp[clients]
         if self._quota == 1:
             return stamps != stamp
@@ -204,8 +205,8 @@ class _Rule:
 
     Attributes:
         quota: largest number of check-ins of a client in one block.
-        eligible: whether each client has a probability above 0 in a step, which is counted from the
-            first step of the span; None where all clients have one.
+        eligible: function that says whether each client has a probability above 0 in a step,
+            counted from the span's first step; None if all clients have.
     """
 
     quota: Callable[[Any], int]
@@ -213,7 +214,7 @@ class _Rule:
 
 
 def _once(draw: object) -> int:
-    """Quota of one check-in a block."""
+    """Quota 1: one check-in a block."""
     return 1
 
 
@@ -293,15 +294,18 @@ class Coordinator:
         admitted: Iterable[CheckIns] = (),
         used: tuple[ClientIds, NDArray[np.int64]] | None = None,
     ) -> None:
+        # The first step, from 0 to the number of steps, and the state of the mechanism before it.
         checks.count(0, first_step=first_step)
         self._mechanism, self._steps = mechanism, participation.steps
         checks.at_most("steps", self._steps, first_step=first_step)
         self._mechanism_state = _checked(mechanism_state, mechanism.initial_state())
+        # Check-ins of the block in progress, which count against the quota after a restart.
         self._admissions = Admissions(participation, capacity)
         for message in admitted:
             self._admissions.admit(message.clients, message.step)
         if used is not None:
             self._admissions.resume(*used, first_step)
+        # The state between two steps, or after the last step.
         self._step = first_step
         done = first_step == self._steps
         self._state = CoordinatorState.FINISHED if done else CoordinatorState.IDLE
@@ -319,7 +323,7 @@ class Coordinator:
 
     @property
     def mechanism_state(self) -> State:
-        """State of the mechanism after the last step; to be stored, not to be changed."""
+        """State of the mechanism after the last closed step; callers must not change it."""
         return self._mechanism_state
 
     def open_step(self) -> StepOpened:
@@ -336,7 +340,7 @@ class Coordinator:
 
         Raises:
             RemoteProtocolError: no step accepts check-ins, the message is for another step, or an
-                id is of no client. Then no check-in of the message is recorded.
+                id is not below ``capacity``. Then no check-in of the message is recorded.
         """
         state = self._after(CoordinatorEvent.CHECK_INS)
         self._refuse_other_steps(message.step, "check-in")
@@ -381,7 +385,7 @@ class Coordinator:
         self._state = state
 
     def close_step(self, noise: Noise) -> Release:
-        """Release of the step, which ends.
+        """Release of the step in progress, which this call ends.
 
         The noise must be fresh in every step: two releases with the same draws reveal a difference.
         """
@@ -418,7 +422,7 @@ class Coordinator:
         self._sum = self._mechanism.zero()
 
     def _after(self, event: CoordinatorEvent) -> CoordinatorState:
-        """State after an event, which is refused where the table has none."""
+        """State after an event; an error if the table refuses the event in this state."""
         return next_state(COORDINATOR_TABLE, self._state, event, f"step {self._step}")
 
     def _refuse_other_steps(self, step: int, what: str) -> None:
@@ -430,7 +434,7 @@ class Coordinator:
             )
 
     def _places(self, clients: ClientIds) -> NDArray[np.int64]:
-        """Positions of clients among those requested; refuses clients that may send no update."""
+        """Positions of clients among the requested clients; an error if one may not send."""
         places = np.searchsorted(self._requested, clients)
         found = places < self._requested.size
         found[found] = self._requested[places[found]] == clients[found]
@@ -446,9 +450,10 @@ class Coordinator:
 
 
 def _checked(state: State | None, initial: State) -> State:
-    """Initial state of a mechanism, or a stored state with arrays of the same kind."""
+    """Stored state of a mechanism after a check of its arrays; without one the initial state."""
     if state is None:
         return initial
+    # A stored state has the names, types and shapes of the initial state, and finite numbers.
     for name in initial.keys() | state.keys():
         first, given = initial.get(name), state.get(name)
         if first is None or given is None:

@@ -1,7 +1,7 @@
-"""Updates as whole numbers: what a device sends, a coordinator checks and sums, noise is added to.
+"""Updates as vectors of whole numbers, which devices send and a coordinator checks and sums.
 
-Whole numbers, because accounting is about the exact distribution of what is released, and
-floating-point sums and noise have another: docs/design/lattice.md.
+Updates are whole numbers because accounting analyses the exact distribution of a release, and
+floating-point sums and noise have another distribution: docs/design/lattice.md.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Lattice:
     """Lattice of the multiples of ``step``, with the bound on the vector that one client may send.
 
     Guarantees:
-        Whatever `quantise`, `check` or `decode` lets through has Σq² ≤ (C/step)² exactly, so
+        A vector q that `quantise`, `check` or `decode` accepts has Σq² ≤ (C/step)² exactly, so
         ‖step·q‖ ≤ C in real numbers: a client's sensitivity in units of the lattice is C/step.
         Sums of fewer than 2³² such vectors in int64 are exact, and do not depend on the order.
-        Noise of deviation `noise_deviation`(σ) is at least σ times that sensitivity.
+        The deviation `noise_deviation`(σ) is at least σ times this sensitivity.
 
     Attributes:
-        step: distance of neighbouring lattice points. A power of two (`for_noise` takes one)
-            makes ``update/step`` and ``total·step`` exact; nothing rests on that.
-        clip_norm: C, bound on the ℓ2 norm of one client's update.
-        dimension: coordinates d of an update.
+        step: distance of neighbouring lattice points, above 0. A power of two, as `for_noise`
+            returns, makes ``update/step`` and ``total·step`` exact; privacy does not need this.
+        clip_norm: upper bound C on the ℓ2 norm of one client's update.
+        dimension: number d of coordinates of an update.
 
     Raises:
         ParameterError: a value outside its domain, or C/step outside [1, 2³¹).
@@ -82,10 +82,10 @@ class Lattice:
     ) -> Lattice:
         """Lattice whose step is the largest power of two of at most min(σ, 1/√d)·C/``fineness``.
 
-        So truncation moves no update by more than C/``fineness`` (twice that where floating-point
-        clipping overshot C), and the noise is at least ``fineness`` steps wide.
-
-        A finer lattice costs nothing but the range of int32; ``fineness`` is at least 1.
+        Truncation then changes an update by at most C/``fineness`` in ℓ2 norm (by at most twice as
+        much if floating-point clipping exceeds C), and the noise has a standard deviation of at
+        least ``fineness`` steps. A larger ``fineness``, which is at least 1, uses more of the range
+        of int32.
 
         Raises:
             ParameterError: as for the class; never while min(σ, 1/√d)/``fineness`` is from
@@ -126,7 +126,8 @@ class Lattice:
         the coordinates are scaled down and truncated once more.
 
         Raises:
-            LocalProtocolError: wrong shape, not finite, or a norm above C·(1 + 1e-5).
+            LocalProtocolError: the update has another shape, is not finite, or has a norm above
+                C·(1 + 1e-5).
         """
         if update.shape != (self.dimension,):
             raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
@@ -151,7 +152,7 @@ class Lattice:
         """Refuse an update that a client may not send; an update is never repaired.
 
         Raises:
-            RemoteProtocolError: wrong length, not int32, or Σq² above the limit.
+            RemoteProtocolError: the update has another length or type, or Σq² above the limit.
         """
         if update.shape != (self.dimension,):
             raise RemoteProtocolError(
@@ -165,10 +166,10 @@ class Lattice:
             )
 
     def encode(self, update: LatticeUpdate) -> bytes:
-        """Bytes of an update on the wire: little-endian int32 values, nothing else.
+        """Bytes of an update in a message: little-endian int32 values without a header.
 
         Raises:
-            LocalProtocolError: not an update that `check` accepts.
+            LocalProtocolError: `check` refuses the update.
         """
         try:
             self.check(update)
@@ -180,7 +181,8 @@ class Lattice:
         """Copy of the update in ``data``, after a check that a client may send it.
 
         Raises:
-            RemoteProtocolError: not exactly `encoded_size` bytes, or Σq² above the limit.
+            RemoteProtocolError: the data have another size than `encoded_size`, or Σq² is above the
+                limit.
         """
         update = self.read(data).astype(np.int32)
         self.check(update)
@@ -189,10 +191,10 @@ class Lattice:
     def read(self, data: bytes) -> LatticeUpdate:
         """View of the update in ``data``; only the length of ``data`` is checked.
 
-        For what `decode` let through before and nobody can have changed since.
+        The caller must know that `decode` accepted the same bytes before.
 
         Raises:
-            RemoteProtocolError: not exactly `encoded_size` bytes.
+            RemoteProtocolError: the data have another size than `encoded_size`.
         """
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"an update has {len(data)} bytes, not {self.encoded_size}")
@@ -202,7 +204,7 @@ class Lattice:
         """Bytes of a clipped update; no random numbers are drawn.
 
         Raises:
-            LocalProtocolError: as `quantise`.
+            LocalProtocolError: `quantise` refuses the update.
         """
         return self.encode(self.quantise(update))
 
@@ -219,9 +221,7 @@ class Lattice:
         return IntegerSum.zero(self.dimension)
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """Released vector in the model's units. Its rounding is postprocessing and costs no
-        privacy.
-        """
+        """Released vector in the model's units; its rounding is postprocessing of the release."""
         return vector.astype(np.float64) * self.step
 
 

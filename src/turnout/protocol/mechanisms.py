@@ -4,7 +4,7 @@ A mechanism has two halves: `SensitivityBound` (`Clipping` for the floating-poin
 of a simulation, `turnout.protocol.lattice` for whole numbers) and `NoiseProcess`
 (`IndependentNoise`). `Aggregated` releases the sum over a public divisor, `Averaged` the mean of
 noisy updates (Algorithm 2 of the check-in paper), `OneClient` one uniform client or a dummy
-(Algorithm 1). `mechanism_for` builds the one that a scheme's release rule names. A coordinator
+(Algorithm 1). `mechanism_for` builds the mechanism of a scheme's release rule. A coordinator
 accepts any object that has the members of `Mechanism`.
 
 | symbol | here | |
@@ -92,7 +92,7 @@ class Clipping:
         return noise_multiplier * self.clip_norm
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """The vector, unchanged."""
+        """Released vector in the model's units, which is the same vector."""
         return vector
 
 
@@ -119,7 +119,7 @@ class Released:
 
 
 class SensitivityBound(Protocol):
-    """Half of a mechanism on the client: one client moves the sum by at most C.
+    """Client's half of a mechanism, which bounds the influence of a client on the sum by C.
 
     `Clipping` is for floating point, `lattice.Lattice` for whole numbers.
     """
@@ -152,7 +152,7 @@ class SensitivityBound(Protocol):
 
 
 class NoiseProcess(Protocol):
-    """Half of a mechanism on the server: the noise of each step.
+    """Server's half of a mechanism, which draws the noise of each step.
 
     The draws of one step are independent over the coordinates. Those of different steps may depend
     on each other through the state.
@@ -179,8 +179,9 @@ class NoiseProcess(Protocol):
 class Mechanism(Protocol):
     """Mechanism of a step: how clients encode updates, and what the server releases.
 
-    Guarantees: accounting of `priced_as`, under the participation and relation of the scheme,
-    covers all releases (docs/design/protocols.md has the argument for each mechanism).
+    Guarantees: the privacy analysis of the randomizer `priced_as`, under the participation and
+    relation of the scheme, covers all releases (docs/design/protocols.md proves this for each
+    mechanism).
     """
 
     @property
@@ -435,11 +436,13 @@ def mechanism_for(
         ParameterError: a value outside its domain, or a minibatch with another release rule.
         UnsupportedError: the randomizer is not Gaussian noise.
     """
+    # Trusted coordinators add Gaussian noise only.
     randomizer = scheme.randomizer
     if not isinstance(randomizer, GaussianNoise):
         raise UnsupportedError(
             f"training has no mechanism for {type(randomizer).__name__}; use GaussianNoise"
         )
+    # The class of the release rule, with the settings that it has.
     built = _BY_RELEASE[scheme.release]
     settings = {"expected_check_ins": expected_check_ins, "minibatch": minibatch}
     taken = {field.name for field in fields(built)}

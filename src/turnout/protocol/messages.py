@@ -1,12 +1,11 @@
 """Messages between coordinator and clients, and every transition of the protocol.
 
-Each message may speak for one client (a network) or for a batch (a simulation). Client ids are
-whole numbers from 0 that the authenticating side hands out.
+A message may be of one client (on a network) or of many clients (in a simulation). Client ids are
+whole numbers from 0, which the coordinator's side assigns.
 
-`next_state` reads one table for each endpoint. A cell is the next state, or whose fault the event
-is there: `Fault.LOCAL` where the program that drives the endpoint is wrong, `Fault.REMOTE` where
-the other side is. Every (state, event) pair has a cell; nothing outside this file decides a
-transition.
+`next_state` reads one table for each endpoint. A cell holds the next state, or the party at fault:
+`Fault.LOCAL` if the program that drives the endpoint is wrong, `Fault.REMOTE` if the other endpoint
+is wrong. Every (state, event) pair has a cell, and only these tables decide a transition.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ClientIds = NDArray[np.integer]
 
 
 def _checked_ids(clients: ClientIds) -> ClientIds:
-    """Read-only view of ids; refused unless one-dimensional, whole and not negative."""
+    """Read-only view of ids, shape ``(n,)``, after a check that they are whole and at least 0."""
     ids = np.asarray(clients)
     if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
         raise ParameterError("clients", (ids.dtype, ids.shape), "a flat array of whole numbers")
@@ -40,7 +39,7 @@ def _checked_ids(clients: ClientIds) -> ClientIds:
 
 
 def ascending(clients: ClientIds) -> bool:
-    """Whether ids strictly ascend, as in a sampled schedule; then no sort is needed."""
+    """Whether the ids are in strictly ascending order, so that they need no sorting."""
     return clients.size < 2 or bool((clients[1:] > clients[:-1]).all())
 
 
@@ -132,21 +131,21 @@ class Updates:
 class Release:
     """Outcome of a step.
 
-    The counts are for the operator: where the release rule does not show them the guarantee
-    assumes that the adversary does not see them, so they are kept out of the text form of this
-    object. The rest may be published.
+    The counts ``checked_in`` and ``served``, and ``dummy``, are for the operator only. Unless the
+    release rule reveals the counts, the guarantee assumes that the adversary does not see them, so
+    ``repr`` leaves them out. The other attributes may be published.
 
     Attributes:
-        step: the step released.
-        total: the noisy sum of the step in the units of the sums, shape ``(d,)``; None where an
-            empty step is left out.
-        direction: float64, shape ``(d,)``: the private mean update that moves the model; None
-            when the model does not move in this step.
-        skipped: True when an empty step is left out (averaged check-ins). The model not moving
-            because a minibatch is still filling is not a skip.
-        checked_in: clients accepted in this step.
-        served: of these, clients whose update came in.
-        dummy: True when noise alone went into the release because no update came in.
+        step: number of the released step.
+        total: noisy sum of the step in the units of the sums, shape ``(d,)``; None if the step is
+            skipped.
+        direction: float64, shape ``(d,)``: private mean update that changes the model; None if the
+            model does not change in this step.
+        skipped: whether the step is left out for lack of updates (averaged releases only). A step
+            within an incomplete minibatch is not skipped.
+        checked_in: number of accepted check-ins.
+        served: number of clients whose update was received.
+        dummy: whether the release consists of noise alone, since no update was received.
     """
 
     step: int
@@ -323,7 +322,11 @@ def next_state(
 ) -> _StateT:
     """State of the coordinator or of a participation after an event.
 
-    Errors, of the kind that the cell says, begin with ``what`` ("step 7", "client 12 in slot 3").
+    The text of an error begins with ``what``, such as "step 7" or "client 12 in slot 3".
+
+    Raises:
+        LocalProtocolError: the event is a fault of the program that drives the endpoint.
+        RemoteProtocolError: the event is a fault of the other endpoint.
     """
     cell = table[state][event]
     if cell is Fault.LOCAL:

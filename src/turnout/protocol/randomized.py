@@ -1,13 +1,14 @@
 """Messages that clients randomize themselves, for local and shuffled trust.
 
-`Randomized` is the mechanism of such a run: it adds no noise, for each message has its own.
-`UpdateEncoding` is the interface of updates as bytes: `MessageEncoding` and `HistogramEncoding`
-here, whole numbers for a trusted coordinator in `turnout.protocol.lattice`. `Shuffler` takes the
-messages of one round with their senders and returns the same messages without them.
+`Randomized` is the mechanism of such messages; it adds no noise, since each message is randomized.
+`UpdateEncoding` is the interface of updates as bytes. `MessageEncoding` and `HistogramEncoding`
+encode randomized messages; `turnout.protocol.lattice` encodes whole numbers for a trusted
+coordinator. `Shuffler` receives the messages of one round with their senders and returns the same
+messages without the senders.
 
-A shuffle shows which messages there are and how often (`turnout.accounting.shuffling` prices that
-multiset). Messages leave in the order of their bytes, so nothing of the order of arrival remains.
-The module has no I/O, no clock and no randomness of its own.
+A shuffle reveals the multiset of messages, whose privacy cost `turnout.accounting.shuffling`
+computes. Messages are returned in the order of their bytes, which hides the order of arrival. The
+module has no I/O, no clock and no source of randomness.
 """
 
 from __future__ import annotations
@@ -46,16 +47,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Randomized:
-    """Mechanism of randomized messages: the sum that they encode over the expected number of
-    messages.
+    """Mechanism of randomized messages, whose encoded sum is divided by a public constant.
 
-    Guarantees: all that leaves a client is a message of ``randomizer``, which `law` prices; what is
-    released is a function of messages and public numbers.
+    Guarantees: a client sends only messages of ``randomizer``, whose privacy cost is that of
+    `priced_as`; a release is a function of messages and public numbers.
 
     Attributes:
-        randomizer: of one client's update, constrained to its radius in its norm.
-        expected_check_ins: n̄, a public constant.
-        messages: of a client in a step, of whose meanings the mean counts.
+        randomizer: randomizer of one client's update, which is clipped to the randomizer's radius.
+        expected_check_ins: expected number n̄ of check-ins of a step, a public constant.
+        messages: number of messages that a client sends in a step; their mean counts.
     """
 
     randomizer: VectorRandomizer
@@ -86,9 +86,7 @@ class Randomized:
         return self.summed(self.randomizer.encode_updates(rows, source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
-        """Sum of the vectors that all messages of a block of clients encode; each message is
-        randomized.
-        """
+        """Sum of the vectors that the randomized messages of many clients encode."""
         clients = len(messages) // self.messages
         return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
 
@@ -114,19 +112,20 @@ class Randomized:
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Estimated sum over the expected number of messages; zero in a step without messages."""
+        """Estimated sum divided by the expected check-ins; zero in a step without messages."""
         summed = self.randomizer.mean(total.total, self.messages)
         return Released(summed, summed / self.expected_check_ins), state
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
-    """Refuse a scheme other than one of this randomizer's messages, one or more a client and step.
+    """Refuse a scheme whose clients do not send messages of this randomizer.
 
     Raises:
-        ParameterError: central trust, or another randomizer's law.
-        UnsupportedError: messages that only their client's number explains, which no message here
-            carries, or a release rule other than the sum of all.
+        ParameterError: the scheme has central trust or another randomizer.
+        UnsupportedError: the release rule is not the sum of all messages, or a message can be
+            decoded only with its client's number, which messages do not contain.
     """
+    # The scheme's clients send messages of this randomizer, one or several a step.
     if scheme.trust is TrustModel.CENTRAL:
         expected = "'local' or 'shuffled' with messages, which clients randomize themselves"
         raise ParameterError("trust", scheme.trust.value, expected)
@@ -134,8 +133,12 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
     if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.priced_as:
         expected = f"{randomizer.priced_as}, the law of {type(randomizer).__name__}"
         raise ParameterError("randomizer", scheme.randomizer, expected)
+    # The coordinator releases the sum, and decodes messages without knowing their senders.
     if scheme.release is not ReleaseRule.AGGREGATED:
-        raise UnsupportedError(f"messages of clients are not released by {scheme.release.value}")
+        raise UnsupportedError(
+            f"the release rule {scheme.release.value} has no analysis of randomized messages: use "
+            f"{ReleaseRule.AGGREGATED.value}"
+        )
     fixed = isinstance(randomizer.priced_as, NonAdaptiveRandomizer)
     if randomizer.public_randomness != "none" and not fixed:
         raise UnsupportedError(
@@ -166,16 +169,14 @@ class UpdateEncoding(Protocol):
         ...
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of one update of shape ``(d,)``, on the client; random numbers are drawn from
-        ``source``.
-        """
+        """Bytes of one update, shape ``(d,)``, on the client; ``source`` gives random numbers."""
         ...
 
     def decode(self, data: bytes) -> NDArray[Any]:
         """Numbers in the bytes of one update, on the coordinator.
 
         Raises:
-            RemoteProtocolError: bytes that no client may send.
+            RemoteProtocolError: no client may send these bytes.
         """
         ...
 
@@ -186,18 +187,18 @@ class UpdateEncoding(Protocol):
 
 @dataclass(frozen=True)
 class MessageEncoding:
-    """Encoding with one message of a randomizer for each update.
+    """Encoding of each update as one message of a randomizer.
 
     Guarantees:
-        `packed` is ε₀-private for one client whatever the update is, where ``source`` is the
-        operating system's; two calls draw two messages, which cost twice.
-        `decode` lets through what `packed` can give, and nothing else.
+        `packed` is ε₀-private for every update if ``source`` is the operating system's randomness;
+        two calls draw two messages, which cost 2ε₀.
+        `decode` accepts exactly the bytes that `packed` can return.
 
     Attributes:
-        randomizer: of one client's update, which is clipped to its radius in its norm.
+        randomizer: randomizer of one client's update, which is clipped to the randomizer's radius.
 
     Raises:
-        ParameterError: public randomness that goes by the client's number.
+        ParameterError: the randomizer's public randomness depends on the client's number.
     """
 
     randomizer: VectorRandomizer
@@ -225,10 +226,10 @@ class MessageEncoding:
         return -(-self.randomizer.message_bits // 8)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of a new random message of one update, which need not be clipped.
+        """Bytes of a new random message of one update, which the randomizer clips.
 
         Raises:
-            LocalProtocolError: another shape than ``(d,)``.
+            LocalProtocolError: the shape of the update is not ``(d,)``.
         """
         if update.shape != (self.dimension,):
             raise LocalProtocolError(f"an update has shape {update.shape}, not ({self.dimension},)")
@@ -238,7 +239,7 @@ class MessageEncoding:
         """Numbers of one message, shape (numbers of a message,).
 
         Raises:
-            RemoteProtocolError: another length, bits behind the last number, or a number that no
+            RemoteProtocolError: the data have another length, set padding bits, or a number that no
                 message has.
         """
         if len(data) != self.encoded_size:
@@ -249,11 +250,11 @@ class MessageEncoding:
             raise RemoteProtocolError(f"not a message of this task: {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
-        """Messages in one client's body: the body itself."""
+        """Messages in one client's body, which is one message."""
         return [data]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """Sum of the vectors that the messages encode, float64, as `Randomized` releases it."""
+        """Sum of the vectors that the messages encode, float64, shape ``(d,)``."""
         mechanism = Randomized(self.randomizer, 1.0)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -261,7 +262,7 @@ class MessageEncoding:
         return total
 
     def _unpacked(self, bodies: list[bytes]) -> NDArray[Any]:
-        """Numbers of messages that each start at a byte, shape (n, numbers of a message)."""
+        """Numbers of n messages, one a body, shape (n, numbers of a message)."""
         rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), self.encoded_size)
         bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
         joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
@@ -270,17 +271,17 @@ class MessageEncoding:
 
 @dataclass(frozen=True)
 class HistogramEncoding(MessageEncoding):
-    """Encoding of all messages of a client in a step in one body, as a histogram of the messages.
+    """Encoding of all messages of a client in a step as one body, a histogram of the messages.
 
     Source: the histogram trick of Mayekar and Tyagi 2020, as in the proof of Theorem 4.3.1 of
-        Girgis 2023 (girgis2023thesis): a shuffler mixes messages anyhow, so their order within
-        one client's is not sent.
+        Girgis 2023 (girgis2023thesis). A shuffler hides the order of messages, so a body does not
+        contain the order of the client's messages.
 
-    Guarantees: those of `MessageEncoding`, each message with randomness of its own, so that a body
-        is (messages · ε₀)-private.
+    Guarantees: those of `MessageEncoding` for each message. The messages are drawn independently,
+        so a body is (messages · ε₀)-private.
 
     Attributes:
-        messages: s, of one client in a step.
+        messages: number s of messages of one client in a step.
     """
 
     messages: int = 1
@@ -302,7 +303,7 @@ class HistogramEncoding(MessageEncoding):
         """Body with a new random message of each of these updates, shape (messages, d).
 
         Raises:
-            LocalProtocolError: another shape.
+            LocalProtocolError: the updates have another shape.
         """
         if updates.shape != (self.messages, self.dimension):
             expected = (self.messages, self.dimension)
@@ -313,7 +314,7 @@ class HistogramEncoding(MessageEncoding):
         """Numbers of all messages of a body, shape (messages, numbers of a message).
 
         Raises:
-            RemoteProtocolError: another length, or a number that is no histogram's.
+            RemoteProtocolError: the data have another length, or are no histogram's number.
         """
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"a body has {len(data)} bytes, not {self.encoded_size}")
@@ -327,7 +328,7 @@ class HistogramEncoding(MessageEncoding):
         return [self.randomizer.pack(row[None]) for row in self.decode(data)]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """Sum of the vectors that the messages of all bodies encode; each body is one client's."""
+        """Sum of the vectors that the messages of all bodies encode; a client has one body."""
         mechanism = Randomized(self.randomizer, 1.0, self.messages)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -336,7 +337,7 @@ class HistogramEncoding(MessageEncoding):
 
 
 def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Blocks of bodies, so that no body is in memory twice."""
+    """Lists of a limited number of bodies, so that few bodies are in memory at a time."""
     left = iter(bodies)
     while some := list(islice(left, _AT_ONCE)):
         yield some
@@ -345,14 +346,14 @@ def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
 class Shuffler:
     r"""Collector of one round's messages in one encoding, with at most one body of each client.
 
-    A body of several messages (`HistogramEncoding`) leaves as single ones among everybody else's,
-    so that nobody can tell which came together; a shuffle of each client's first messages, one of
-    the second and so on, which is what is priced, shows more.
+    A body of several messages (`HistogramEncoding`) is split into single messages among those of
+    all clients, which hides the messages that one client sent. The analysis is of a separate
+    shuffle of all clients' first messages, of all second messages and so on, which reveals more.
 
     Guarantees:
-        What leaves is a function of the multiset of messages, and leaves once.
+        The output is a function of the multiset of messages, and is returned once.
         A body that is no message, and a client's second message, are refused and not counted; an
-        exact copy of a client's message is taken for it.
+        exact copy of a client's message counts as the same message.
 
     >>> from turnout.protocol.randomized import MessageEncoding
     >>> from turnout.randomizers.vectors import LInfRandomizer
@@ -371,7 +372,8 @@ class Shuffler:
         """Store the body of a client until the round is over.
 
         Raises:
-            RemoteProtocolError: no message of the encoding, or another one is there already.
+            RemoteProtocolError: the body is no message of the encoding, or the client sent another
+                body before.
             LocalProtocolError: the round is over.
         """
         messages = self._open()
@@ -393,5 +395,5 @@ class Shuffler:
 
     def _open(self) -> dict[int, bytes]:
         if self._messages is None:
-            raise LocalProtocolError("the shuffler's round is over")
+            raise LocalProtocolError("the shuffler's round is over: use a new Shuffler")
         return self._messages
