@@ -1,7 +1,7 @@
 """One device of a served task, in Python, with a custom update function or the task's model.
 
-`Device` takes an invitation and either a function or records; `turnout join` is the same as a
-command. `within_promise` makes a device refuse a task whose messages cost more ε than its charter
+`Device` takes an invitation and either a function or records; the command `turnout join` does the
+same. `within_promise` makes a device refuse a task whose messages cost more ε than its charter
 says. `turnout.service.device` holds the parts.
 
 >>> from turnout.device import Device
@@ -61,12 +61,13 @@ class Device:
         records: inputs and labels of the client, in place of ``update``; the task's own model
             computes the update from them.
         state: file of the device's state; by default in ``$XDG_STATE_HOME/turnout``.
-        ca: file of certificates (PEM) to trust.
+        ca: file of certificates (PEM) to trust in place of the system's.
         cover: send dummy traffic in all other steps, as much as in a participation.
         allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
 
     Raises:
-        ParameterError: an invalid token; neither or both of ``update`` and ``records``.
+        ParameterError: the token is invalid, or both or none of ``update`` and ``records`` are
+            given.
         MissingExtraError: the extra ``device`` is not installed.
     """
 
@@ -87,7 +88,7 @@ class Device:
         from turnout.service.device import default_place
 
         if (update is None) is (records is None):
-            raise ParameterError("update", update, "a function, or None with records given")
+            raise ParameterError("update", update, "either update or records, not both or none")
         self._invitation = Invitation.decoded(token)
         self._url, self._cover, self._allow_http = url, cover, allow_http
         self._state = Path(state) if state else default_place(self._invitation)
@@ -120,7 +121,7 @@ class Device:
             return await client.run()
 
     def _on(self, records: tuple[NDArray[Any], NDArray[Any]] | None) -> TrainerOf:
-        """Function that builds an update function: the task's model on these records."""
+        """Function from a charter to an update function that trains the task's model."""
         from turnout.service.device.trainer import checked_records, trainer_on
 
         assert records is not None
@@ -128,15 +129,15 @@ class Device:
 
     @staticmethod
     def _bounded(update: Update) -> TrainerOf:
-        """Function that builds an update function: the user's function with clipped results."""
+        """Function from a charter to the user's update function with clipped results."""
         return lambda charter: _Bounded(update, charter)
 
 
 def within_promise(trainer_of: TrainerOf) -> TrainerOf:
-    """Trainer builder that refuses a local-trust task whose messages exceed the charter's ε.
+    """Function from a charter to an update function, which refuses a charter with too small an ε.
 
-    Local trust includes the guarantee itself: the device computes ε with the verifier's independent
-    analysis before it contacts the coordinator with anything but reads.
+    Under local trust the device itself checks the guarantee: the device computes ε with the
+    verifier's independent analysis, and until then it only reads from the coordinator.
     """
 
     def build(charter: Charter) -> UpdateFunction:

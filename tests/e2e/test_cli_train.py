@@ -178,7 +178,7 @@ def test_resuming_a_finished_run_writes_its_report_again(turnout, own_run):
          "least 1"),
         ("windows = 3", "windows = 3\nprobability = 1.2", "participation.probability = 1.2: "
          "expected a number from 0 to 1"),
-        ('"digits"', '"mnist"', "data.name = 'mnist': expected data at hand, but data file "
+        ('"digits"', '"mnist"', "data.name = 'mnist': expected data on this machine; data file "
          "mnist/train-images-idx3-ubyte.gz not found (TURNOUT_OFFLINE forbids downloads): put "),
         ("delta = 1e-4", "delta = 1e-4\nepsilon = 0.1", "privacy.epsilon = 0.1: expected at least"),
         ('"digits"', '"digits"\nclients = 1438', "data.clients = 1438: expected at most 1437"),
@@ -186,10 +186,10 @@ def test_resuming_a_finished_run_writes_its_report_again(turnout, own_run):
          "inputs of 8×8"),
         ('"check-in"', '"availability"', "participation.windows = 3: expected"),
         ('law = "check-in"\nwindow = 8\nwindows = 3', 'law = "availability"\nwindow = 8',
-         "participation.trace = 'flash-phones': expected a trace at hand, but data file"),
+         "participation.trace = 'flash-phones': expected a trace on this machine; data file"),
         ('law = "check-in"\nwindow = 8\nwindows = 3',
          'law = "availability"\nwindow = 8\ntrace = "x.csv"',
-         "participation.trace = 'x.csv': expected a trace at hand, but trace"),
+         "participation.trace = 'x.csv': expected a trace on this machine; trace"),
     ],
 )  # fmt: skip
 def test_train_refuses_an_invalid_plan_in_one_line_and_writes_no_files(

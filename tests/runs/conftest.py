@@ -1,4 +1,4 @@
-"""Reports of runs are written, and not looked at."""
+"""Fixtures of the tests of runs: reports are written but not rendered."""
 
 from collections.abc import Iterator
 

@@ -68,7 +68,7 @@ def test_the_report_has_both_sides_of_epsilon_and_regret(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3])
-def test_stopped_and_resumed_run_gives_the_same_bits(tmp_path, stop):
+def test_a_resumed_run_gives_the_same_results_bit_for_bit(tmp_path, stop):
     plan = written(tmp_path)
     whole = run_bandit(plan, tmp_path / "whole", quiet)
 
@@ -95,7 +95,7 @@ def test_ctrl_c_exits_with_130_and_prints_the_resume_command(tmp_path, monkeypat
     assert "stopped after run 1 of 4" in capsys.readouterr().err
 
 
-def test_another_plans_checkpoint_is_refused(tmp_path, capsys):
+def test_the_checkpoint_of_another_plan_is_refused(tmp_path, capsys):
     out = tmp_path / "out"
     run_bandit(written(tmp_path), out, quiet)
     (out / "plan.toml").write_text(PLAN.replace("epsilon = 1.0", "epsilon = 2.0"))

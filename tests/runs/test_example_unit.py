@@ -48,7 +48,7 @@ def held_by_a_few(tmp_path_factory):
     return run, folder
 
 
-def test_example_privacy_does_not_depend_on_the_holder(held_by_a_few):
+def test_example_privacy_does_not_depend_on_the_client_that_holds_a_record(held_by_a_few):
     run, _ = held_by_a_few
     alone = tn.train(plan_with(unit="client"), data=data(np.arange(RECORDS)))
     assert np.array_equal(run.parameters, alone.parameters)
@@ -65,7 +65,7 @@ def test_records_of_one_client_participate_together(held_by_a_few):
     assert not np.array_equal(run.parameters, together.parameters)
 
 
-def test_reports_speak_of_records(held_by_a_few):
+def test_reports_of_example_privacy_name_records_as_the_protected_unit(held_by_a_few):
     _, folder = held_by_a_few
     page = (folder / "report.html").read_text("utf-8")
     assert "Take any one record and two worlds: this record took part" in page

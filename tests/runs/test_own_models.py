@@ -101,7 +101,7 @@ def test_each_plan_has_its_own_file_of_the_same_name(tmp_path):
     assert changed.dimension == 64 * 4 + 4 + 50
 
 
-def test_the_start_follows_from_the_seed_of_the_plan(tmp_path):
+def test_the_initial_parameters_depend_on_the_seed_of_the_plan_only(tmp_path):
     starts = []
     for seed in (1, 1, 2):
         text = read_plan(written(tmp_path)) + f"[run]\nseed = {seed}\n"
@@ -142,14 +142,14 @@ def test_invalid_module_plans_are_refused_in_one_line(line, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_fails_is_named_with_its_error(tmp_path):
+def test_an_error_in_a_module_file_is_reported_with_the_file(tmp_path):
     with pytest.raises(ParameterError, match="ZeroDivisionError: division by zero"):
         task_of(tmp_path, code="1 / 0")
     with pytest.raises(ParameterError, match="SyntaxError"):
         task_of(tmp_path, code="class:")
 
 
-def test_keys_of_a_module_are_refused_beside_a_model_by_name(tmp_path):
+def test_module_settings_are_refused_for_a_built_in_model(tmp_path):
     for key in ("arguments = { a = 1 }", "pretrained = 'a'", "trainable = ['a']", "lora = {}"):
         text = PLAN.format(model=key, windows=1).replace(
             'module = "mymodels:Net"', 'name = "logistic"'

@@ -55,7 +55,7 @@ def ran(capsys, *arguments) -> tuple[int, str, str]:
     return ended.value.code, *capsys.readouterr()  # pyright: ignore[reportReturnType]
 
 
-def test_a_run_states_public_data_and_resumes_from_any_folder(folder, capsys, monkeypatch):
+def test_a_run_reports_public_data_and_resumes_from_any_working_folder(folder, capsys, monkeypatch):
     code, said, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
     assert code == 0
     assert "logistic on visits.npz" in said

@@ -60,7 +60,7 @@ def test_a_plan_reports_personal_accuracy(rule):
     assert "chance_level" not in record
 
 
-def test_personal_models_survive_a_resume_and_are_in_no_file_that_is_handed_out(tmp_path):
+def test_personal_models_survive_a_resume_and_are_in_no_file_for_release(tmp_path):
     run = tn.train(PLAN, data=data(), out=tmp_path / "run")
     assert tn.train(resume=tmp_path / "run", data=data()) == run
     assert "personal accuracy" in (tmp_path / "run" / "report.html").read_text("utf-8")

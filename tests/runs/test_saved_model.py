@@ -95,7 +95,7 @@ def test_inputs_that_do_not_fit_are_refused(run):
     assert np.array_equal(model.scores(inputs > 0.5), model.scores(np.where(inputs > 0.5, 1, 0)))
 
 
-def test_whole_numbers_that_float32_rounds_together_are_refused():
+def test_inputs_that_are_whole_numbers_beyond_float32_precision_are_refused():
     with pytest.raises(ParameterError, match="numbers exact in float32"):
         scaled_as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
     assert scaled_as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32

@@ -58,7 +58,7 @@ def test_the_assignment_of_records_depends_on_the_seed_alone(tmp_path):
     assert not np.array_equal(sums[0], sums[2])
 
 
-def test_a_trace_brings_its_clients_and_unknown_is_not_available(folder):
+def test_a_trace_determines_the_clients_and_unknown_values_mean_not_available(folder):
     workload = gather(plan(participation=traced()), folder)
     assert workload.population == 3
     law = workload.participation
@@ -98,7 +98,7 @@ def test_a_trace_brings_its_clients_and_unknown_is_not_available(folder):
         ),
         (
             {"participation": traced(trace="none.csv")},
-            "participation.trace = 'none.csv': expected a trace at hand, but trace",
+            "participation.trace = 'none.csv': expected a trace on this machine; trace",
         ),
     ],
 )

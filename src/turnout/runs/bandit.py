@@ -1,8 +1,8 @@
-"""Runs of a bandit plan, from its text to its report, with resumption.
+"""Runs of a bandit plan, from its text to its report; interrupted runs can be resumed.
 
-`run_bandit` and `resume_bandit` run a plan, one run a seed; `BanditArrays` holds contexts and
-rewards that a user gives in memory in place of a plan's own environment. `turnout.api.bandit` calls
-both functions.
+`run_bandit` and `resume_bandit` run a plan, one run for each seed. `BanditArrays` holds contexts
+and rewards that a user gives in memory in place of a plan's own environment. `turnout.api.bandit`
+calls both functions.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Results:
     """Results of finished runs, one row for each run.
 
     Attributes:
-        regret: at `POINTS` places, shape (runs, POINTS).
+        regret: cumulative regret after `POINTS` equal parts of the horizon, shape (runs, POINTS).
         uniform: regret of uniform play over the horizon, shape (runs,).
         batches: number of batches, shape (runs,).
         epsilon: lower and upper bound on ε of each run, shape (runs, 2).
@@ -100,7 +100,7 @@ class BanditArrays:
 
     Attributes:
         contexts: φ(a, c) of N public contexts, all equally likely, shape (N, A, d).
-        candidates: parameters that may be pulled, shape (K, d); None: a `parameter_net`.
+        candidates: parameters that may be pulled, shape (K, d); None takes a `parameter_net`.
         client_contexts: φ(a, c) in each client's own context, shape (n, A, d); with rewards.
         rewards: in [−1, 1]: without contexts of each of the plan's actions to each client, shape
             (n, K); with contexts of each action to each client, shape (n, A).
@@ -147,14 +147,15 @@ class BanditArrays:
         for name in names:
             if name in environment:
                 given = "rewards" if self.contexts is None else "contexts"
-                raise ParameterError(f"environment.{name}", environment[name], f"none with {given}")
+                expected = f"no value, since the {given} are given as arrays"
+                raise ParameterError(f"environment.{name}", environment[name], expected)
         return BanditPlan.from_mapping({**tables, "environment": completed})
 
     def environment(self, plan: BanditPlan) -> LinearEnvironment | LoggedEnvironment | None:
         """Environment of all runs; None if no array is given.
 
         Raises:
-            ParameterError: an array of another shape, or fewer clients than pulls.
+            ParameterError: an array has another shape, or there are fewer clients than pulls.
         """
         features, parameter = plan.environment.features, plan.environment.parameter
         if self.rewards is None:
@@ -193,9 +194,10 @@ def run_bandit(
     """Results of a plan's runs, with a report in a new folder if one is given.
 
     Raises:
-        ParameterError: the plan is refused, or the folder already holds something.
+        ParameterError: the plan is invalid, or the folder is not empty.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
+    # The plan, from its file or as tables.
     given = arrays or BanditArrays()
     if isinstance(source, Path):
         text, place = read_plan(source), source.parent
@@ -203,6 +205,7 @@ def run_bandit(
     else:
         plan, place = given.plan(source), Path()
         text = BanditPlan.tables_to_toml(dict(source))
+    # All checks, before the first file is written.
     mechanism_of(plan)
     require_new(folder)
     environment = _given_or_logged(plan, given, place)
@@ -212,7 +215,7 @@ def run_bandit(
 
 
 def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) -> BanditSummary:
-    """Results of interrupted runs after the remaining ones have run.
+    """Results of all runs of an interrupted plan, of which the remaining runs are executed now.
 
     Raises:
         ParameterError: the folder holds no runs, or those of another plan, log or arrays.
@@ -228,7 +231,7 @@ def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) 
 def _given_or_logged(
     plan: BanditPlan, given: BanditArrays, place: Path
 ) -> LinearEnvironment | LoggedEnvironment | None:
-    """Environment from the arrays or from the plan's log; None: one is drawn."""
+    """Environment from the arrays or the plan's log; None if each run draws its environment."""
     found = given.environment(plan)
     return logged(plan, place) if found is None else found
 
@@ -237,11 +240,11 @@ def mechanism_of(plan: BanditPlan) -> BatchMechanism:
     """Mechanism that a plan names.
 
     Raises:
-        ParameterError: an ε that it cannot have.
+        ParameterError: the mechanism cannot have the plan's ε.
     """
     privacy = plan.privacy
     try:
-        # A policy that adds its own noise brings its mechanism.
+        # A policy that adds its own noise has a mechanism of its own.
         if plan.policy.registered.adds_noise:
             policy: Any = policy_of(plan)
             return policy.mechanism(plan.environment.numbers)
@@ -284,11 +287,12 @@ def environment_of(
 
 
 def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
-    """Log that a plan names, relative to a folder; None if it names none.
+    """Environment from the log file that a plan names; None if the plan names no log.
 
     Raises:
-        InputFileError: no such file, or other columns.
-        ParameterError: a client twice, a reward out of range, or fewer clients than pulls.
+        InputFileError: the file is missing, or has other columns.
+        ParameterError: a client occurs twice, a reward is out of range, or there are fewer clients
+            than pulls.
     """
     asked = plan.environment
     if asked.log is None:
@@ -301,7 +305,7 @@ def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
 
 
 def _long_enough(plan: BanditPlan, log: LoggedEnvironment) -> LoggedEnvironment:
-    """Log with at least one client for each pull; shorter ones are refused."""
+    """Log with at least one client for each pull; a shorter log is refused."""
     if plan.environment.horizon > len(log.outcomes):
         expected = f"at most the clients of the log, {len(log.outcomes)}"
         raise ParameterError("environment.horizon", plan.environment.horizon, expected)
@@ -317,16 +321,19 @@ def _finished(
     *,
     contexts: tuple[int, int] | None,
 ) -> BanditSummary:
-    """Results of all runs, after the report is written."""
+    """Summary of all runs; the report is written if there is a folder."""
+    # All runs; Ctrl-C ends them between two runs, after a checkpoint.
     run = _Seeds(plan, environment, folder)
     told = Every[None](seconds=_SAVE_SECONDS)
     if not drive(run, run.save, told, lambda _: tell(run.done, run.total, run.so_far)):
         raise InterruptedRunError(folder, run.done, run.total, unit="run", command="bandit")
+    # The summary, with the guarantee of the costliest run.
     results, seconds = run.results, run.seconds
     places = np.linspace(0, plan.environment.horizon, POINTS + 1)[1:]
     guarantee = _guarantee(mechanism_of(plan), results)
     curves = (places, results.regret, results.uniform, results.batches)
     summary = BanditSummary(plan, guarantee, *curves, seconds, contexts)
+    # A new report replaces an old one.
     if folder is not None:
         (folder / REPORT).unlink(missing_ok=True)
         write_bandit_report(folder, summary, text)
@@ -334,7 +341,7 @@ def _finished(
 
 
 class _Seeds:
-    """Runs of a bandit plan, one for each seed, from the folder's checkpoint on."""
+    """Runs of a bandit plan, one for each seed; finished runs are read from the checkpoint."""
 
     def __init__(
         self,
@@ -342,19 +349,21 @@ class _Seeds:
         environment: LinearEnvironment | LoggedEnvironment | None,
         folder: Path | None,
     ) -> None:
+        # Where finished runs are stored, and the checkpoint that is there already.
         self._plan, self._environment = plan, environment
         place = None if folder is None else RunFolder(folder).checkpoint(CHECKPOINT)
         self._store = None if place is None else FileCheckpoints(place)
         self.total = plan.run.seeds
         identity = identity_of(_identifying(plan, environment))
         saved = None if self._store is None else self._store.load()
+        # Finished runs count only if plan, log and arrays are the same.
         self._run = RunIdentity.new(identity) if saved is None else saved.run
         self.results, self._before = Results.none(), 0.0
         if saved is not None:
             try:
                 self._run.require(identity)
             except StorageError:
-                expected = "a folder whose checkpoint is of its plan and log"
+                expected = "a folder whose checkpoint belongs to the same plan, log and arrays"
                 raise ParameterError("resume", str(folder), expected) from None
             self.results = Results(**dict(saved.server))  # pyright: ignore
             self._before = saved.seconds
@@ -367,19 +376,19 @@ class _Seeds:
 
     @property
     def seconds(self) -> float:
-        """Running time, earlier parts included."""
+        """Running time in seconds, including the time before an interruption."""
         return self._before + time.monotonic() - self._began
 
     @property
     def so_far(self) -> str:
-        """Mean regret of the finished runs, for progress bars."""
+        """Text for progress bars with the mean regret of the finished runs."""
         if not self.results.uniform.size:
             return "runs"
         mean, uniform = self.results.regret[:, -1].mean(), self.results.uniform.mean()
         return f"runs, regret {mean:,.0f} (uniform play {uniform:,.0f})"
 
     def remaining(self) -> Iterator[None]:
-        """Run the remaining seeds."""
+        """Execute the remaining runs; yield between two runs."""
         yield None
         while self.done < self.total:
             streams = SimulationStreams(self._plan.run.seed + self.done)
@@ -398,7 +407,7 @@ class _Seeds:
 def _identifying(
     plan: BanditPlan, environment: LinearEnvironment | LoggedEnvironment | None
 ) -> dict[str, object]:
-    """Everything that decides the outcome of the runs, for their checkpoint."""
+    """Values that determine the outcome of the runs, to be compared with a checkpoint's."""
     log = environment.outcomes if isinstance(environment, LoggedEnvironment) else None
     parts: dict[str, object] = {"bandit": plan.to_toml(), "log": log}
     if isinstance(environment, ContextualEnvironment):
@@ -412,9 +421,11 @@ def _one_run(
     streams: SimulationStreams,
 ) -> Results:
     """Result of one run: its regret curve and its ε."""
+    # The run itself.
     environment, mechanism = environment_of(plan, streams, shared), mechanism_of(plan)
     horizon = plan.environment.horizon
     run = simulate_bandit(policy_of(plan), environment, mechanism, horizon, streams)
+    # The regret at equal parts of the horizon, and the cost of the batches.
     places = np.linspace(0, horizon, POINTS + 1)[1:]
     curve = np.interp(places, np.append(0, run.pulled), np.append(0.0, run.regret))
     epsilon = mechanism.epsilon([batch.pulls for batch in run.batches])
@@ -427,7 +438,7 @@ def _one_run(
 
 
 def _guarantee(mechanism: BatchMechanism, results: Results) -> Guarantee | None:
-    """Guarantee of the costliest run; None without privacy."""
+    """Guarantee of the run with the largest ε; None without privacy."""
     # Without privacy there is no guarantee.
     if mechanism.trust is None:
         return None

@@ -1,4 +1,4 @@
-"""Construction of the algorithm and the task that a plan describes; importing it imports PyTorch.
+"""Construction of the algorithm and the task of a plan; this module imports PyTorch.
 
 `build_algorithm` returns the algorithm on the clients' data, `build_task` the task alone.
 """
@@ -75,13 +75,13 @@ def build_task(
     Args:
         workload: a plan with its data, and the engine that computes.
         module: module that replaces the plan's ``model.module``.
-        phase: is told where large features are kept.
+        phase: receives a line that states where large features are stored.
 
     Raises:
-        ParameterError: features, a model, a loss or a metric that do not fit the data, or a GPU
-            that is not there.
+        ParameterError: features, a model, a loss or a metric do not fit the data, or the GPU
+            is missing.
         UnsupportedError: an engine is given together with a GPU.
-        StorageError: features that cannot be kept.
+        StorageError: features cannot be stored.
     """
     plan, data = workload.plan, workload.data
     # The objective, and the features of training and test examples.
@@ -123,8 +123,9 @@ def _require_personal(workload: Workload) -> None:
     """Refuse settings that have no meaning for personal models.
 
     Raises:
-        ParameterError: the key that does not fit.
+        ParameterError: a setting has no meaning for personal models.
     """
+    # Settings that have one value for personal models.
     plan = workload.plan
     rule = f"with client.rule = {plan.client.rule!r}"
     for name, given, wanted in (
@@ -135,6 +136,7 @@ def _require_personal(workload: Workload) -> None:
     ):
         if given != wanted:
             raise ParameterError(name, given, f"{wanted!r} {rule}")
+    # Settings that have no value for personal models.
     for key in ("loss", "metrics"):
         given = getattr(plan.model, key)
         if given is not None:
@@ -142,7 +144,7 @@ def _require_personal(workload: Workload) -> None:
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
-    """Module of the plan, or the one given with it."""
+    """Model from the module given with the plan, or from the plan's own module."""
     section = workload.plan.model
     if module is None and section.module is None:
         expected = f"{ONE_MODEL}; or a module beside the plan: turnout.train(plan, module=…)"
@@ -160,7 +162,7 @@ def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
 
 
 def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
-    """Model by name, if it accepts such inputs."""
+    """Built-in model of this name; refused if the model does not accept the shape of inputs."""
     try:
         return build_model(name, input_shape, outputs)
     except ParameterError as error:
@@ -172,7 +174,7 @@ def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
 def _examples(
     features: FeatureMap | None, split: Records, target: str, phase: ProgressPhase
 ) -> Examples:
-    """Examples of one side of the split, with their features."""
+    """Training or test examples with their features."""
     examples = Examples(split.inputs, split.labels, target)
     try:
         return replace(examples, inputs=features_of(features, examples.inputs, phase))
@@ -182,7 +184,7 @@ def _examples(
 
 
 def holdings_of(workload: Workload) -> Holdings:
-    """Client of each record, from the data or dealt; client i holds record i if each has one."""
+    """Holdings: the records of each client, as the data state or as the plan assigns them."""
     if workload.data.holdings is not None:
         return workload.data.holdings
     labels, population = workload.data.train.labels, workload.population

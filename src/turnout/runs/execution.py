@@ -1,6 +1,7 @@
-"""Execution of one simulated run: all checks first, then the run.
+"""Execution of one simulated run: all checks are made before the run starts.
 
-`ReadyRun` runs the plan, `BaselineRun` the same without privacy; a `Watcher` follows the progress.
+`ReadyRun` runs the plan, `BaselineRun` runs the same plan without privacy, and a `Watcher` observes
+the progress.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Watcher(Protocol):
     """Observer of the progress of a run."""
 
     def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
-        """Context of a phase that may take a while; yields the observer of its progress."""
+        """Context of a phase that may take long; yields the observer of the phase's progress."""
         ...
 
     def training(
@@ -41,7 +42,7 @@ class Watcher(Protocol):
     ) -> AbstractContextManager[Callable[[Progress], None]]:
         """Context of a training run; yields the function to call with each step's progress.
 
-        ``spent`` computes ε after a number of steps, which may take a while the first time.
+        ``spent`` returns ε after a number of steps; its first call may take long.
         """
         ...
 
@@ -62,7 +63,7 @@ class Unwatched:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadyRun:
-    """Run that has passed all checks, with ε over its steps."""
+    """Run that has passed all checks, with the curve of ε over the steps."""
 
     prepared: PreparedPlan
     simulation: Simulation
@@ -71,12 +72,12 @@ class ReadyRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
-        """Run of a plan whose data are loaded; ``phase`` shows where features are stored.
+        """Run of a plan whose data are loaded; ``phase`` receives where features are stored.
 
         Raises:
-            ParameterError: a model that does not fit the data, or a setting out of range.
+            ParameterError: the model does not fit the data, or a setting is out of range.
         """
-        # Imported here: it loads PyTorch, and a plan that is refused should be so at once.
+        # This import loads PyTorch, which takes long: an invalid plan is refused before it.
         from turnout.runs.building import build_algorithm
 
         plan, participation = workload.plan, prepared.scheme.participation
@@ -96,17 +97,19 @@ class ReadyRun:
     def carried_out(
         self, checkpoint: Path | None, what: str, folder: Path | None, watcher: Watcher
     ) -> Outcome:
-        """Outcome of the run, from the checkpoint on if there is one; None stores none.
+        """Outcome of the run, which continues from the checkpoint if the file exists.
 
         Raises:
-            StorageError: the checkpoint is damaged or another run's.
-            InterruptedRunError: Ctrl-C.
+            StorageError: the checkpoint is damaged or belongs to another run.
+            InterruptedRunError: Ctrl-C ended the run.
         """
+        # The steps, with progress.
         plan, participation = self.prepared.plan, self.prepared.scheme.participation
         with watcher.training(
             what, self.simulation.steps, plan.privacy.epsilon, self.curve.at
         ) as tell:
             result = _finished(self.simulation, plan, checkpoint, folder, tell)
+        # The history, the expected numbers of check-ins, and the parameters.
         return Outcome(
             self.prepared,
             result.history,
@@ -122,9 +125,9 @@ class ReadyRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineRun:
-    """Same plan without noise and clipping, which gives no privacy.
+    """Run of a plan without noise and clipping, which gives no privacy.
 
-    The same clients participate in the same steps.
+    The same clients participate in the same steps as in the private run.
     """
 
     plan: Plan
@@ -132,7 +135,7 @@ class BaselineRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> BaselineRun:
-        """Baseline of a plan whose data are loaded."""
+        """Baseline run of a plan whose data are loaded; raises the errors of `ReadyRun.of`."""
         from turnout.runs.building import build_algorithm
 
         plan = workload.plan
@@ -151,7 +154,7 @@ class BaselineRun:
     def carried_out(
         self, checkpoint: Path | None, folder: Path | None, watcher: Watcher
     ) -> History:
-        """History of the baseline, from the checkpoint on; raises as `ReadyRun.carried_out`."""
+        """History of the baseline run; checkpoints and errors are as in `ReadyRun.carried_out`."""
         with watcher.training(
             "without privacy", self.simulation.steps, None, lambda step: math.inf
         ) as tell:
@@ -166,7 +169,8 @@ def _finished(
     folder: Path | None,
     tell: Callable[[Progress], None],
 ) -> SimulationResult:
-    """Result of a simulation, from the checkpoint on if there is one; None stores none."""
+    """Result of a simulation, which continues from its checkpoint; None stores no checkpoint."""
+    # The steps that are left, with a checkpoint after each evaluation.
     store = None if checkpoint is None else FileCheckpoints(checkpoint)
     steps = simulation.steps
     result = simulation.run(
@@ -175,13 +179,14 @@ def _finished(
         checkpoints=store,
         checkpoint_every=plan.run.checkpoint_every or evaluation_interval(plan, steps),
     )
+    # Ctrl-C has ended the simulation early.
     if not result.finished:
         raise InterruptedRunError(folder, result.steps_done, steps)
     return result
 
 
 def _test_set(workload: Workload) -> TestSet:
-    """Facts about the test set for the report."""
+    """Size of the test set, and for classes the share of the largest class, for the report."""
     data = workload.data
     if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))

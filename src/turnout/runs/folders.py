@@ -1,7 +1,7 @@
 """Folder of a run, shared by training, tuning and bandits.
 
 A run is a sequence of units (steps, candidates, seeds). After each unit its state can be saved, and
-a run that was stopped or killed goes on from the newest state, bit for bit.
+a run that was stopped or killed continues from the newest state and gives the same bits.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one run: its plan, the folder of the plan's paths, and its checkpoints."""
+    """Files of one run: its plan, its checkpoints, and the folder of the plan's relative paths."""
 
     path: Path
     plan_name: str = PLAN
     holds: str = "a run"
 
     def begin(self, text: str, place: Path | None = None) -> None:
-        """Write the plan, and the folder of its paths if it has any."""
+        """Write the plan, and if given the folder of the plan's relative paths."""
         if place is not None:
             write(self.path / SIMULATOR / PLACE, str(place.resolve()))
         write(self.path / self.plan_name, text)
@@ -68,7 +68,7 @@ class RunFolder:
         """Place of a checkpoint, which contains exact counts and belongs to the simulator's view.
 
         Raises:
-            StorageError: the folder cannot be made.
+            StorageError: the folder cannot be created.
         """
         place = self.path / SIMULATOR / name
         try:

@@ -1,6 +1,6 @@
-"""Random search over candidates of a plan, compared on held-out clients.
+"""Random search over the settings of a plan; candidates are compared on held-out clients.
 
-`Search` runs the candidates. `HeldOut` holds the training clients on whom candidates are compared;
+`Search` runs the candidates. `HeldOut` holds the clients on whom candidates are compared;
 `search_price` gives the ε of a search on private clients, and the noise that meets its target.
 """
 
@@ -43,13 +43,13 @@ class HeldOut:
     """Workload whose test set is replaced by clients of its training side.
 
     Guarantees:
-        No client is on both sides; each client's side is an independent draw, which depends on no
-        data, so that a client touches either the runs or their scores. The test set is gone.
+        Each client is either held out or trained on, by an independent draw that depends on no
+        data, so that a client affects either the runs or their scores. The test set is not read.
 
     Attributes:
-        workload: the remaining clients, judged by the records of those held out.
-        clients: how many are held out.
-        owners: the client, from 0, of each held-out record, int64.
+        workload: the remaining clients, with the held-out clients' records as the test set.
+        clients: number of held-out clients.
+        owners: held-out client, from 0, of each held-out record, int64, shape ``(records,)``.
     """
 
     workload: Workload
@@ -61,8 +61,10 @@ class HeldOut:
         """Workload with each client held out with probability ``share``.
 
         Raises:
-            ParameterError: no client is held out or left, or the participation does not fit.
+            ParameterError: no client is held out, or none is left for training, or the
+                participation does not fit the remaining clients.
         """
+        # An independent draw for each client; both sides need clients with records.
         population = holdings.population
         streams = SimulationStreams(workload.plan.run.seed)
         out = streams.generator("held-out clients").random(population) < share
@@ -70,6 +72,7 @@ class HeldOut:
         if not held.size or not kept.size or not holdings.counts(held).any():
             expected = f"a share that leaves both sides some of {population:,} clients"
             raise ParameterError("tune.held_out", share, expected)
+        # The held-out clients' records take the place of the test set.
         ours, theirs = _part(holdings, kept), _part(holdings, held)
         train = workload.data.train
         test = Records(train.inputs[theirs.records], train.labels[theirs.records])
@@ -80,10 +83,9 @@ class HeldOut:
         return cls(left, held.size, owners)
 
     def mean_accuracy(self, predicted: Callable[[], NDArray[np.int64]]) -> float:
-        """Mean over held-out clients of the share of a client's correct predictions.
+        """Mean accuracy over held-out clients, from 0 to 1, each client with the same weight.
 
-        Each client's term is from 0 to 1, and 0 without records, so that one client moves the
-        mean by at most one in ``clients``.
+        A client without records counts as 0. One client changes the mean by at most 1/``clients``.
         """
         data = self.workload.data
         assert data.target is PredictionTarget.CLASS
@@ -94,7 +96,7 @@ class HeldOut:
 
 
 def _part(holdings: Holdings, clients: NDArray[np.int64]) -> Holdings:
-    """Holdings of some clients, in their order; records keep their numbers."""
+    """Holdings of some clients, in the order given; the numbers of records do not change."""
     counts = holdings.counts(clients)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     starts = np.repeat(holdings.offsets[clients] - offsets[:-1], counts)
@@ -123,13 +125,13 @@ class SearchPrice:
 def search_price(
     plan: Plan, section: TuneSection, held: HeldOut
 ) -> tuple[PreparedPlan, SearchPrice]:
-    """Scheme of a candidate, and the price of the search, at most the plan's target.
+    """Scheme of a candidate, and the privacy cost of the search, an upper bound within the target.
 
-    A client is in the runs or in their scores, never in both, so the search costs the client the
-    larger of the two ε's, not their sum.
+    A client affects the runs or their scores, never both, so the search costs the client the larger
+    of the two ε's, not their sum.
 
     Raises:
-        ParameterError: given noise does not meet the target.
+        ParameterError: the plan's noise multiplier does not meet the target ε.
         UnsupportedError: no sound analysis is known for this combination.
     """
     from turnout.accounting import calibrate_selection, price, selected
@@ -186,7 +188,7 @@ def stopping_distribution(section: TuneSection) -> Stopping:
 
 
 def _larger(runs: Guarantee, scores: Guarantee) -> Guarantee:
-    """Guarantee of the runs, raised to that of the scores where it is larger."""
+    """Guarantee of the runs, with ε raised to the ε of the scores if that is larger."""
 
     def raised(bounds: Bounds) -> Bounds:
         return Bounds(bounds.lower, max(bounds.upper, scores.epsilon.upper))
@@ -196,7 +198,7 @@ def _larger(runs: Guarantee, scores: Guarantee) -> Guarantee:
 
 
 STATE = "search.json"
-"""How far a search is; of a private one not for release, and removed at its end."""
+"""File of the finished candidates; a private search's file is secret and removed at the end."""
 _LARGEST_SEED = 2**53
 
 
@@ -205,8 +207,9 @@ class Candidate:
     """One run of a search.
 
     Attributes:
-        values: chosen values by their dotted keys.
-        score: on held-out clients, larger is better; under private tuning with its noise.
+        number: number of the run, from 0.
+        values: chosen values of the plan's settings, by their dotted keys.
+        score: score on held-out clients, larger is better; with noise in a private search.
     """
 
     number: int
@@ -219,17 +222,16 @@ class Searched:
     """Result of a search.
 
     Attributes:
-        plan: the plan with the values of the best candidate, to train with.
-        best: the best candidate; its number is 0 under private tuning, where it is not released.
-        candidates: all of them; empty under private tuning, where even their number is secret.
-        metric: what the scores are.
-        held_out: the number of held-out clients.
-        data: of which data the candidates learned, by name.
-        price: of a search on the plan's own clients; None on public ones.
-        own_public: whether the plan says of its own data that they are public.
-        outcome: the run of the best candidate, under private tuning: its model is covered by the
-            price.
-        model_data: the data of that run.
+        plan: plan with the values of the best candidate.
+        best: best candidate; its number is 0 in a private search, which keeps the number secret.
+        candidates: all candidates; empty in a private search, which keeps even their count secret.
+        metric: name of the metric of the scores.
+        held_out: number of held-out clients.
+        data: name of the data on which the candidates were trained.
+        price: privacy cost of a search on the plan's own clients; None on public data.
+        own_public: whether the plan declares its own data public.
+        outcome: run of the best candidate of a private search, whose model the price covers.
+        model_data: data of that run.
     """
 
     plan: Plan
@@ -249,11 +251,13 @@ class Search:
     """Search that has passed all checks.
 
     Attributes:
-        plan: whose [tune] is ``section``.
-        held: the clients, with some held out.
-        prepared: a candidate's scheme, under the guarantee of the whole search if it is private.
-        price: None on public data.
-        views: the clients' records as models see them.
+        plan: plan to be tuned.
+        section: table [tune] of the plan.
+        ranges: range of values for each dotted key.
+        held: remaining and held-out clients.
+        prepared: scheme of a candidate; in a private search with the guarantee of the whole search.
+        price: privacy cost of the search; None on public data.
+        views: workloads with computed features.
     """
 
     plan: Plan
@@ -273,26 +277,35 @@ class Search:
         beside: Beside | None = None,
         public: ClientData | None = None,
     ) -> Search:
-        """Search of a plan's [tune]; paths are relative to a folder.
+        """Search of a plan's table [tune], after all checks.
 
-        With public data, beside the plan or named by [tune], nothing of [data] is read.
+        With public data, given here or named in [tune], the plan's table [data] is not read.
+
+        Args:
+            plan: plan with a table [tune].
+            place: folder to which the plan's paths are relative.
+            watcher: observer of the progress.
+            beside: data, module and engine that are given in addition to the plan.
+            public: public data, in place of the plan's own.
 
         Raises:
-            ParameterError: no [tune], a range, or data that do not fit.
-            UnsupportedError: nothing is known of the price of such a search.
+            ParameterError: [tune] is missing, or a range or the data do not fit.
+            UnsupportedError: no sound analysis of such a search is known.
         """
+        # The table [tune], and every value that a candidate may have.
         section = plan.tune
         if section is None:
             raise ParameterError("tune", None, "a table [tune] with ranges")
         if isinstance(plan.participation, AvailabilitySection):
             raise UnsupportedError(
-                "a search needs clients with the same participation, not a trace of each"
+                "a search has no analysis with a trace of availability: use another participation"
             )
         free = public is not None or section.data is not None
         ranges = parse_ranges(section.ranges)
         _check_values(
             plan, ranges, section.candidates if free else stopping_distribution(section).most
         )
+        # The data: public data, or the plan's own.
         tried, given = plan, beside or Beside()
         if free:
             tried = plan.model_copy(update={"data": section.data or DataSection.model_validate({})})
@@ -302,6 +315,7 @@ class Search:
             from turnout.runs.building import holdings_of  # loads PyTorch
 
             held = HeldOut.of(workload, holdings_of(workload), section.held_out)
+        # The privacy cost of the search; public data cost nothing.
         with watcher.phase("pricing the search"):
             if free:
                 prepared, price = prepare(_free(tried), held.workload.population), None
@@ -311,7 +325,7 @@ class Search:
         return cls(plan, section, ranges, held, prepared, price, Views(held.workload))
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
-        """Result after all candidates; with a folder, finished candidates are read from it."""
+        """Result of the search; candidates that are finished already are read from the folder."""
         # Candidates that an earlier part of the search finished are read again.
         count = self._count()
         path = None if folder is None else folder / SIMULATOR / STATE
@@ -353,14 +367,14 @@ class Search:
         )
 
     def _count(self) -> int:
-        """Number of candidates; for a private search it is drawn and secret."""
+        """Number of candidates; in a private search the number is drawn at random and secret."""
         if self.price is None:
             return self.section.candidates
         streams = SimulationStreams(self.plan.run.seed)
         return self.price.stopping.draw(streams.source("stopping"))
 
     def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
-        """Score and outcome of a candidate's run, with randomness of its own."""
+        """Score and outcome of a candidate's run, whose seed differs from other candidates'."""
         # The seed of the candidate's run depends on the plan's seed and the candidate's number.
         streams = SimulationStreams(self.plan.run.seed)
         seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))
@@ -394,7 +408,7 @@ class Search:
 
 
 def drawn_values(plan: Plan, ranges: Mapping[str, Range], number: int) -> dict[str, Any]:
-    """Values of a candidate; their draw is public."""
+    """Random values of a candidate, drawn from the ranges with the plan's public seed."""
     generator = SimulationStreams(plan.run.seed).generator("tuning candidate", number)
     return {key: ranges[key].draw(generator) for key in sorted(ranges)}
 
@@ -416,7 +430,7 @@ def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
     """Check every value that a search may try, so that no candidate is refused later.
 
     Raises:
-        ParameterError: the plan refuses an end, a choice or a combination.
+        ParameterError: the end of a range, a choice or a combination is invalid in the plan.
     """
     for key, one in ranges.items():
         for value in one.choices or one.ends:
@@ -426,17 +440,19 @@ def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
 
 
 def _free(plan: Plan) -> Plan:
-    """Plan on public data: its noise is as given, and its ε has no meaning."""
+    """Plan for candidates on public data: the plan's noise, without a meaning of its ε."""
     if plan.privacy.noise_multiplier is None:
         return plan
     return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"epsilon": None})})
 
 
 def _check_private(held: HeldOut) -> None:
-    """Refuse scores other than accuracies on private clients: no other has a bound for each client.
+    """Refuse a private search whose score is not the accuracy of one shared model.
+
+    Only the accuracy has a known bound on the influence of each client.
 
     Raises:
-        UnsupportedError: another metric, or another kind of label.
+        UnsupportedError: the plan has personal models, another metric, or labels without classes.
     """
     if held.workload.plan.client.rule != "fedsgd":
         raise UnsupportedError(
@@ -447,8 +463,8 @@ def _check_private(held: HeldOut) -> None:
         metrics and metrics[0] != "accuracy"
     ):
         raise UnsupportedError(
-            "a search on private clients compares accuracies of classes; use public data "
-            "([tune.data]) for other metrics"
+            "a search on private clients compares accuracies only: use public data ([tune.data]) "
+            "for other metrics"
         )
 
 
@@ -465,7 +481,7 @@ def _read(path: Path | None) -> list[Candidate]:
     """Finished candidates from a file.
 
     Raises:
-        StorageError: a damaged file.
+        StorageError: the file is damaged.
     """
     if path is None or not path.is_file():
         return []

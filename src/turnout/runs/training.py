@@ -1,4 +1,4 @@
-"""Training of a plan, from its file to its report, with resumption; the trained model as a file.
+"""Training of a plan, from its file to its report and model file; runs can be resumed.
 
 `train` and `resume` run a plan in a folder. `write_model` and `read_model` store the parameters
 with the guarantee and the public facts (`SavedModel`).
@@ -52,7 +52,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """All runs of a plan: its own, one without absences, and one without privacy."""
+    """Runs of a plan: with privacy, without absences of clients, and without privacy."""
 
     workload: Workload
     run: ReadyRun
@@ -67,10 +67,10 @@ def train(
     beside: Beside | None = None,
     baseline: bool = False,
 ) -> Finished:
-    """Run a plan, from its file or as an object, and write its report if there is a folder.
+    """Summary of a plan's run; the report is written if a folder is given.
 
-    With ``baseline`` the same plan also runs without noise and clipping. Nothing is written before
-    the plan is checked, its data are loaded, its budget holds and its model fits.
+    With ``baseline`` the same plan also runs without noise and clipping. Files are written only
+    after the checks of the plan, its data, its budget and its model.
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
@@ -101,13 +101,13 @@ def train(
 def resume(
     folder: Path, watcher: Watcher, beside: Beside | None = None, baseline: bool = False
 ) -> Finished:
-    """Continue an interrupted run; a finished one is reported again.
+    """Summary of an interrupted run that is continued, or of a finished run, reported again.
 
     Objects that were given with the plan must be given again.
 
     Raises:
         ParameterError: the folder holds no run.
-        StorageError: its checkpoint is damaged.
+        StorageError: the checkpoint is damaged.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
     text = RunFolder(folder).plan_text()
@@ -123,7 +123,7 @@ def resume(
 
 
 def _job(gathered: Callable[[ProgressPhase], Workload], watcher: Watcher, baseline: bool) -> _Job:
-    """Runs of a plan, after all checks."""
+    """Runs of a plan that have passed all checks."""
     with watcher.phase("reading the data") as phase:
         workload = gathered(phase)
     plan = workload.plan
@@ -149,7 +149,7 @@ def _without_absences(workload: Workload) -> AvailabilityCheckIn:
 
 
 def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Finished:
-    """Outcome of training, comparison and report."""
+    """Summary of all runs of a plan, with the report written if there is a folder."""
     outcome = job.run.carried_out(checkpoint_place(folder, CHECKPOINT), "training", folder, watcher)
     trace = None
     if job.everyone is not None:
@@ -167,7 +167,7 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
 
 
 def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher: Watcher) -> None:
-    """Write model and report; Ctrl-C leaves a run that can be resumed."""
+    """Write model and report; after Ctrl-C the run can be resumed."""
     outcome = summary.outcome
     try:
         with watcher.phase("pricing ε along the run") as phase:
@@ -182,7 +182,7 @@ def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher
 
 
 def checkpoint_place(folder: Path | None, name: str) -> Path | None:
-    """Place of a checkpoint in the simulator's view, since it holds the counts of every step.
+    """Path of a checkpoint, in the folder that only the simulator may see; None without a folder.
 
     None without a folder.
 
@@ -193,7 +193,7 @@ def checkpoint_place(folder: Path | None, name: str) -> Path | None:
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """Statistics of the trace, and the cost of its absences."""
+    """Statistics of the trace, and the accuracy lost through clients' absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None
@@ -220,7 +220,7 @@ class SavedModel:
     """Contents of a model file.
 
     Attributes:
-        parameters: float32 (dimension,) by name: the last iterate and, where there is one, the
+        parameters: float32 arrays (dimension,) by name: the last iterate and, if it exists, the
             average.
         facts: facts about the run, as returned by `facts_of`.
     """
@@ -232,7 +232,7 @@ class SavedModel:
 def write_model(
     folder: Path, outcome: Outcome, data: ClientData, tuned: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the model and its card, each whole or not at all.
+    """Write the model and the model card; each file is written completely or not at all.
 
     The card of a tuned model describes the search; the metrics of its run are not for release.
 
@@ -294,12 +294,12 @@ def _module_facts(model: ModelSection) -> dict[str, Any] | None:
 
 
 def read_model(folder: Path) -> SavedModel:
-    """Model in a run's folder; nothing of the file is executed or unpickled.
+    """Model in a run's folder; no code of the file is executed, and nothing is unpickled.
 
     Raises:
-        StorageError: there is none, or it is damaged or from another program.
+        StorageError: the folder has no model, or the file is damaged or of another program.
     """
-    # A folder without a model: say how to get one.
+    # The error for a folder without a model states how a model is written.
     path = folder / MODEL
     if not path.is_file():
         run = (folder / PLAN).is_file()
@@ -313,7 +313,7 @@ def read_model(folder: Path) -> SavedModel:
     except (KeyError, TypeError, ValueError):
         raise StorageError(f"{path}: not a model file of turnout") from None
     if not known:
-        raise StorageError(f"{path}: of the format {facts['format']!r}; read is {FORMAT!r}")
+        raise StorageError(f"{path}: format = {facts['format']!r}: expected {FORMAT!r}")
     if not set(facts) >= _NEEDED:
         raise StorageError(f"{path}: damaged: a field of the model file is missing")
     # The parameters must have the digest that the metadata states.
@@ -334,7 +334,7 @@ def _contents(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
 
 
 def _digest(tensors: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes, in the order of names."""
+    """SHA-256 of all tensors (name, type, shape, bytes) in the order of their names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         vector = tensors[name]

@@ -1,4 +1,4 @@
-"""Tuning of a plan, from its file to its folder, with resumption.
+"""Tuning of a plan, from its file to the folder of results; a search can be resumed.
 
 `tune` runs the search of a plan's [tune], `resume_tuning` continues an interrupted one.
 """
@@ -33,16 +33,18 @@ def tune(
     beside: Beside | None = None,
     public: ClientData | None = None,
 ) -> Searched:
-    """Run the search of a plan's [tune], and write its result if there is a folder.
+    """Result of the search in a plan's table [tune], written to the folder if one is given.
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
         InterruptedRunError: Ctrl-C; the folder holds all finished candidates.
     """
+    # The plan, from its file or as an object.
     plan, place = source, Path()
     if not isinstance(source, Plan):
         plan, place = Plan.from_toml(read_plan(source), str(source)), source.parent
     assert isinstance(plan, Plan)
+    # All checks, before the first file is written.
     require_new(folder)
     search = Search.of(plan, place, watcher, beside, public)
     if folder is not None:
@@ -56,13 +58,13 @@ def resume_tuning(
     beside: Beside | None = None,
     public: ClientData | None = None,
 ) -> Searched:
-    """Continue an interrupted search; a finished one is reported again.
+    """Result of an interrupted search that is continued, or of a finished search.
 
     Objects that were given with the plan must be given again.
 
     Raises:
         ParameterError: the folder holds no search.
-        StorageError: its file is damaged.
+        StorageError: the file of finished candidates is damaged.
     """
     files = _files(folder)
     plan = Plan.from_toml(files.plan_text(), str(folder / SEARCH))
@@ -75,7 +77,7 @@ def _files(folder: Path) -> RunFolder:
 
 
 def _with_tune(plan: Plan) -> str:
-    """Text of the plan, [tune] included."""
+    """Text of the plan with its table [tune]."""
     assert plan.tune is not None
     full = plan.model_dump(mode="json", exclude_none=True)
     full["tune"] = plan.tune.model_dump(mode="json", exclude_none=True)
@@ -95,7 +97,7 @@ def _finished(search: Search, folder: Path | None, watcher: Watcher) -> Searched
 
 
 def _tuned(found: Searched) -> dict[str, Any]:
-    """Facts of the search for a model card."""
+    """Facts of a private search that a model card states."""
     assert found.price is not None
     return {
         "values": dict(found.best.values),
@@ -110,7 +112,8 @@ def searched_record(found: Searched) -> dict[str, Any]:
     """Releasable part of a search, as JSON-ready values.
 
     Guarantees:
-        of a private search the best run alone, and nothing from which the number of runs follows.
+        For a private search the record has the best run only, and nothing that reveals the
+        number of runs.
     """
     # What every search has.
     record: dict[str, Any] = {
@@ -142,5 +145,5 @@ def searched_record(found: Searched) -> dict[str, Any]:
 
 
 def _number(score: float) -> float | None:
-    """Score as a JSON value."""
+    """Score as a JSON number, or None if the score is not finite."""
     return score if math.isfinite(score) else None

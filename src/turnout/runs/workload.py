@@ -41,9 +41,13 @@ EVALUATIONS = 60
 class Workload:
     """Plan with its data loaded.
 
-    The trace is availability, shape ``(clients, steps)``, NaN where unknown; None without one. Code
-    and files of the model are searched in the folder first; a module that is given replaces the
-    plan's own. The engine computes clients' updates; None for threads of this process.
+    Attributes:
+        population: number of clients.
+        trace: availability of clients, shape ``(clients, steps)``, NaN where unknown; None if the
+            plan has no trace.
+        folder: folder in which code and files of the model are searched first.
+        module: module that replaces the plan's module; None keeps the plan's.
+        engine: executor of clients' updates; None takes threads of this process.
     """
 
     plan: Plan
@@ -63,7 +67,7 @@ def gather(
     phase: ProgressPhase | None = None,
     data_folder: Path | None = None,
 ) -> Workload:
-    """Workload of a plan: its data, trace (its path relative to the folder), population and scheme.
+    """Workload of a plan: data, availability trace, number of clients and participation.
 
     Args:
         plan: plan whose [data] names a data set, or describes how to read a file.
@@ -129,14 +133,14 @@ class Beside:
 
 
 class ProgressPhase(Protocol):
-    """Observer of a phase that takes a while."""
+    """Observer of the progress of a phase, such as reading a file."""
 
     def rows(self, what: str, done: int) -> None:
-        """Show the current action, and the number of rows that are done."""
+        """Show the current action ``what``, and the number of rows that are done."""
         ...
 
     def note(self, text: str) -> None:
-        """Show a line after the phase."""
+        """Show a line of text after the end of the phase."""
         ...
 
 
@@ -153,7 +157,7 @@ class UnseenPhase:
 def _data(
     section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
 ) -> ClientData:
-    """Data set by its name, by its path, or as given with the plan."""
+    """Data that are given with the plan, or that the plan names by a path or a name."""
     # Data in memory replace the plan's data section.
     if beside is not None:
         for key in ("name", "path", *section.model_fields_set):
@@ -178,17 +182,17 @@ def _data(
     # A data set by name.
     if section.name is None:
         expected = (
-            "the path of a file, or a name; or data beside the plan: turnout.train(plan, data=…)"
+            "the path of a file, or data.name; in Python, data as turnout.train(plan, data=…)"
         )
         raise ParameterError("data.path", MISSING, expected)
     try:
         return datasets.load_images(section.name)
     except MissingFileError as error:
-        raise ParameterError("data.name", section.name, f"data at hand, but {error}") from None
+        raise ParameterError("data.name", section.name, f"data on this machine; {error}") from None
 
 
 def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
-    """Number of clients; each holds at least one record."""
+    """Number of clients, at most the number of records."""
     if data.holdings is not None:
         return held
     clients = plan.data.clients or default
@@ -209,7 +213,7 @@ def _of_records(plan: Plan, data: ClientData) -> ClientData:
 
 
 def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
-    """Trace, cut to the steps that the plan uses."""
+    """Availability trace, shape ``(clients, steps)``, with the steps that the plan uses."""
     # The built-in trace, or the user's file.
     try:
         if section.trace == BUILT_IN_TRACE:
@@ -218,7 +222,7 @@ def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
             trace = datasets.trace_from(folder / section.trace)
     except MissingFileError as error:
         raise ParameterError(
-            "participation.trace", section.trace, f"a trace at hand, but {error}"
+            "participation.trace", section.trace, f"a trace on this machine; {error}"
         ) from None
     # The run, its windows and its first slot must lie within the trace.
     steps = section.steps or trace.shape[1]
@@ -233,10 +237,10 @@ def _trace(section: AvailabilitySection, folder: Path) -> NDArray[np.float64]:
 
 
 FUNCTIONS = 1
-"""Version of the feature functions that have names: with another one nothing kept is read."""
+"""Version of the built-in feature functions; features stored by another version are not read."""
 
 KEPT_BYTES = 2**24
-"""Features of fewer bytes are computed anew each time, which takes a second at most."""
+"""Size in bytes below which features are computed each time, in at most a second."""
 
 _ROOM, _NAME, _MIB = "features", "features", 2**20
 _DIGESTED_AT_ONCE = 2**24
@@ -245,7 +249,7 @@ _DIGESTED_AT_ONCE = 2**24
 def features_of(
     features: FeatureMap | None, inputs: NDArray[Any], phase: ProgressPhase
 ) -> NDArray[Any]:
-    """Features of inputs, as `apply_features` returns them; large ones are memory-mapped.
+    """Features of inputs, as `apply_features` returns them; large arrays are memory-mapped.
 
     Stored features are found by digests of the inputs and of the user's code, and by the versions
     of PyTorch and of these functions. The first rows are computed anew and compared, since code may
@@ -288,7 +292,7 @@ def _versions(features: FeatureMap) -> list[object]:
 
 
 def _digest(inputs: NDArray[Any]) -> str:
-    """Digest of an array's numbers, type and shape; it may be memory-mapped."""
+    """Digest of an array's numbers, type and shape; the array may be memory-mapped."""
     digest = hashlib.blake2b(f"{inputs.dtype.str} {inputs.shape}".encode(), digest_size=16)
     rows = max(1, _DIGESTED_AT_ONCE // max(1, inputs.nbytes // len(inputs)))
     for start in range(0, len(inputs), rows):
@@ -300,7 +304,7 @@ _AS_THEY_ARE = "pixels"
 
 
 class Views:
-    """Data of a workload by the name of a feature, each computed on first use."""
+    """Workloads with computed features, by the features' name; computed on first use."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -310,7 +314,7 @@ class Views:
         """Workload of a plan with its features computed.
 
         Raises:
-            ParameterError: a feature that the inputs do not have.
+            ParameterError: the features cannot be computed from the inputs.
         """
         name = plan.model.features
         if name not in self._seen:
@@ -336,5 +340,5 @@ def _featured(workload: Workload, name: str, records: Records) -> Records:
 
 
 def evaluation_interval(plan: Plan, steps: int) -> int:
-    """Steps between evaluations."""
+    """Number of steps between two evaluations of the model."""
     return plan.run.evaluate_every or max(1, steps // EVALUATIONS)
