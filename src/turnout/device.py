@@ -88,7 +88,7 @@ class Device:
         from turnout.service.device import default_place
 
         if (update is None) is (records is None):
-            raise ParameterError("update", update, "either update or records, not both or none")
+            raise ParameterError("update", update, "a function, or None with records given")
         self._invitation = Invitation.decoded(token)
         self._url, self._cover, self._allow_http = url, cover, allow_http
         self._state = Path(state) if state else default_place(self._invitation)
