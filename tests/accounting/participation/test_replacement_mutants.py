@@ -90,7 +90,7 @@ def couple_on_the_same_side(mutate):
 
 
 def forget_the_probability(mutate):
-    mutate(replace_one, "_threshold", lambda k, window, probability: 0.0)
+    mutate(replace_one, "sum_threshold", lambda k, window, probability: 0.0)
 
 
 def forget_one_step(mutate):

@@ -19,6 +19,7 @@ import numpy as np
 
 from turnout.accounting.divergence.blocks import Block, CurvePair, PairBlock
 from turnout.accounting.divergence.curves import (
+    BestCurve,
     Curve,
     Direction,
     PairCurve,
@@ -32,6 +33,12 @@ from turnout.accounting.divergence.curves import (
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair, PurePair
 from turnout.accounting.divergence.work import remembered
 from turnout.accounting.participation.check_ins import AllocationBlock
+from turnout.accounting.participation.replace_one_events import (
+    Lines,
+    Part,
+    event_lines,
+    under_lines,
+)
 from turnout.accounting.participation.replace_one_expectations import (
     LocalSum,
     Planner,
@@ -39,6 +46,7 @@ from turnout.accounting.participation.replace_one_expectations import (
     excess,
     response_excess,
     sum_threshold,
+    upper_bound,
     upper_excess,
 )
 from turnout.accounting.participation.replace_one_steps import (
@@ -48,14 +56,18 @@ from turnout.accounting.participation.replace_one_steps import (
     Step,
 )
 from turnout.core import checks
+from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
 
-_DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
+_DENSITY = 34.0  # nodes K of a composed curve, for each standard deviation of the loss
+_EVENTS = 12.0  # values K₀ of a composed lower curve, for each standard deviation of the loss
+_BESIDE = np.linspace(-2.0, 2.0, 17) / _EVENTS  # where lines are taken, in deviations of the loss
 _LONGEST, _LONGEST_COMPOSED = 256, 96  # most ε₀-private steps that are bounded together
 _RESPONSES = 3  # extreme distributions that can be the worst one in every step
 # Relative rounding of the noise of the pair in closed form: that of the square root and quotient
 # here, and that of `decomposition`, which makes such a window of k picks in 2k steps.
 _ROUNDED = 16 * UNIT_ROUNDOFF
+_NEARLY = 0.995  # part of an upper bound that suffices for a lower one
 _REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 
 
@@ -108,6 +120,8 @@ class ReplacementBlock:
 
     def delta(self, k: float, side: Side, refinement: int = 0) -> float:
         """Upper or lower bound on δ at one K = e^ε ≥ 1, for the worst pair of records."""
+        if side is Side.LOWER:
+            return max(_LowerLines(self, refinement)(k), _DeltaBounds(self, refinement)(k, side))
         return _DeltaBounds(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -116,13 +130,17 @@ class ReplacementBlock:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if (closed := self._closed(side)) is not None:
             return closed
-        return _near(_DeltaBounds(self, refinement), side, delta, self.loss_deviation)
+        bounds = _DeltaBounds(self, refinement)
+        if side is Side.UPPER:
+            return _near(bounds, side, delta, self.loss_deviation)
+        return _lower_near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves that are sharp from 1 down to δ above the floor; below δ they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
-        curve = self._closed(side) or _pair_curve(self, side, delta, refinement)
+        make = _pair_curve if side is Side.UPPER else _lines_curve
+        curve = self._closed(side) or make(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
 
     def _closed(self, side: Side) -> Curve | None:
@@ -252,6 +270,7 @@ class _DeltaBounds:
         self._block, self._refinement = block, refinement
         self._known: dict[tuple[float, Side], float] = {}
         self._planner = Planner()
+        self._guess: float | None = None
 
     def __call__(self, k: float, side: Side) -> float:
         if (k, side) not in self._known:
@@ -271,8 +290,45 @@ class _DeltaBounds:
         threshold = sum_threshold(k, block.window, block.probability)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
-        value = excess(total, side, self._refinement, self._planner)
+        if side is Side.UPPER:
+            value = upper_bound(total, self._guess, self._refinement, self._planner)
+            self._guess = value if 0 < value < math.inf else None
+        else:
+            value = excess(total, side, self._refinement, self._planner)
         return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
+
+
+class _LowerLines:
+    """Lower bounds on δ of one pair of worlds of a block, by the lines of events at each K₀."""
+
+    def __init__(self, block: ReplacementBlock, refinement: int) -> None:
+        self._block, self._refinement = block, refinement
+        self._lines: dict[float, Lines] = {}
+        self._guess: float | None = None
+
+    def __call__(self, k: float, side: Side = Side.LOWER) -> float:
+        """Largest of the lines of K₀ = K, at K."""
+        block = self._block
+        if k not in self._lines:
+            self._lines[k] = event_lines(
+                AntitheticStep(block.pair, k),
+                Part(block.window, block.probability, block.infinity_mass),
+                self._near(np.array([k])),
+                self._guess,
+                self._refinement,
+            )
+        value = float(self._lines[k].at(np.array([k])).max())
+        self._guess = value / block.probability if value > 0 else None
+        return max(value, block.floor, 0.0)
+
+    def curve(self) -> Curve:
+        """Curve of the lines of all K₀ so far."""
+        near = self._near(np.array(list(self._lines)))
+        return under_lines(list(self._lines.values()), near, self._block.floor)
+
+    def _near(self, k: FloatArray) -> FloatArray:
+        """Values of K ≥ 1 at which lines of events of given K₀ are taken."""
+        return np.unique(np.maximum(np.outer(k, np.exp(self._block.loss_deviation * _BESIDE)), 1.0))
 
 
 @remembered
@@ -302,10 +358,31 @@ def _near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -
 
 
 @remembered
-def _pair_curve(block: ReplacementBlock, side: Side, delta: float, refinement: int) -> Curve:
+def _pair_curve(block: ReplacementBlock, delta: float, refinement: int) -> Curve:
     priced, density = _DeltaBounds(block, refinement), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
-    return curve_through(priced, nodes_down_to(priced, cut, block.loss_deviation, density), side)
+    nodes = nodes_down_to(priced, cut, block.loss_deviation, density)
+    return curve_through(priced, nodes, Side.UPPER)
+
+
+@remembered
+def _lines_curve(block: ReplacementBlock, delta: float, refinement: int) -> Curve:
+    lines, density = _LowerLines(block, refinement), _EVENTS * 2**refinement
+    cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
+    nodes_down_to(lines, cut, block.loss_deviation, density)
+    return lines.curve()
+
+
+def _lower_near(block: ReplacementBlock, delta: float, refinement: int) -> Curve:
+    """Lower curve of one window, sharp near one δ."""
+    lines, bounds = _LowerLines(block, refinement), _DeltaBounds(block, refinement)
+    k = float(nodes_near(lines, Side.UPPER, delta, block.loss_deviation)[-1])
+    # Where heavy tails leave lines of events far below, the sums with one jump are tried as well.
+    if lines(k) >= _NEARLY * bounds(k, Side.UPPER):
+        return lines.curve()
+    return BestCurve(
+        Side.LOWER, [lines.curve(), _near(bounds, Side.LOWER, delta, block.loss_deviation)]
+    )
 
 
 @remembered

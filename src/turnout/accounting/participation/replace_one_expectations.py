@@ -44,6 +44,7 @@ from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
 from turnout.accounting.divergence.work import charge
+from turnout.accounting.participation.replace_one_capped import Bounded, capped_excess
 from turnout.accounting.participation.replace_one_grids import (
     MOST_CELLS_LOG2,
     MassGrid,
@@ -68,6 +69,7 @@ _FAR = 50.0  # factor of that part for very low values of the other steps next t
 _LOST = 3 * _FAR * _NEGLIGIBLE  # part of an upper bound that may be due to its plan
 _UNPILOTED = 7  # consecutive plans that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid, for which spreading adds 3e-4 of δ
+_DOUBTFUL = 2e-3  # part of a bound due to its cap and round-off from which jumps are tried
 _WORTH_A_JUMP = 0.999  # part of a bound to which treating jumps apart must lower it
 _LEAST_CAP = 20.0  # least cap above c₀/t, in fiftieths of the distance of the quartiles
 _NEAR_TOP = 5.0  # a cap above the largest value over this factor moves to the largest value
@@ -177,6 +179,29 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
         return trivial
 
 
+def upper_bound(
+    total: Sum, guess: float | None, refinement: int, planner: Planner | None = None
+) -> float:
+    """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t, by capped steps where that is sharp.
+
+    Args:
+        total: the sum.
+        guess: about the excess, from a similar sum; None if nothing is known of it.
+        refinement: level of the grid; each halves its step.
+        planner: plans of similar sums.
+    """
+    trivial = _one_by_one(total, Side.UPPER)
+    if total.count == 1 or total.threshold >= total.count * total.step.top:
+        return trivial
+    try:
+        found = capped_excess(total.step, total.count, total.threshold, guess, refinement)
+    except NumericalError:
+        found = Bounded(math.inf, math.inf)
+    if found.doubt <= _DOUBTFUL * found.value and found.value < trivial:
+        return found.value
+    return min(found.value, excess(total, Side.UPPER, refinement, planner))
+
+
 def _one_by_one(total: Sum, side: Side) -> float:
     """Hockey stick of one step at c₀/t: an upper bound on the excess.
 
@@ -275,7 +300,7 @@ def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[fl
     value = (
         expectation(
             [(distribution, count)], side, main, partial(_hockey_stick, total.threshold), 1.0
-        )
+        ).value
         / count
     )
     # Capped steps: an upper bound adds the hockey stick at the cap.
@@ -303,7 +328,9 @@ def _with_one_jump(total: Sum, side: Side, plan: GridPlan, refinement: int, out:
     def gain(z: FloatArray) -> FloatArray:
         return np.where(z >= total.threshold - plan.far, _jump(tail, total.threshold, z), 0.0)
 
-    return expectation([(distribution, count)], side, plan.next_to_jump, gain, 1.1 * tail.share)
+    return expectation(
+        [(distribution, count)], side, plan.next_to_jump, gain, 1.1 * tail.share
+    ).value
 
 
 def _hockey_stick(threshold: float, z: FloatArray) -> FloatArray:
@@ -403,7 +430,7 @@ def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
     frame = hockey_stick_frame(lattice.coarse(hockey_sticks[0]), blocks, total.threshold)
     value = expectation(
         parts, Side.UPPER, frame, lambda z: np.maximum(z - total.threshold, 0.0), slope=1.0
-    )
+    ).value
     caps = sum(
         count * float(hockey_stick[-1])
         for (_, count), hockey_stick in zip(parts, hockey_sticks, strict=True)

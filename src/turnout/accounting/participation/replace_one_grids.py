@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
@@ -137,6 +138,8 @@ def grid_distribution(
     # (upper) or left out (lower).
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
+    if not np.isfinite(masses).all():
+        raise NumericalError("the likelihood ratios of one step have no distribution on a grid")
     return MassGrid(float(points[0]), width, masses)
 
 
@@ -213,10 +216,19 @@ _LOG_DROPPED = 80.0  # −ln of the modulus below which a frequency counts as 0
 
 _LOG_MOST = 300.0  # ln of the largest scale or weight for which the tilt is used
 
+_AROUND = 3.0  # tilt times the distance below the centre from which half-lines are bounded
+
 _UNDERFLOW = 1e-170  # more than the sum of all weights that underflow
 
 Parts = Sequence[tuple[MassGrid, int]]
 """Distributions of one Y on grids of the same step, and the number of summands of each."""
+
+
+class Expectation(NamedTuple):
+    """Bound on an expectation, and the part of an upper bound that is due to numerical errors."""
+
+    value: float
+    doubt: float
 
 
 def expectation(
@@ -225,7 +237,7 @@ def expectation(
     frame: SumFrame,
     payoff: Callable[[FloatArray], FloatArray],
     slope: float,
-) -> float:
+) -> Expectation:
     """Upper or lower bound on E[g(Σ)] for a sum Σ of independent grid variables.
 
     Args:
@@ -239,7 +251,7 @@ def expectation(
         The bound; inf (upper) or 0 (lower) where the tilt does not fit the payoff.
     """
     if not all((distribution.masses > 0).any() for distribution, _ in parts):
-        return 0.0
+        return Expectation(0.0, 0.0)
     # Bins of the sum; the payoff there, moved by the error of their places.
     bins, tilt = _Bins.of(parts, frame), frame.tilt
     tilted = _Tilted.of(parts, tilt, frame.centre)
@@ -248,7 +260,7 @@ def expectation(
     # Multiply the payoff by the weight that undoes the tilt, relative to the centre.
     exponents = np.where(gains > 0, -tilt * bins.distances, -np.inf)
     if max(tilted.log_scale, float(exponents.max())) > _LOG_MOST:
-        return math.inf if side is Side.UPPER else 0.0
+        return Expectation(math.inf if side is Side.UPPER else 0.0, 0.0)
     gains *= np.exp(exponents)
     # The tilted distribution of the sum, and bounds on all rounding errors.
     masses, l2_error = power(
@@ -265,13 +277,58 @@ def expectation(
         missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
         missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
         missed *= tilted.beyond(bins.top, frame.exponent_above)
-        return scale * (value + error + missed) + _UNDERFLOW
+        return Expectation(scale * (value + error + missed) + _UNDERFLOW, scale * (error + missed))
     # Lower: mass that wraps in is subtracted. From above it wraps into the lowest bins first,
     # where the payoff is 0.
     free = bins.step * int(np.argmax(gains > 0))
     wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
     wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
-    return scale * max(value - error - wrapped * float(gains.max()), 0.0)
+    return Expectation(scale * max(value - error - wrapped * float(gains.max()), 0.0), 0.0)
+
+
+def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
+    """Bounds from one side on the chance that a sum of grid variables lies above each bin.
+
+    The bins are those of the frame's window from ``_AROUND`` below the centre on.
+
+    Args:
+        parts: distributions, each of mass at most 1, and the number of summands of each.
+        side: side of the bounds.
+        frame: tilt and window of the sum.
+
+    Returns:
+        One bound for each bin; trivial bounds where the tilt does not fit.
+    """
+    # The tilted distribution of the sum, and the weights that undo the tilt.
+    bins, tilt = _Bins.of(parts, frame), frame.tilt
+    tilted = _Tilted.of(parts, tilt, frame.centre)
+    masses, l2_error = power(
+        [(masses, count) for _, masses, count in tilted.distributions], bins.distances.size
+    )
+    masses = np.roll(masses, -(bins.first % masses.size))
+    from_ = int(np.searchsorted(tilt * bins.distances, -_AROUND))
+    distances, masses = bins.distances[from_:], masses[from_:]
+    weights = np.exp(-tilt * distances)
+    scale = math.exp(min(tilted.log_scale, _LOG_MOST))
+    if tilted.log_scale > _LOG_MOST:
+        return np.full(distances.size, 1.0 if side is Side.UPPER else 0.0)
+    # Sums from the top down, and bounds on all rounding errors.
+    values, sizes, squares = (
+        np.cumsum(part[::-1])[::-1]
+        for part in (masses * weights, np.abs(masses) * weights, weights**2)
+    )
+    roundings = tilted.roundings + 4.0 * abs(tilted.log_scale) + masses.size
+    roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
+    relative = UNIT_ROUNDOFF * roundings + 2.0 * tilt * bins.position_error
+    error = relative * sizes + l2_error * np.sqrt(squares) * (1.0 + 1e-10)
+    # Upper: mass above the window is added; mass that wraps in only adds.
+    if side is Side.UPPER:
+        missed = math.exp(-tilt * bins.top) * tilted.beyond(bins.top, frame.exponent_above)
+        return np.minimum(scale * (values + error + missed) + _UNDERFLOW, 1.0)
+    # Lower: mass that wraps in is subtracted.
+    wrapped = tilted.beyond(bins.top + bins.step * from_, frame.exponent_above)
+    wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
+    return np.maximum(scale * (values - error - wrapped * weights), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -313,12 +370,13 @@ class _Tilted:
             return 0.0
         least = 0.0
         for s in exponent * np.array([1.0, 30.0, 1000.0]):
-            bound = -abs(s) * distance
+            bound, size = -abs(s) * distance, abs(s) * distance
             for distances, masses, count in self.distributions:
                 product = np.where(masses > 0, s * distances, -np.inf)
                 top = float(product.max())
                 bound += count * (top + math.log(float(masses @ np.exp(product - top))))
-            least = min(least, bound)
+                size += count * (60.0 + 4.0 * float(np.abs(s * distances).max()))
+            least = min(least, bound + 8.0 * UNIT_ROUNDOFF * size)
         return math.exp(least)
 
 

@@ -109,12 +109,12 @@ class AntitheticStep:
 
     def upper(self, c: FloatArray) -> FloatArray:
         """Upper bound on E[(Y − c)₊], shape of ``c``, valid for every pair of thresholds."""
-        threshold, other = self._thresholds(c)
+        threshold, other = self.thresholds(c)
         return antithetic_upper(self.pair, self.k, threshold, other)
 
     def share(self, c: FloatArray) -> FloatArray:
         """Approximate probability Q(Y > c), shape of ``c``."""
-        return antithetic_share(self.pair, *self._thresholds(c))
+        return antithetic_share(self.pair, *self.thresholds(c))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Values at ``c`` and slopes of lines that lie below E[(Y − c)₊] at every c.
@@ -122,7 +122,7 @@ class AntitheticStep:
         Each line is P(E) − K·P'(E) − c·Q(E), with E the event that is best at ``c``: X is large and
         X' small. Rounding errors are subtracted.
         """
-        threshold, other = self._thresholds(c)
+        threshold, other = self.thresholds(c)
         present, elsewhere, share = antithetic_event(self.pair, threshold, other)
         error = antithetic_rounding(self.pair, self.k, threshold, other)
         values = present - self.k * elsewhere - c * share - error
@@ -131,7 +131,7 @@ class AntitheticStep:
         values = np.where(missed, np.maximum(least, 0.0), values)
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
-    def _thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Thresholds of X and of X' at each c, interpolated if there are many c."""
         if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, GaussianPair | LaplacePair):
             return antithetic_thresholds(self.pair, self.k, c)
