@@ -90,7 +90,7 @@ def test_blocks_cover_the_run_without_gap(law):
 
 
 @given(law=LAWS, streams=SEEDS)
-def test_schedules_keep_their_guarantees(law, streams):
+def test_schedules_are_sorted_and_cover_their_blocks(law, streams):
     n = population_of(law)
     for block, schedule in zip(blocks(law), draw_run(law, n, streams), strict=True):
         assert (schedule.first_step, schedule.steps) == (block.first_step, block.steps)
@@ -206,7 +206,7 @@ def test_arrays_that_are_no_schedule_are_refused(offsets, clients, name):
         Schedule(0, offsets, clients)
 
 
-def test_joining_wants_consecutive_schedules():
+def test_joined_schedules_must_be_consecutive():
     first = Schedule(0, np.array([0, 1]), np.array([4]))
     third = Schedule(2, np.array([0, 1]), np.array([5]))
     with pytest.raises(ParameterError, match="first_step = 2: expected 1"):
@@ -243,7 +243,7 @@ def test_a_population_that_does_not_fit_is_refused(law, population, message):
     ],
 )
 def test_a_block_of_another_participation_is_refused(block):
-    with pytest.raises(ParameterError, match="one of its 2 blocks"):
+    with pytest.raises(ParameterError, match="one of the participation's 2 blocks"):
         draw(CheckIn(4, 2), 3, block, OSRandomness())
 
 

@@ -4,10 +4,10 @@
 on ε and on μ of Gaussian DP from the number of correct guesses.
 
 A canary is a client whose update has the length C along a coordinate in which all other updates are
-0. Each canary is in the run with probability ½, independently; the others send nothing (or, under
-replace-one, the opposite update). Engine, coordinator, sampler and noise are those of any simulated
-run, and the plan's model is trained in the same run. Canaries have the length C, so that they need
-no clipping.
+0. Each canary is in the run with probability ½, independently; canaries outside the run send
+nothing (or, under replace-one, the opposite update). Engine, coordinator, sampler and noise are
+those of any simulated run, and the plan's model is trained in the same run. The canaries' updates
+have the length C, so they need no clipping.
 
 | symbol | here | |
 |---|---|---|
@@ -58,7 +58,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
     Args:
         canaries: number of canaries m.
-        guesses: number of guesses r, at most m. It may depend on the run's output.
+        guesses: number of guesses r, at most m; r may depend on the run's output.
         correct: number of correct guesses v, at most r.
         epsilon: ε, at least 0.
         delta: δ, from 0 to 1.
@@ -85,8 +85,9 @@ def epsilon_by_guesses(
 ) -> float:
     """Lower bound on ε from correct guesses, above the true ε with probability at most ``error``.
 
-    The bound is the largest ε, rounded down, whose `p_value` is at most ``error``; 0 if there is
-    none, and at most `LARGEST_EPSILON`. Source and arguments as of `p_value`.
+    The bound is the largest ε, rounded down, whose `p_value` is at most ``error``; it is 0 if there
+    is no such ε, and at most `LARGEST_EPSILON`. The source, the errors and the other arguments are
+    those of `p_value`.
 
     >>> round(epsilon_by_guesses(1000, 100, 99, 1e-5, 0.05), 3)
     3.003
@@ -113,7 +114,7 @@ def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: flo
         (mahloujifar2025auditing), the audit by correct guesses, with the trade-off function
         G_μ. The bound does not apply to a run with another trade-off function.
 
-    Args and probability of error: as of `epsilon_by_guesses`.
+    The arguments, the errors and the probability of failure are those of `epsilon_by_guesses`.
     """
     checks.at_most("guesses", guesses, correct=correct)
 
@@ -131,11 +132,12 @@ def gaussian_mu_by_guesses(canaries: int, guesses: int, correct: int, error: flo
 
 
 def _excess(canaries: int, guesses: int, correct: int, error: float, mu: float) -> float:
-    """Least mass of guesses under μ-GDP minus the actual mass; if above 0, μ is rejected.
+    """Number that is above 0 if μ-Gaussian DP is rejected by the correct guesses.
 
-    ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of a correct
-    guess together with more than i correct guesses. Each step from i to i − 1 applies the trade-off
-    function to them.
+    The number is the least possible probability mass of guesses under μ-Gaussian DP minus the
+    actual mass. ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of
+    a correct guess together with more than i correct guesses. Each step from i to i − 1 applies the
+    trade-off function to both.
     """
     right = error * correct / canaries
     wrong = error * (guesses - correct) / canaries
@@ -154,7 +156,7 @@ class Guessed:
 
     Attributes:
         canaries: number of canaries.
-        guesses: number of guesses; of several tried numbers, the one with the largest bound.
+        guesses: number of guesses, the number with the largest bound if several were tried.
         correct: number of correct guesses.
         epsilon: lower bound on ε, corrected for the numbers of guesses that were tried.
         gaussian_mu: lower bound on μ if the trade-off is Gaussian, with the same correction.
@@ -172,9 +174,9 @@ def bounds_by_guesses(
 ) -> Guessed:
     """Lower bounds on ε and μ from guesses ranked by score.
 
-    The guess is that canaries with the highest scores are in the run and, in some tries, that those
-    with the lowest scores are not. The largest bound of all tries is used, after a correction for
-    the number of tries.
+    The audit guesses that canaries with the highest scores are in the run and, in some tries, that
+    canaries with the lowest scores are not. The largest bound of all tries is used, after a
+    correction for the number of tries.
 
     Args:
         scores: larger for canaries that seem to be in the run, shape (m,).
@@ -200,7 +202,7 @@ def bounds_by_guesses(
 
 
 def largest_bound(canaries: int, delta: float, error: float) -> float:
-    """Largest lower bound on ε that `bounds_by_guesses` can return: every guess is correct."""
+    """Lower bound on ε from `bounds_by_guesses` if every guess is correct, the largest possible."""
     tries = _tries(np.ones(canaries, np.bool_))
     share = error / len(tries)
     return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
@@ -266,21 +268,21 @@ class OneRun:
 
     @property
     def consistent(self) -> bool:
-        """Whether the lower bound found is at most the proved upper bound on ε."""
+        """True if the lower bound found is at most the proved upper bound on ε."""
         return self.found.epsilon <= self.stated.epsilon.upper
 
 
 class Canaries:
     """Algorithm whose last m clients are canaries; the other clients are those of ``beside``.
 
-    The first clients and coordinates are those of the given algorithm, the last ones those of the
-    canaries. The server state is that of the given algorithm.
+    The first clients and coordinates are those of the given algorithm, the last clients and
+    coordinates those of the canaries. The server state is that of the given algorithm.
 
     Args:
         inside: whether each canary sends the update C, shape (m,).
         outside: update of the other canaries in units of C, 0 or −1.
         clip_norm: C.
-        beside: the given algorithm, which is trained; None: the run has only canaries.
+        beside: the given algorithm, which is trained; if None, the run has only canaries.
 
     Raises:
         UnsupportedError: the given algorithm's clients have states.
@@ -372,15 +374,15 @@ def play_one_run(
         scheme: a scheme with aggregated releases, and draws that are independent and identically
             distributed over clients.
         words: description of the run.
-        statements: proved bounds on ε, each at one δ; the first that correct guesses could
-            contradict is tested.
+        statements: proved bounds on ε, each at one δ; the audit tests the first statement that
+            correct guesses could contradict.
         canaries: m, at least 2.
         confidence: probability that the lower bound on ε holds, strictly between 0 and 1.
-        seed: names all random streams.
-        beside: an algorithm that is trained in the same run.
-        clip_norm: C.
+        seed: seed of all random streams.
+        beside: an algorithm that is trained in the same run; None if only canaries take part.
+        clip_norm: C, the length of a canary's update.
         expected_check_ins: the public divisor; by default the expected number of participants.
-        tell: called with the number of steps done and the number of all steps.
+        tell: function that is called with the number of steps done and the number of all steps.
 
     Raises:
         ParameterError: ``canaries`` or ``confidence`` outside its domain.
@@ -425,13 +427,13 @@ def simulated(
         inside: which canaries are in the run, shape (m,).
         clip_norm: C.
         expected_check_ins: the public divisor; by default the expected number of participants.
-        seed: names all random streams.
-        beside: an algorithm that is trained in the same run.
-        tell: called with the number of steps done and the number of all steps.
+        seed: seed of all random streams.
+        beside: an algorithm that is trained in the same run; None if only canaries take part.
+        tell: function that is called with the number of steps done and the number of all steps.
 
     Returns:
         The coordinates in units of C, shape (steps, m), and the last metrics of the model, empty
-        without one.
+        without a model.
 
     Raises:
         KeyboardInterrupt: the run was interrupted.
@@ -467,7 +469,7 @@ def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> 
 
 
 def require_independent(scheme: Scheme) -> None:
-    """Check that the canaries of one run are independent and identically distributed.
+    """Raise an UnsupportedError unless canaries are independent and identically distributed.
 
     Raises:
         UnsupportedError: noise other than Gaussian noise of the coordinator, a rule whose releases
@@ -498,7 +500,7 @@ def log_ratios(scheme: Scheme, seen: FloatArray) -> FloatArray:
     """Log likelihood ratios of the canaries from their coordinates in all releases, shape (m,).
 
     Args:
-        scheme: scheme with Gaussian noise; its noise, participation and relation count.
+        scheme: scheme with Gaussian noise; only its noise, participation and relation are used.
         seen: the coordinates in units of C, shape (steps, m).
     """
     assert isinstance(scheme.randomizer, GaussianNoise)

@@ -1,8 +1,8 @@
 """Lower bounds on ε from counts of an event, and the statistics that define events.
 
 `epsilon_by_counts` and `gaussian_mu_by_counts` compute the bounds, `best_event` chooses the event
-on separate trials, `Findings` holds the bounds found and the proved ones. `Statistics` computes the
-scores of a trial, the likelihood ratio first.
+on separate trials, and `Findings` holds the bounds found and the proved bounds. `Statistics`
+computes the scores of a trial; the first score is the likelihood ratio.
 
 | symbol | here | |
 |---|---|---|
@@ -10,13 +10,13 @@ scores of a trial, the likelihood ratio first.
 | β | `error` | the probability that the bound exceeds the true ε |
 
 If a mechanism is (ε, δ)-DP, P(E) ≤ e^ε·Q(E) + δ for every event E. So ln((P(E) − δ)/Q(E)) never
-exceeds ε, and with P(E) bounded from below and Q(E) from above it is a lower bound on ε.
+exceeds ε. With a lower bound on P(E) and an upper bound on Q(E), this number is a lower bound on ε.
 
 **Likelihood ratios** are those of the scheme that the accountant analyses. If the running code
 implements this scheme, they are the most powerful statistic; otherwise they are still a valid
-statistic. Each function takes exponents a, the log ratio of a step's release given that the client
-took part in it, shape (steps of the block, trials), and returns the log of the mean of e^a over the
-draw, shape (trials,).
+statistic. Each function takes exponents a of shape (steps of the block, trials): the log ratio of
+each step's release given that the client takes part in the step. The function returns the logarithm
+of the mean of e^{Σ a} over the random draw, where the sum is over the drawn steps, shape (trials,).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Event:
 
     Attributes:
         statistic: name of the statistic.
-        above: whether the event is "above".
+        above: True for "above the threshold", False for "not above the threshold".
         threshold: t.
     """
 
@@ -112,7 +112,7 @@ def rate_bounds(
 ) -> tuple[FloatArray, FloatArray]:
     """Lower and upper bounds on a probability from counts, each with failure rate ``error``.
 
-    Each of the two bounds fails with probability at most ``error``.
+    Both bounds have the shape of ``count``.
 
     Source: Clopper and Pearson, The use of confidence or fiducial limits
         (clopper1934confidence).
@@ -182,7 +182,7 @@ def gaussian_mu_by_counts(
 def _limits(
     likely: NDArray[np.int64] | int, rare: NDArray[np.int64] | int, trials: int, error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on the event's likely probability, and upper bounds on its rare one."""
+    """Lower bounds on the event's probability in its likely world, upper bounds in the other."""
     checks.open_unit(error=error)
     low, _ = rate_bounds(likely, trials, _LIKELY_SHARE * error)
     _, high = rate_bounds(rare, trials, (1.0 - _LIKELY_SHARE) * error)
@@ -199,10 +199,10 @@ def best_event(
     """Event with the largest predicted lower bound on ε, and this prediction.
 
     Args:
-        likely: scores by the name of the statistic, of trials of the world in which the event is to
-            be likely; the first statistic is taken unless another one has a clearly larger
-            prediction.
-        rare: scores of as many trials of the other world.
+        likely: scores, by the name of the statistic, in the world in which the event should be
+            likely, shape (chosen trials,) each. The first statistic is used unless another
+            statistic has a clearly larger prediction.
+        rare: scores in the other world, by name, for the same number of trials.
         trials: number of later trials of each world, in which the event will be counted.
         delta: δ, from 0 to below 1.
         error: failure probability of the later bound.
@@ -229,7 +229,7 @@ def _best_threshold(
     trials: int,
     promised: Callable[[float, list[FloatArray]], FloatArray],
 ) -> tuple[Event, float]:
-    """Event with the best of several thresholds, and its predicted bound."""
+    """Event at the threshold with the largest predicted bound, and this bound."""
     # Thresholds at ranks of the scores that are dense among the largest scores.
     sign = 1.0 if event.above else -1.0
     ours, others = np.sort(sign * likely), np.sort(sign * rare)
@@ -252,11 +252,11 @@ def _best_threshold(
 def _weighed(
     ours: FloatArray, hits: NDArray[np.int64], misses: NDArray[np.int64], careful: FloatArray
 ) -> FloatArray:
-    """Expected rare counts, estimated from the likely trials by the weights e^(−score).
+    """Expected counts in the rare world, estimated from likely trials with weights e^(−score).
 
-    The estimate is valid if the statistic is the log likelihood ratio. It is more accurate than
-    counts of rare trials, since likely trials with the event are more numerous. If the count at any
-    threshold contradicts the estimate, the cautious counts ``careful`` are returned instead.
+    The estimate is valid if the statistic is the log likelihood ratio. The estimate is more
+    accurate than counts in the rare world, because more trials of the likely world have the event.
+    If the count at some threshold contradicts the estimate, the result is ``careful`` instead.
     """
     weights = np.exp(np.minimum(-ours[::-1], 700.0))
     weighed = np.concatenate([[0.0], np.cumsum(weights)])[hits]
@@ -407,13 +407,13 @@ class Findings:
 
     @property
     def violated(self) -> tuple[tuple[FoundAt, str], ...]:
-        """Outcomes and directions whose lower bound exceeds the proved one, at any δ."""
+        """Outcomes and directions whose lower bound exceeds the proved upper bound, at any δ."""
         every = (FoundAt(self.stated, self.found), *self.also)
         return tuple((one, name) for one in every for name in one.violated)
 
     @property
     def consistent(self) -> bool:
-        """Whether each lower bound found is at most the proved upper bound on ε."""
+        """True if each lower bound found is at most the proved upper bound on ε."""
         return not self.violated
 
 
@@ -423,10 +423,10 @@ _LARGEST = 700.0
 def exponents(
     relation: Relation, seen: FloatArray, noise_multiplier: float
 ) -> list[tuple[float, FloatArray]]:
-    """Exponents of the likelihood ratio, one pair (sign, exponents) for each possible update.
+    """Pairs (sign, exponents) of the likelihood ratio, one for each possible update.
 
-    The log ratio of the worlds is the sum over the signs of sign times `LOG_RATIOS` of the
-    exponents: under replace-one each world has an update, C or −C.
+    The log ratio of the worlds is the sum of sign times `LOG_RATIOS` of the exponents over all
+    pairs. Under replace-one there are two pairs: the update C in one world, −C in the other.
 
     Args:
         relation: relation of the two worlds.
@@ -460,12 +460,12 @@ def _bernoulli(draw: Bernoulli, a: FloatArray) -> FloatArray:
 
 
 def _cohort(draw: Cohort, a: FloatArray) -> FloatArray:
-    """Log ratio of a client that takes part if it is in the cohort."""
+    """Log ratio of a client that takes part if the uniform cohort of the step contains it."""
     return _with_chance(draw.size / draw.population, a[0])
 
 
 def log_sum(a: FloatArray) -> FloatArray:
-    """Log of Σ e^a over the first axis, without overflow."""
+    """Logarithm of Σ e^a over the first axis, computed without overflow."""
     top = a.max(axis=0)
     return top + np.log(np.exp(a - top).sum(axis=0))
 
@@ -476,9 +476,9 @@ def _one_of(draw: OneOf, a: FloatArray) -> FloatArray:
 
 
 def _k_of(draw: KOf, a: FloatArray) -> FloatArray:
-    """Log of the mean of e^{Σ a} over all subsets of ``picks`` steps.
+    """Logarithm of the mean of e^{Σ a} over all subsets of ``picks`` steps.
 
-    After s steps, row j is the logarithm of the mean over the subsets of j of these steps:
+    After s steps, row j is the logarithm of the mean over the subsets of j of these s steps:
     mean(j, s) = (s − j)/s · mean(j, s − 1) + j/s · e^{a_s} · mean(j − 1, s − 1).
     """
     # Add one step after another to the recursion, in logarithms.
@@ -506,7 +506,7 @@ def _staggered(draw: Staggered, a: FloatArray) -> FloatArray:
 
 
 def _one_of_own(draw: OneOfOwn, a: FloatArray) -> FloatArray:
-    """Log ratio of a client whose available steps are exactly those of ``a``."""
+    """Log ratio of a client that draws among the steps of ``a``, its available steps."""
     if not len(a):
         return np.zeros(a.shape[1])
     return _with_chance(draw.probability, log_sum(a) - np.log(len(a)))

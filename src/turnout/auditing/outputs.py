@@ -1,7 +1,7 @@
 """The distinguishing game on numeric outputs: messages, estimates, sums, and whole bandit runs.
 
-`OutputGame` learns likelihood ratios from separate trials. If they are learned badly, bounds are
-smaller, but their confidence is the same, so that no assumption on the distribution is needed.
+`OutputGame` learns likelihood ratios from separate trials. If the ratios are inaccurate, the bounds
+are smaller but their confidence is the same, so no assumption on the distribution is needed.
 `messages_of`, `projection_of` and `released_by` build such games. `RewardGame` plays runs of a
 bandit in which one client's reward is +1 or −1.
 """
@@ -44,7 +44,7 @@ class OutputGame:
         outputs: function that draws the outputs of trials of world 0 or 1.
         learning: number of trials of each world from which ratios are learned, at least 2; bounds
             do not use them.
-        projected: function that returns a further statistic of outputs; None: none.
+        projected: function that returns a further statistic of outputs, or None.
 
     Raises:
         ParameterError: fewer than 2 trials for learning.
@@ -145,7 +145,7 @@ class _Table:
 
 
 def _keys(rows: FloatArray) -> NDArray[Any]:
-    """One number for each row, shape (rows,), that is almost surely different for unequal rows."""
+    """Number for each row, shape (rows,), that almost surely differs between unequal rows."""
     if rows.shape[1] == 1:
         return rows[:, 0]
     weights = np.random.default_rng(0).uniform(1.0, 2.0, rows.shape[1])
@@ -157,7 +157,7 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
 
     Args:
         randomizer: a randomizer of one item, of a number or of a vector.
-        worlds: the two values; None: items 0 and 1, or the two most distant numbers or vectors.
+        worlds: the two values; if None, items 0 and 1, or the two most distant numbers or vectors.
 
     Raises:
         ParameterError: ``worlds`` is None, and no default is known for the randomizer.
@@ -213,7 +213,7 @@ def _farthest(randomizer: Any) -> tuple[Any, Any]:
 
 
 def released_by(release: Callable[[Any], Any], worlds: tuple[Any, Any]) -> Outputs:
-    """Outputs of a game on a function of one of two inputs, which draws its own randomness."""
+    """Outputs of a game on a randomized function that is applied to one of two inputs."""
 
     def outputs(world: int, trials: int, source: Source) -> NDArray[Any]:
         del source
@@ -230,7 +230,7 @@ _ACTIONS = np.array([[1.0, 0.0], [0.0, 1.0]])
 class RewardGame:
     """Distinguishing game on a bandit of two actions: the reward of one client is +1 or −1.
 
-    The client is the first one to pull action 0. All other rewards are −1, the worst case for
+    The client is the first client that pulls action 0. All other rewards are −1, the worst case for
     shuffled bits. The adversary observes the released sum of the client's batch (the client's
     message, under local trust), and the number of pulls of action 0.
 
@@ -247,7 +247,7 @@ class RewardGame:
     def outputs(self, world: int, trials: int, source: Source) -> NDArray[np.float64]:
         """Observations of the adversary in each run, shape (trials, 2).
 
-        Runs with equal releases have equal states, so that their batches are planned together.
+        Runs with equal releases have equal states, so their batches are planned together.
         """
         # All runs begin in one group with the initial state.
         reward, policy = (1, -1)[world], self.policy

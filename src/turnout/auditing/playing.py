@@ -58,7 +58,7 @@ def play(
     also: Sequence[Statement] = (),
     tell: Tell = lambda done, of: None,
 ) -> Findings:
-    """Lower bounds on ε from the best of some games, and the statement that they test.
+    """Lower bounds on ε from the best of several games, and the statement that they test.
 
     Each game chooses its events on at most a tenth of the trials. The events of the best game are
     counted on the remaining trials, which are independent of the choice. So the bounds need no
@@ -113,7 +113,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Lower bound to compute: direction, proved upper bound, δ, and share of the error."""
+    """Lower bound to compute: its direction, proved upper bound, δ, and share of the error."""
 
     direction: str
     proved: float
@@ -121,7 +121,7 @@ class _Asked:
     error: float
 
     def event(self, worlds: _TwoWorlds, trials: int) -> tuple[Event, float]:
-        """Event with the largest predicted bound, and this bound as a share of the proved one."""
+        """Event with the largest predicted bound, and this bound over the proved upper bound."""
         ours, others = worlds[::-1] if self.direction == "add" else worlds
         event, epsilon = best_event(ours, others, trials, self.delta, self.error)
         return event, epsilon / self.proved if self.proved > 0 else epsilon
@@ -160,6 +160,6 @@ def _in_order(worlds: _TwoWorlds, direction: str, statistic: str) -> tuple[Float
 
 
 def _chosen(worlds: _TwoWorlds, asked: Sequence[_Asked], trials: int) -> tuple[list[Event], float]:
-    """Best event for each bound, and the largest predicted share of a proved bound."""
+    """Best event for each bound, and the largest ratio of a predicted to a proved bound."""
     pairs = [one.event(worlds, trials) for one in asked]
     return [event for event, _ in pairs], max(part for _, part in pairs)

@@ -84,7 +84,7 @@ def _cohorts(
 
 
 def costliest_row(draw: OneOfOwn) -> OneOfOwn:
-    """Draw of the client with the largest sum of 1/(own steps) over its blocks."""
+    """Draw of the client with the largest sum of 1/(number of its available steps) over blocks."""
     sizes = draw.block_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     row = int(np.argmax((1.0 / sizes).sum(axis=1)))
@@ -97,7 +97,7 @@ def float_noise(generator: np.random.Generator) -> Noise:
 
 
 def whole_noise(generator: np.random.Generator) -> Noise:
-    """Exactly rounded Gaussian noise as in a deployment, drawn from a generator's bytes."""
+    """Exactly rounded Gaussian noise of a deployment, drawn from a generator's bytes."""
     return lambda deviation, size: rounded_gaussian(deviation, size, generator.bytes)
 
 
@@ -133,7 +133,10 @@ class ReleaseGame:
             kind = type(self.scheme.randomizer).__name__
             raise UnsupportedError(f"no mechanism of this package executes {kind} in training")
         if self.scheme.trust is not TrustModel.CENTRAL:
-            raise UnsupportedError("under local and shuffled trust, audit the clients' randomizer")
+            raise UnsupportedError(
+                f"trust = {self.scheme.trust.value!r}: an audit of releases needs central trust; "
+                "audit the clients' randomizer instead"
+            )
         if self.scheme.release.shows_counts and self.scheme.population is not None:
             raise UnsupportedError(
                 "averaged check-ins with a given population cannot be audited: their ε depends on "
@@ -145,7 +148,7 @@ class ReleaseGame:
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """Encoded clipped updates of the canary in direction +1 and −1."""
+        """Encoded clipped updates of the canary in the directions +1 and −1."""
         alone, source = self.mechanism(1), SimulationStreams(0).source("nothing is drawn")
         far = np.array([self.longest * alone.clip_norm])
         up, down = (alone.encode(sign * far, source).total[0] for sign in (1.0, -1.0))
@@ -226,9 +229,9 @@ class _Playing:
         self._noise = game.noise(streams.generator("audit", "noise", *name))
 
     def block(self, draw: Draw, block: ScheduleBlock, first_step: int) -> FloatArray:
-        """Canary's coordinate in the steps in which it can take part, shape (steps, trials).
+        """Canary's coordinate, in units of C, in the steps in which the canary can take part.
 
-        The unit is C; skipped steps have NaN.
+        The shape is (steps, trials); skipped steps are NaN.
         """
         schedule = self._game.sampler(draw, self._trials, block, self._source, first_step)
         # Only steps in which the canary can take part are observed.
@@ -273,7 +276,7 @@ class _Playing:
     def _released(
         self, step: int, total: FloatArray, count: int, state: State
     ) -> tuple[FloatArray, dict[str, NDArray[Any]]]:
-        """Released coordinates minus the crowd's, in the model's units, and the state after."""
+        """Released coordinates minus the crowd's sum, in the model's units, and the next state."""
         all_of_them = total.size == self._trials
         mechanism = self._mechanism if all_of_them else self._game.mechanism(total.size)
         zero = mechanism.zero()
@@ -309,7 +312,8 @@ class SimulationGame:
         expected_check_ins: the public divisor; by default the expected number of participants.
 
     Raises:
-        UnsupportedError: a scheme of another kind.
+        UnsupportedError: releases are not aggregated, or clients' draws differ or depend on each
+            other.
     """
 
     scheme: Scheme

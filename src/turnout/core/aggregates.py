@@ -27,18 +27,18 @@ class UpdateSum:
     """Sum of clipped updates and their number: a commutative monoid.
 
     ``a + b`` is the sum over both groups and `zero` the empty group, so chunks, workers and
-    single uploads merge in any grouping. Sums are float64 whatever the updates came in: with
-    float32 the rounding of a sum of 10,000 updates moves it by about 1e-5 of its norm, in a
-    way that depends on who is in it, which no sensitivity accounts for; float64 makes that
-    1e-14 at a cost of one vector a step. Two groupings agree to rounding (exactly where the
-    updates lie on a lattice), and the same grouping gives the same bits.
+    single uploads merge in any grouping. Sums are float64 for updates of every type. With float32
+    the rounding of a sum of 10,000 updates changes the sum by about 1e-5 of its norm; this error
+    depends on which clients take part, and no sensitivity includes it. With float64 the error is
+    1e-14, at a cost of one vector per step. Two groupings agree up to rounding (exactly for updates
+    on a lattice), and the same grouping gives the same bits.
 
     Attributes:
         total: float64 (int64 in an `IntegerSum`), shape ``(d,)``, the sum of the updates.
-        count: updates in the sum.
-        noised: how many of them already carry their client's own noise.
-        clipped: how many of them were longer than the clip norm, where that is known: a statistic
-            of private data, which nothing that is released may show.
+        count: number of updates in the sum.
+        noised: number of these updates to which their clients already added noise.
+        clipped: number of updates that exceeded the clip norm, if known. The number is a statistic
+            of private data and must not be released.
     """
 
     dtype: ClassVar[type[np.number[Any]]] = np.float64
@@ -53,7 +53,7 @@ class UpdateSum:
     ) -> None:
         given = np.asarray(total)
         if not np.can_cast(given.dtype, self.dtype, "same_kind"):
-            raise ParameterError("total", given.dtype, f"numbers that are {self.dtype.__name__}")
+            raise ParameterError("total", given.dtype, f"an array of {self.dtype.__name__}")
         vector = given.astype(self.dtype, copy=False).view()
         vector.flags.writeable = False
         if vector.ndim != 1:
@@ -81,7 +81,7 @@ class UpdateSum:
             raise ParameterError("sum", type(other).__name__, type(self).__name__)
         if self.dimension != other.dimension:
             raise ParameterError(
-                "dimension", other.dimension, f"{self.dimension}, as in the sum it is added to"
+                "dimension", other.dimension, f"{self.dimension}, as in the other sum"
             )
         known = self.clipped is not None and other.clipped is not None
         return type(self)(
@@ -92,15 +92,16 @@ class UpdateSum:
         )
 
     def with_noise(self, std: float, noise: Noise) -> Self:
-        """Sum as if every client in it had added its own N(0, std²) noise.
+        """Sum as if each of its clients had added independent N(0, std²) noise.
 
         Args:
-            std: standard deviation, a coordinate, of one client's noise.
-            noise: where the noise comes from; asked once for the whole group.
+            std: standard deviation of one client's noise in each coordinate.
+            noise: source of the noise, called once for the whole group.
 
         Guarantees:
-            Who already carries noise gets no more; for the other k one draw of std·√k is
-            added, which has the distribution of k separate draws.
+            Updates with noise of their clients get no further noise. For the other k updates one
+            draw of standard deviation std·√k is added, which has the distribution of the sum of k
+            separate draws.
         """
         bare = self.count - self.noised
         if bare == 0:
@@ -110,10 +111,10 @@ class UpdateSum:
 
 
 class IntegerSum(UpdateSum):
-    """Sum of whole numbers in int64: of lattice updates, or of bits, counted bit by bit.
+    """Exact sum of whole numbers in int64, of lattice updates or of bits.
 
-    The sum is exact in any grouping below 2⁶³. Numbers that are not whole are refused, noise
-    included.
+    The sum is exact in any grouping below 2⁶³. Numbers that are not whole, in updates or in noise,
+    raise a ParameterError.
     """
 
     __slots__ = ()

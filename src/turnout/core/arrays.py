@@ -1,8 +1,8 @@
 """Types of arrays, as annotations of every package name them.
 
 `FloatArray` holds float64, `IntArray` int64 (indices too), `BoolArray` truth values, `ComplexArray`
-complex128, `ExtendedArray` extended precision (long double). At run time all are `numpy.ndarray`:
-importing `numpy.typing` takes longer than many a command.
+complex128, `ExtendedArray` extended precision (long double). At run time all are `numpy.ndarray`,
+because the import of `numpy.typing` takes longer than many commands.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Numbers that are known between two proved bounds, and bisections that end so.
+"""Proved lower and upper bounds of a number, and bisections that return such bounds.
 
-`Bounds` holds an upper and a lower bound. `bisected` and `bisected_each` find where a condition
-changes and return a `Bracket`: its end `holding` was tried, or given, and meets the condition, so a
-caller takes the end that is safe. Accounting and calibration build on both.
+`Bounds` holds a lower and an upper bound. `bisected` and `bisected_each` find the threshold of a
+condition and return a `Bracket`. Its end `holding` was tried, or given by the caller, and meets the
+condition, so a caller can use this end safely. Accounting and calibration build on this module.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class Bounds:
     """Proved bounds of a number: ``lower <= truth <= upper``.
 
     Raises:
-        NumericalError: a NaN, or a lower bound above the upper one. Nothing certified has
-            such bounds, so none can be built.
+        NumericalError: a bound is NaN, or the lower bound is above the upper bound.
     """
 
     lower: float
@@ -69,12 +68,12 @@ def bisected(
     """Narrower bracket around the threshold of a condition.
 
     Args:
-        holds: the condition; asked between the ends only, never at them.
-        failing: an end where it fails, or that stands for "nowhere on this side".
-        holding: an end where it holds.
-        halvings: at most so many.
-        gap: ends that are as close as this are close enough.
-        relative: the same as a part of ``holding``.
+        holds: the condition; called only between the ends, never at an end.
+        failing: an end at which the condition fails, or a limit beyond which it holds nowhere.
+        holding: an end at which the condition holds.
+        halvings: largest number of bisection steps.
+        gap: absolute distance of the ends at which the search stops.
+        relative: distance of the ends, relative to ``holding``, at which the search stops.
 
     >>> bisected(lambda x: x * x >= 2.0, 1.0, 2.0, gap=1e-3).holding
     1.4150390625
@@ -108,10 +107,10 @@ def bisected_each(
 def grown(
     holds: Callable[[float], bool], start: float, most: float, factor: float = 2.0
 ) -> Bracket | None:
-    """Bracket from 0 or the last failure to the first success among start, factor·start, ….
+    """Bracket of a condition between consecutive values of start, factor·start, factor²·start, ….
 
-    None if the condition fails at all of them up to ``most``. If it holds at once, ``failing`` is
-    0, which was not tried.
+    The result is None if the condition fails at all these values up to ``most``. If it holds at
+    ``start``, ``failing`` is 0, at which the condition was not tried.
     """
     failing, holding = 0.0, start
     while not holds(holding):

@@ -16,7 +16,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[float], bool]) -> None:
-    """Refuse any value that is not a real number inside a range; NaN is never inside."""
+    """Raise a ParameterError for a value that is not a real number inside a range, such as NaN."""
     for name, value in parameters.items():
         try:
             number = isinstance(value, Real) and not isinstance(value, bool) and float(value)
@@ -60,14 +60,14 @@ def count(minimum: int = 1, **parameters: object) -> None:
 
 
 def flag(**parameters: object) -> None:
-    """Require True or False for each parameter; other values are refused, not interpreted."""
+    """Require True or False for each parameter; any other value raises a ParameterError."""
     for name, value in parameters.items():
         if not isinstance(value, bool):
             raise ParameterError(name, value, "True or False")
 
 
 def real_array(**parameters: object) -> np.ndarray:
-    """Return the parameter as a float array; words and truth values are refused."""
+    """Parameter as a float array; words and truth values raise a ParameterError."""
     ((name, value),) = parameters.items()
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
@@ -83,17 +83,18 @@ def text(**parameters: object) -> None:
 
 
 def at_most(limit_name: str, limit: int, **parameters: int) -> None:
-    """Require that each (checked) count is at most another quantity, which the message names."""
+    """Require that each count is at most ``limit``, which the error calls ``limit_name``."""
     for name, value in parameters.items():
         if value > limit:
             raise ParameterError(name, value, f"at most {limit_name} = {limit}")
 
 
 def choice(choices: type[Choice], **parameters: object) -> Choice:
-    """Member of an enumeration for the one parameter, given as itself or by its exact word.
+    """Member of an enumeration, from the member itself or its exact word.
 
-    Code compares by identity (``relation is Relation.ADD_REMOVE``), which the word "add-remove"
-    would fail. So every public field of such a type is converted here before it is used.
+    Code compares members by identity (``relation is Relation.ADD_REMOVE``), which fails for the
+    word "add-remove". So every public field of such a type is converted by this function before
+    use. The function takes exactly one parameter.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

@@ -4,13 +4,13 @@ TurnoutError
 ├── ParameterError (ValueError)       name, value, expected
 ├── UnsupportedError                  no sound analysis is known for this combination
 ├── MissingExtraError (ImportError)   what, package, extras: an optional package is missing
-├── NumericalError (ArithmeticError)  cannot be certified; nothing is returned
+├── NumericalError (ArithmeticError)  a result cannot be certified, so none is returned
 ├── BudgetExceededError               requested, remaining
-├── StorageError                      a file that is missing, damaged or in the way
-│   └── InputFileError                a file of values that cannot be read as that
+├── StorageError                      a file is missing, damaged or has other content
+│   └── InputFileError                an input file is missing or has the wrong form
 └── ProtocolError
-    ├── LocalProtocolError            this side broke the rules
-    └── RemoteProtocolError           the other side did
+    ├── LocalProtocolError            this endpoint violated the protocol
+    └── RemoteProtocolError           the other endpoint violated the protocol
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class TurnoutError(Exception):
     """Base class of all errors that turnout raises on purpose; the text is one line."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled form with the error's attributes; the default would call the class again."""
+        """Pickled form with the error's attributes, from which no constructor is called."""
         return _restored, (type(self), self.args, vars(self))
 
 
 def _restored(kind: type[TurnoutError], args: tuple[object, ...], own: dict[str, Any]) -> Any:
-    """Error of another process with its attributes, as unpickling needs it."""
+    """Error with the class, arguments and attributes of a pickled error."""
     error = kind.__new__(kind, *args)
     vars(error).update(own)
     return error
@@ -39,8 +39,8 @@ class ParameterError(TurnoutError, ValueError):
 
     Attributes:
         name: the parameter or plan key, for example ``privacy.noise_multiplier``.
-        value: what was given.
-        expected: what is allowed, as a phrase that follows "expected".
+        value: the value that was given.
+        expected: the allowed values, as a phrase that follows the word "expected".
     """
 
     def __init__(self, name: str, value: object, expected: str) -> None:
@@ -74,9 +74,9 @@ class MissingExtraError(TurnoutError, ImportError):
     """Error: a package that turnout installs only with an extra is missing.
 
     Attributes:
-        what: the command or function that needs it.
+        what: the command or function that needs the package.
         package: the missing package.
-        extras: all that this command or function needs.
+        extras: all extras that this command or function needs.
     """
 
     def __init__(self, what: str, package: str, extras: Sequence[str]) -> None:
@@ -93,7 +93,7 @@ class NumericalError(TurnoutError, ArithmeticError):
 
 
 class BudgetExceededError(TurnoutError):
-    """Error: a release would cost more than remains of the budget."""
+    """Error: a release would need more than the remaining budget."""
 
     def __init__(self, requested: float, remaining: float, what: str = "epsilon") -> None:
         super().__init__(f"{what} {requested:.6g} requested, but only {remaining:.6g} remains")

@@ -1,7 +1,7 @@
 """Names that plans and charters give to features and to a user's own code.
 
-`feature_stages` parses a plan's ``features`` into stages of names, `is_reference` tells a reference
-to a user's own code (``module:name``) from a built-in name.
+`feature_stages` parses a plan's ``features`` into stages of names. `is_reference` distinguishes a
+reference to a user's own code (``module:name``) from a built-in name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from turnout.core.errors import ParameterError
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text has the form "module:name"."""
+    """True if a text has the form "module:name"."""
     module, colon, name = text.partition(":")
     return bool(colon) and all(part.isidentifier() for part in f"{module}.{name}".split("."))
 
@@ -28,11 +28,11 @@ def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
     """Stages of a feature expression, each with the names that are applied side by side.
 
     Args:
-        text: names, or "module:name" of a function of the user's own; with ``|`` between what
-            comes one after another and ``+`` between what stands side by side.
+        text: built-in names, or "module:name" of a user's function. The sign ``|`` separates
+            stages, which are applied one after the other; ``+`` separates the names of a stage.
 
     Raises:
-        ParameterError: an unknown name, something missing before or after a sign, or too many.
+        ParameterError: a name is unknown or missing, or there are too many names.
 
     >>> feature_stages("deskewed | scattering + hog")
     (('deskewed',), ('scattering', 'hog'))
@@ -54,5 +54,5 @@ def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
 
 
 def names_code(text: str) -> bool:
-    """Whether an expression refers to a user's own code."""
+    """True if an expression refers to a user's own code."""
     return any(is_reference(name) for stage in feature_stages(text) for name in stage)

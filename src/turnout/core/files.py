@@ -1,4 +1,4 @@
-"""Files that survive a power cut whole, and locks that keep two processes from writing at once."""
+"""Atomic and durable writes of files, and locks that prevent two processes from writing at once."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def lock_descriptor(descriptor: int, *, wait: bool) -> None:
     """Take the exclusive lock of an open file; closing the descriptor releases it.
 
     Raises:
-        BlockingIOError: another process has it, and ``wait`` is false.
+        BlockingIOError: another process has the lock, and ``wait`` is false.
         UnsupportedError: the system has no such locks (Windows).
     """
     if fcntl is None:
-        raise UnsupportedError("files cannot be locked on this system: it has no flock")
+        raise UnsupportedError("files cannot be locked on this system, because it has no flock")
     fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file that this process locked exclusively; raises as `lock_descriptor`."""
+    """Descriptor of a file after an exclusive lock; the errors are those of `lock_descriptor`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_descriptor(descriptor, wait=wait)
@@ -62,13 +62,13 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
     """Replace a file atomically: after a crash the file has the old or the new content.
 
     Args:
-        path: in a folder that exists.
-        write: writes the contents.
-        what: the file, as an error names it.
-        mode: its permissions, less the process's mask.
+        path: path of the file, in a folder that exists.
+        write: function that writes the content to an open file.
+        what: name of the file in errors.
+        mode: permissions of the file, which the process's mask reduces.
 
     Raises:
-        StorageError: the file system refuses; the file is what it was.
+        StorageError: the file system refuses; the file is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     try:
@@ -89,7 +89,7 @@ def write(path: Path, data: str | bytes) -> None:
     """Write a file atomically and create its folders; text is encoded in UTF-8.
 
     Raises:
-        StorageError: the file system refuses; the file is what it was.
+        StorageError: the file system refuses; the file is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     try:

@@ -1,8 +1,9 @@
 """Identity of an object: its class and settings as text, and the arrays that it holds.
 
-A run resumes from a checkpoint only if everything that decides its outcome is unchanged. The text
-is public and may be hashed and shown. Arrays may be private, and a plain digest of private data
-lets anyone test guesses of them, so arrays are kept apart and digested under a secret key.
+A run resumes from a checkpoint only if all settings and data that determine its results are
+unchanged. The text is public and may be hashed and shown. Arrays may be private, and anyone could
+test guesses of private data with an unkeyed digest; so arrays are not part of the text, and their
+digest uses a secret key.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ class Resumable(Protocol):
     """Object of a user's class that lists everything that determines its results."""
 
     def resume_parts(self) -> Mapping[str, object]:
-        """All settings and all data by name: plain values, arrays, dataclasses of such values, or
-        objects that have this method. Data belong in arrays: only those are digested under a key.
-        What is left out may change between a checkpoint and its resumption without being noticed.
+        """All settings and all data by name.
+
+        Each part is a plain value, an array, a dataclass of such values, or an object with this
+        method. Data must be arrays, because only arrays are digested under a key. A change of a
+        part that is missing here is not detected when a run resumes.
         """
         ...
 
@@ -41,7 +44,7 @@ class Identity:
     """Settings and data that determine the results of an object.
 
     Attributes:
-        text: class names and settings; of each array its type and shape only.
+        text: class names and settings, and the type and shape of each array.
         arrays: the arrays, in the order in which the text names them.
     """
 
@@ -49,16 +52,17 @@ class Identity:
     arrays: tuple[NDArray[np.generic], ...]
 
     def public_digest(self) -> str:
-        """Digest of the text, 32 hexadecimal digits. Arrays do not enter into it."""
+        """Digest of the text without the arrays, as 32 hexadecimal digits."""
         return hashlib.blake2b(self.text.encode(), digest_size=16).hexdigest()
 
     def keyed_digest(self, key: bytes) -> bytes:
         """Digest of the arrays' bytes under a secret key, 32 bytes.
 
-        The text says type and shape of each, so equal text and equal bytes are equal arrays.
+        The text has the type and shape of each array, so equal texts and equal bytes mean equal
+        arrays.
 
         Args:
-            key: 16 to 64 random bytes. Whoever knows the key can test guesses of the arrays.
+            key: 16 to 64 random bytes. Anyone who knows the key can test guesses of the arrays.
         """
         digest = hashlib.blake2b(key=key, digest_size=32)
         for array in self.arrays:
@@ -69,16 +73,16 @@ class Identity:
 def identity_of(value: object) -> Identity:
     """Identity of a value, the same in every process.
 
-    Dataclasses are described by all of their fields, and any class by its name: its code is taken
-    to be what it was.
+    A dataclass is described by all of its fields, and any class by its name; a change of the code
+    of a class is not detected.
 
     Args:
         value: None, numbers, text, enums, arrays, tuples, lists and mappings of these, dataclasses
             of these, and `Resumable` objects.
 
     Raises:
-        UnsupportedError: anything else, such as a function, whose name does not say what it
-            computes, or a class made inside of a function.
+        UnsupportedError: any other value, such as a function, because its name does not determine
+            its results, or an object of a class that is defined inside a function.
 
     >>> identity_of({"rate": 0.5, "points": np.zeros((2, 3))}).text
     "{'points': array <f8 (2, 3), 'rate': 0.5}"
@@ -116,7 +120,7 @@ def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> st
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Settings and data of an object by name; an object that lists none is refused."""
+    """Settings and data of an object by name; raises an UnsupportedError if it lists none."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.
@@ -139,7 +143,7 @@ def _own(value: object) -> Iterable[str]:
 
 
 def _name(value: object) -> str:
-    """Qualified class name of an object, if the name identifies one class."""
+    """Qualified class name of an object; raises an UnsupportedError if the name is ambiguous."""
     if "<locals>" in type(value).__qualname__:
         raise UnsupportedError(
             f"{_title(value)} cannot be identified in a checkpoint, because its class is defined "

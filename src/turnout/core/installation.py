@@ -1,8 +1,9 @@
-"""Install command of turnout, in messages, pages and unit files alike.
+"""Install command of turnout, the same in messages, pages and unit files.
 
-The project's name is not registered at a package index. Nothing is installed by name, since anyone
-who registered it could run code on the machines of users. `pip wheel --no-deps .` in a copy of the
-repository builds the file, and ``python tests/meta/install_lines.py`` writes it into all pages.
+The project's name is not registered at a package index. The command does not install by name,
+because anyone who registers the name could run code on the machines of users.
+`pip wheel --no-deps .` in a copy of the repository builds the file that the command installs, and
+``python tests/meta/install_lines.py`` writes the command into all pages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Optional packages and names of large packages, loaded only when they are needed.
 
-`EXTRAS` says which extra installs what; `require` and `missing_extra` raise one line that names the
-extra. `loaded_on_demand` gives a package a ``__getattr__`` (PEP 562) that imports a public name at
-its first use, so that a device loads what it runs and not the coordinator beside it.
+`EXTRAS` lists the packages of each extra. `require` and `missing_extra` make errors of one line
+that name the extra. `loaded_on_demand` gives a package a ``__getattr__`` (PEP 562) that imports a
+public name at its first use, so that a device does not load the coordinator.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _NAMES = {
 
 
 def require(*extras: str, what: str) -> None:
-    """Raise an error where a package of these extras is missing; no package is imported.
+    """Raise an error if a package of these extras is missing; no package is imported.
 
     Args:
         extras: keys of ``EXTRAS``.
-        what: the command or function, as the beginning of a sentence.
+        what: the command or function that needs the extras, as the beginning of a sentence.
 
     Raises:
         MissingExtraError: a package is missing.
@@ -74,9 +74,7 @@ def require(*extras: str, what: str) -> None:
 
 
 def unavailable(error: ImportError, what: str, *extras: str) -> ImportError:
-    """Error of a module that imports these extras' packages; ``error`` itself for other
-    packages.
-    """
+    """Error that names these extras if one of their packages is missing, else ``error`` itself."""
     package = (error.name or "").partition(".")[0]
     if not any(package in EXTRAS[extra] for extra in extras):
         return error
@@ -103,8 +101,8 @@ def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], 
     """Function ``__getattr__`` of a package that imports a public name at its first use.
 
     Args:
-        package: its ``__name__``.
-        homes: for each module of it, the public names that it defines, between spaces.
+        package: ``__name__`` of the package.
+        homes: public names of each module of the package, separated by spaces, by module.
 
     >>> __getattr__ = loaded_on_demand("turnout.core", {"bounds": "Bounds"})
     >>> __getattr__("Bounds").__module__

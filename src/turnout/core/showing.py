@@ -1,4 +1,4 @@
-"""Printed form of objects that hold records or secrets: types, shapes and sizes, never a value."""
+"""Printed form of objects with private records or secrets: types, shapes and sizes, no values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ _MARK = "__shows_shapes__"
 
 
 def shows_shapes(*public: str) -> Callable[[Class], Class]:
-    """Class decorator, above ``@dataclass``: a text with the types, shapes and sizes of the fields.
+    """Class decorator that makes ``repr`` show the types, shapes and sizes of the fields only.
+
+    It is used above ``@dataclass``.
 
     Args:
-        public: fields whose values are public, and shown.
+        public: names of the fields whose values are public and are shown.
     """
 
     def changed(held: Class) -> Class:
@@ -35,7 +37,7 @@ def _text(held: Any, name: str, public: tuple[str, ...]) -> str:
 
 
 def shape_of(value: Any) -> str:
-    """Type of a value, with its shape or size where it has one.
+    """Type of a value, with the value's shape or size if it has one.
 
     >>> shape_of(b"secret"), shape_of(3.5), shape_of(None)
     ('bytes of 6', 'float', 'None')

@@ -51,7 +51,7 @@ _SYNONYMS = {
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """Allowed word that is probably meant by an unknown word; None if none is near.
 
-    Case, underscores and leading dashes do not count. A synonym is taken before a similar spelling.
+    Case, underscores and leading dashes are ignored. Synonyms have priority over similar spellings.
 
     >>> nearest("add_remove", ["add-remove", "zero-out"])
     'add-remove'

@@ -1,8 +1,8 @@
-"""Texts, missing values and conversions, treated alike by every reader of clients' values.
+"""Rules for texts, missing values and conversions, for every reader of clients' values.
 
 Texts (values, categories, classes, ids of clients, names of columns) are compared in Unicode's
-normal form C, so that a name is the same on every system. They keep all their characters, also a
-trailing NUL, which NumPy's text of fixed width drops. An entry is missing where it is null, not a
+normal form C, so that a name is the same on every system. They keep all their characters, including
+a trailing NUL, which NumPy's text of fixed width drops. An entry is missing if it is null, not a
 number or the empty text.
 """
 
@@ -33,14 +33,14 @@ def canonical(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Index of each text among the distinct texts, and these in the order of first appearance."""
+    """Index of each text among the distinct texts, and the distinct texts by first appearance."""
     places: dict[str, int] = {}
     found = [places.setdefault(canonical(text), len(places)) for text in texts]
     return np.array(found, dtype=np.int64), tuple(places)
 
 
 def is_missing(entry: Any) -> bool:
-    """Whether an entry is None, empty, NaN, or cannot be compared with itself."""
+    """True if an entry is None, empty, NaN, or cannot be compared with itself."""
     try:
         return entry is None or entry == "" or bool(entry != entry)  # noqa: PLR0124
     except (TypeError, ValueError, ArithmeticError):
@@ -57,11 +57,11 @@ def refuse_rows(
     """Raise a ParameterError that names the invalid rows of a batch, if there are any.
 
     Args:
-        key: of the settings, such as ``inputs``.
-        value: the column's name, or what is wrong.
-        problem: the rest of "expected", such as "a value in every row".
-        wrong: shape ``(rows,)``; None where no row can be.
-        rows: their numbers.
+        key: key of the settings, such as ``inputs``.
+        value: name of the column, or the invalid value.
+        problem: requirement that follows "expected", such as "a value in every row".
+        wrong: mask of the invalid rows, shape ``(rows,)``; None if no row can be invalid.
+        rows: numbers of the rows, shape ``(rows,)``.
     """
     if wrong is None or not wrong.any():
         return
@@ -71,10 +71,10 @@ def refuse_rows(
 
 
 def refuse_inexact(name: str, values: NDArray[Any]) -> None:
-    """Refuse whole numbers that float64 cannot represent exactly.
+    """Raise a ParameterError for whole numbers that float64 cannot represent exactly.
 
     Raises:
-        ParameterError: some are beyond ±2^53; the message does not show which.
+        ParameterError: a number is beyond ±2^53; the message does not show the number.
     """
     whole = values.dtype.kind in "iu" and values.size
     if whole and not -EXACT_WHOLE < int(values.min()) <= int(values.max()) < EXACT_WHOLE:

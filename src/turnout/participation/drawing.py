@@ -1,9 +1,9 @@
 """Draws of participation, and the expectations that follow from it.
 
-`draw` and `draw_run` draw the steps of one client or of millions; each draw of
-`turnout.schemes.normal_form` has one sampler here. `expected_check_ins`, `expected_empty_steps` and
-`expected_turns` give means over a run. Devices, simulation and coordinator draw and expect by this
-module; accounting never imports it.
+`draw` and `draw_run` draw the steps of one client or of millions of clients; this module has one
+sampler for each draw of `turnout.schemes.normal_form`. `expected_check_ins`, `expected_empty_steps`
+and `expected_turns` return means over a run. Devices, simulation and coordinator use this module;
+accounting never imports it.
 
 Notation
     n  population
@@ -63,7 +63,7 @@ def independent(
 ) -> Schedule:
     """Schedule of one step in which each client takes part independently at the draw's rate.
 
-    The server or the client may draw it.
+    The server or the client may make the draw.
     """
     return _one_step(block, clients, _participants(len(clients), draw.rate, source))
 
@@ -93,7 +93,7 @@ def kept(
 ) -> Schedule:
     """Schedule in which each client takes part with a probability, in one slot of every epoch.
 
-    The slot is uniform, and the same in every epoch.
+    The slot of a client is uniform, and the same in every epoch.
     """
     present = _participants(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(present))
@@ -153,8 +153,8 @@ def _one_step(block: ScheduleBlock, clients: range, present: NDArray[np.int64]) 
 def _participants(n: int, probability: float, source: Source) -> NDArray[np.int64]:
     """Ascending positions of the participating clients, each with the same probability.
 
-    For small probabilities the number is drawn first and then the clients, so that the cost is that
-    of the participants; otherwise one random draw per client is faster.
+    For a small probability the number of participants is drawn first and then the clients, so the
+    cost is proportional to the participants; otherwise one random draw per client is faster.
     """
     if probability == 1:
         return np.arange(n)
@@ -235,11 +235,11 @@ def draw(
 
     Args:
         participation: who takes part when.
-        population: clients of the run, at least 1. A participation that fixes its population
-            (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must have the same.
+        population: number of clients of the run, at least 1. A participation that fixes its
+            population (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must have the same one.
         block: one of ``blocks(participation)``.
         source: source of randomness; `turnout.randomness.OSRandomness` on a device.
-        client: draw for this client alone, as its own device does; None draws for all clients.
+        client: client to draw for, as on its own device; None to draw for all clients.
 
     Returns:
         Schedule of the block's steps. Its distribution is exactly that of the participation if
@@ -247,16 +247,16 @@ def draw(
 
     Raises:
         ParameterError: a population, block or client that does not fit the participation.
-        UnsupportedError: an unknown participation or draw, or one client's own draw under
+        UnsupportedError: an unknown participation or draw, or a draw for one client under
             `FixedSize`.
 
     Guarantees:
-        blocks drawn from independent sources are independent.
+        Blocks drawn from independent sources are independent.
     """
     form = check_population(participation, population)
     known = 0 <= block.index < form.blocks
     if not known or form.block(block.index) != (block.first_step, block.steps):
-        raise ParameterError("block", block, f"one of its {form.blocks} blocks")
+        raise ParameterError("block", block, f"one of the participation's {form.blocks} blocks")
     span, first_step, _ = form.at_step(block.first_step)
     clients = range(population)
     if client is not None:
@@ -279,7 +279,7 @@ def draw_run(
         participation: who takes part when.
         population: number of clients of the run, at least 1.
         streams: random streams of the simulation.
-        first_block: number of the first block to draw.
+        first_block: number of the first block to draw, at least 0.
     """
     cut = blocks(participation)
     for index in range(first_block, len(cut)):
@@ -348,11 +348,11 @@ FAR_DEVIATIONS, FAR_SHARE = 6.0, 0.05
 
 
 def is_far_below(count: float, expected: float, variance: float) -> bool:
-    """Whether a count is too low for chance: below μ − 6σ and more than 5 % below μ.
+    """True if a count is far below its mean: below μ − 6σ and more than 5 % below μ.
 
-    A correct participation falls below μ − 6σ with probability of about 1e-9. The 5 % keep
-    participations without variance (every client once a window) from raising an alarm at the first
-    device that is offline.
+    The count of a correct participation is below μ − 6σ with a probability of about 1e-9. The limit
+    of 5 % prevents a false alarm for participations without variance (every client once per window)
+    when one device is offline.
 
     Args:
         count: observed number of participations.
@@ -368,14 +368,14 @@ def expected_turns(
 ) -> tuple[float, float]:
     """Expected participations of some clients in a run's first steps, and a variance bound.
 
-    Clients draw independently. Within a window a client takes part at most k times; with S the sum
-    of its participation probabilities there, the variance of this number is at most S(1 − S/k).
-    The bound is exact for a whole window.
+    Clients draw independently. Within a window a client takes part at most k times. If S is the sum
+    of the client's participation probabilities in the window, the variance of the number of its
+    participations there is at most S(1 − S/k). The bound is exact for a whole window.
 
     Args:
         participation: a participation that clients can draw by themselves.
         population: clients of the run, at least 1.
-        clients: ids, each in 0 … population − 1.
+        clients: numbers of the clients, each in 0 … population − 1.
         steps: number of steps that count, from the first one on.
 
     Returns:

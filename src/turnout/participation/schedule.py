@@ -72,7 +72,7 @@ class Schedule:
     """Participations of consecutive steps, grouped by step.
 
     Guarantees:
-        the clients of a step are in ascending order if a sampler of this package drew them.
+        The clients of a step are in ascending order if a sampler of this package draws them.
 
     Attributes:
         first_step: number of the first step, counted over the whole run.
@@ -126,7 +126,7 @@ class Schedule:
 
 
 def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer]:
-    """Numbers of the clients at the given positions of ``clients``."""
+    """Client numbers at the given positions of the range ``clients``."""
     numbers = positions.astype(np.int32 if clients.stop <= 2**31 else np.int64)
     numbers += clients.start
     return numbers

@@ -1,8 +1,9 @@
-"""Availability traces: when each client was available, as far as that is known.
+"""Availability traces: when each client was available, with unknown values.
 
-`availability_participation` makes a participation from a trace, `trace_statistics` its statistics.
-A trace is a float array of shape (clients, steps): 1 available, 0 not available, NaN unknown.
-An unknown step has no participation, and no statistic counts it as absence.
+`availability_participation` makes a participation from a trace; `trace_statistics` returns the
+statistics of a trace. A trace is a float array of shape (clients, steps): 1 is available, 0 is not
+available, NaN is unknown. A client never takes part at an unknown step, and no statistic counts an
+unknown step as absence.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from turnout.schemes import AvailabilityCheckIn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStatistics:
-    """Availability statistics of a trace; unknown slots are in no denominator.
+    """Availability statistics of a trace; unknown slots are left out of every share.
 
     Attributes:
         known_fraction: share of slots whose availability is known.
-        available_fraction: share of available slots among the *known* ones; NaN without any.
-        never_available: clients without any slot in which they are known to be available.
+        available_fraction: share of available slots among the *known* slots; NaN if none is known.
+        never_available: number of clients without a slot at which they are known to be available.
         day_profile: share of available slots among known slots by time of day, float64 of shape
             (steps_per_day,); NaN at times of day without a known slot.
     """
@@ -48,10 +49,11 @@ def availability_participation(
             window.
 
     Raises:
-        ParameterError: another shape or other values, or parameters the participation refuses.
+        ParameterError: the trace has another shape or other values, or a parameter is outside its
+            domain.
 
     Guarantees:
-        no client participates at a step at which it is not known to be available.
+        No client participates at a step at which the client is not known to be available.
     """
     available = _checked(trace) == 1  # NaN equals nothing: unknown is not drawn from.
     return AvailabilityCheckIn(available, window, probability)
@@ -62,8 +64,11 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
-        steps_per_day: steps a day, for example 48 half hours.
-        first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
+        steps_per_day: number of steps per day, for example 48 for half hours.
+        first_slot: time of day of step 0, in steps, from 0 to ``steps_per_day − 1``.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     values = _checked(trace)
     known, available = ~np.isnan(values), values == 1
@@ -86,9 +91,12 @@ def day_profile(
     """Mean of a number per step (for example participations) at each time of day.
 
     Args:
-        per_step: shape (steps,); a NaN is left out of the mean.
-        steps_per_day: steps a day.
-        first_slot: time of day of step 0, from 0 to ``steps_per_day − 1``.
+        per_step: number of each step, shape (steps,); a NaN is left out of the mean.
+        steps_per_day: number of steps per day.
+        first_slot: time of day of step 0, in steps, from 0 to ``steps_per_day − 1``.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     values = np.asarray(per_step, dtype=np.float64)
     if values.ndim != 1:

@@ -1,22 +1,23 @@
 """Gaussian noise rounded to whole numbers, with its exact distribution, from secure randomness.
 
-`rounded_gaussian` draws; `tail_bounds` and `tail_and_density` give the normal tail to any number of
-bits in whole numbers, which settle the draws that a table cannot. Coordinators and devices add this
-noise to sums on a lattice.
+`rounded_gaussian` draws the noise. `tail_bounds` and `tail_and_density` compute the normal tail to
+any number of bits in integer arithmetic; they decide the draws that a table cannot decide.
+Coordinators and devices add this noise to sums on a lattice.
 
 **Draws.** Notation: s the standard deviation before rounding, V uniform on [0, 1),
-G(x) = P(|N(0, 1)| > x), z(V) its inverse. |round(s·N(0, 1))| has the distribution of
+G(x) = P(|N(0, 1)| > x), z its inverse function. |round(s·N(0, 1))| has the distribution of
 m(V) = #{k ≥ 0 : V < G((k + ½)/s)}, which is s·z(V) rounded. A 64-bit word gives the sign and the
-first 63 bits of V. A table encloses z(V) to 2⁻³⁵; where both ends round to the same number, that is
-m. Elsewhere, and below V = 2⁻¹⁶, V is compared with G((k + ½)/s) in whole numbers, and as many
-further bits are drawn as that takes. docs/design/lattice.md proves the enclosure.
+first 63 bits of V. A table encloses z(V) in an interval of width about 2⁻³⁵; if both ends round to
+the same number, this number is m. Otherwise, and for V < 2⁻¹⁶, V is compared with G((k + ½)/s) in
+integer arithmetic, and further bits of V are drawn until the comparison is decided.
+docs/design/lattice.md proves the enclosure.
 
 **Tails.** Notation: x ≥ 0 a rational, u = x²/2, φ the standard normal density. With
 
     I(u) = ∫₀¹ e^{−u r²} dr = Σ_n (−u)ⁿ / (n! (2n + 1))    and    e^{−u} = Σ_n (−u)ⁿ / n!
 
-it holds that G(x) = 1 − √(2/π)·x·I(u) and 2φ(x) = √(2/π)·e^{−u}. The terms alternate and grow to
-e^u before they fall, so the sums are taken with u/ln 2 more bits than the result needs.
+G(x) = 1 − √(2/π)·x·I(u) and 2φ(x) = √(2/π)·e^{−u}. The terms of both sums alternate and grow to e^u
+before they fall, so the sums are computed with u/ln 2 more bits than the result needs.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _SPARE_BITS = 40
 
 
 def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Whole numbers (low, high), at most 2 apart, with low ≤ 2^bits · G(x) ≤ high.
+    """Whole numbers low ≤ 2^bits · G(x) ≤ high, with high − low ≤ 2 and G(x) = P(|N(0, 1)| > x).
 
-    x is ``numerator`` ≥ 0 over ``denominator`` ≥ 1; bits from 1 to 1024.
+    x is ``numerator`` ≥ 0 over ``denominator`` ≥ 1; ``bits`` is from 1 to 1024.
 
     >>> [round(bound / 2**20, 4) for bound in tail_bounds(196, 100, 20)]
     [0.05, 0.05]
@@ -55,11 +56,11 @@ def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, int, int]:
     """G(x) and 2φ(x) in fixed point, each with an error below 2^{−bits−8}.
 
-    What is lost, in units of 2^−w: u is cut by less than 1, and neither sum has a slope above 1.
-    A term is cut by less than 1, and this error is carried on to the next as the term is, so
-    all N terms together lose at most N·e^u; what is left out is less than its first term, which
-    was cut to 0. So a sum is off by less than N·e^u + 2 < 2^{16 + u/ln 2}, and G(x) by at most
-    x < 2⁶ times that and a few units for the factors.
+    The errors, in units of 2^−w: u is truncated by less than 1, and neither sum has a slope above
+    1. Each term is truncated by less than 1, and the next terms inherit this error, so all N terms
+    together have an error of at most N·e^u. The terms left out sum to less than the first of them,
+    which is truncated to 0. So the error of a sum is below N·e^u + 2 < 2^{16 + u/ln 2}, and the
+    error of G(x) is at most x < 2⁶ times that plus a few units for the factors.
 
     Returns:
         (G, 2φ, w), the first two multiplied by 2^w.
@@ -81,14 +82,14 @@ def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, 
 
 @cache
 def root_of_two_over_pi(bits: int) -> int:
-    """2^bits · √(2/π), rounded down by less than 2."""
+    """Whole number below 2^bits · √(2/π) by less than 2."""
     guarded = bits + 32
     pi = 4 * (4 * _inverse_tangent(5, guarded) - _inverse_tangent(239, guarded))
     return isqrt((2 << 3 * guarded) // pi) >> 32
 
 
 def _inverse_tangent(divisor: int, bits: int) -> int:
-    """2^bits · arctan(1/divisor), with an error below one unit for each term."""
+    """Whole number near 2^bits · arctan(1/divisor), with an error below 1 for each term."""
     power = (1 << bits) // divisor
     total, n = power, 1
     while power:
@@ -120,29 +121,29 @@ def rounded_gaussian(
 ) -> NDArray[np.int64]:
     """Independent draws of round(z), z ~ N(0, ``standard_deviation``²).
 
-    Observations while it runs are not covered. Time and memory access depend on the draws:
-    about one in 2¹⁶ (and a share of s·2⁻³⁴ of the others) is settled by slow arithmetic, so
-    anyone who times a call learns how many of its draws were large or next to a half-integer, and
-    anyone who shares the processor's caches may learn more. Publish on a schedule, on a machine
-    that is not shared. The guarantee covers an adversary who sees the output alone.
+    The guarantee covers an adversary that sees only the output, and no side channels. Time and
+    memory access depend on the draws: about one draw in 2¹⁶ (and a share of s·2⁻³⁴ of the other
+    draws) is decided by slow arithmetic. So the time of a call reveals how many of its draws are
+    large or close to a half-integer, and shared processor caches may reveal more. Publish on a
+    schedule, on a machine that is not shared.
 
     Guarantees:
-        Of uniform, independent bytes the distribution is exact: every draw is decided by comparison
-            with
-        the true probabilities. The one exception is a draw that 255 bits do not decide, which
-        raises, with a chance below (s + 1)·2⁻²⁴⁸ a draw.
-        The system's bytes differ from uniform ones as AES-256 does from a random permutation,
+        If the bytes are uniform and independent, the distribution is exact: every draw is decided
+        by comparison with the true probabilities. The only exception is a draw that 255 bits do not
+        decide; it raises a NumericalError, with a probability below (s + 1)·2⁻²⁴⁸ per draw.
+        The system's bytes differ from uniform bytes as AES-256 differs from a random permutation,
         and by at most 2⁻¹⁰⁷ more for each 2¹² draws (blocks under one key do not repeat).
         The same bytes give the same draws on every machine.
 
     Args:
         standard_deviation: s, above 0, at most 2⁴⁰, in units of the lattice.
-        size: how many; 0 is allowed. The result has shape (size,).
-        read: where the bytes come from; anything but the default is for tests and simulation.
+        size: number of draws, at least 0; the result has the shape (size,).
+        read: source of the bytes; any source but the default is for tests and simulation only.
 
     Raises:
         ParameterError: a value outside its domain, or a stream that gives too few bytes.
-        NumericalError: 255 bits did not decide; the stream is broken (all zeros, say).
+        NumericalError: 255 bits do not decide a draw, because the stream is broken (for example,
+            all zeros).
 
     >>> rounded_gaussian(2.0, 3, lambda size: bytes(range(size))).tolist()
     [4, 4, 3]
@@ -160,7 +161,7 @@ def rounded_gaussian(
 
 
 def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np.int64]) -> None:
-    """Write one draw for each word; where the table is not decisive, further bits are read."""
+    """Write one draw for each word to ``out``; read further bits if the table does not decide."""
     values = (words >> np.uint64(1)).view(np.int64)
     scaled = s * _enclosed(values.astype(np.float64))
     # The sums below are off by less than 2⁻⁵⁰·(1 + s), which is within what is added here.
@@ -176,7 +177,7 @@ def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np
 
 
 def _enclosed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """z(V) to `ENCLOSURE` for V in [value, value + 1)·2⁻⁶³; NaN outside the table."""
+    """Quantiles z(V) for V in [value, value + 1)·2⁻⁶³, up to `ENCLOSURE`; NaN outside the table."""
     bits = values.view(np.int64)
     cells = np.maximum((bits >> _RESIDUAL_BITS) - (_FIRST_INDEX - 1), 0)
     residual = (bits & _RESIDUAL_MASK).astype(np.float64)
@@ -195,7 +196,7 @@ class _Uniform:
         self._value, self._bits, self._read = value, _WORD_BITS, read
 
     def magnitude(self, s: float) -> int:
-        """m(V): the number of k ≥ 0 with V < G((k + ½)/s)."""
+        """Magnitude m(V) of a draw, the number of k ≥ 0 with V < G((k + ½)/s)."""
         above, below = s.as_integer_ratio()
         while True:
             found = self._walk(s, above, below)
@@ -207,7 +208,7 @@ class _Uniform:
             self._bits += 64
 
     def _walk(self, s: float, above: int, below: int) -> int | None:
-        """m(V), searched from a guess, which affects only the running time."""
+        """Magnitude m(V), found from a first guess that affects only the running time."""
         # The guess of the inverse normal distribution.
         guess = -NormalDist().inv_cdf((self._value + 0.5) / 2.0 ** (self._bits + 1))
         k = max(int(s * guess + 0.5), 0)
@@ -229,7 +230,7 @@ class _Uniform:
             k -= 1
 
     def _is_below(self, numerator: int, denominator: int) -> bool | None:
-        """Whether V < G(numerator/denominator); None where the bits so far do not decide it."""
+        """True if V < G(numerator/denominator); None if the bits so far do not decide this."""
         low, high = tail_bounds(numerator, denominator, self._bits)
         if self._value < low:
             return True
@@ -240,8 +241,8 @@ class _Uniform:
 def _table() -> tuple[NDArray[np.float64], ...]:
     """Coefficients of z(V) on each cell, by powers of the residual, shape (cells + 2,) each.
 
-    A cell is the cubic through z and its slope at both ends. The first and last entry stand for
-    all below V = 2⁻¹⁶ and for V that rounds to 1; they are NaN.
+    On each cell z is approximated by the cubic with the values and slopes of z at both ends. The
+    first entry is for all V < 2⁻¹⁶, the last for V that rounds to 1; both are NaN.
     """
     nodes = [
         (octave - 63 - 1, _CELLS + j) for octave in range(64 - _OCTAVES, 64) for j in range(_CELLS)
@@ -257,14 +258,16 @@ def _table() -> tuple[NDArray[np.float64], ...]:
 def _node(exponent: int, fraction: int) -> tuple[float, float]:
     """Value and slope of z at V = fraction·2^(exponent − 7), to one unit in the last place.
 
-    One Newton step from an approximation x that need not be trusted: G(x) − V is computed, and
-    with it the step, which leaves an error of about x/2 < 3 times its square.
+    The result is one Newton step from an approximation x, whose error need not be known: G(x) − V
+    is computed, and the error after the step is about x/2 < 3 times the square of the step.
     """
     x = -NormalDist().inv_cdf(fraction * 2.0 ** (exponent - _CELLS_LOG2 - 1))
     tail, density, w = tail_and_density(*x.as_integer_ratio(), 72)
     step = (tail - (fraction << (w + exponent - _CELLS_LOG2))) / density
     if not abs(step) < 2.0**-32:
-        raise NumericalError(f"no start for the quantile at {fraction}·2^{exponent - _CELLS_LOG2}")
+        raise NumericalError(
+            f"no approximation of the quantile at {fraction}·2^{exponent - _CELLS_LOG2}"
+        )
     return x + step, -(1 << w) / density
 
 
@@ -272,5 +275,5 @@ def _read(read: ByteStream, size: int) -> bytes:
     """Exactly ``size`` bytes from ``read``."""
     data = read(size)
     if len(data) != size:
-        raise ParameterError("read", len(data), f"{size} bytes, as asked for")
+        raise ParameterError("read", len(data), f"{size} bytes, as requested")
     return data

@@ -1,12 +1,12 @@
-"""Biased coins, eight at a time, by inversion of one distribution function.
+"""Biased random bits, eight at a time, by inversion of the distribution function of a byte.
 
-Notation: q = t/2^b the coin's probability; C_j the probability that eight coins, read as a byte,
-are below j, a multiple of 2^−8b; U uniform on [0, 1). The byte is the number of C_1, …, C_255 that
-are at most U.
+Notation: q = t/2^b is the probability of a 1; C_j, a multiple of 2^−8b, is the probability that a
+byte of eight such bits is below j; U is uniform on [0, 1). The byte is the number of C_1, …, C_255
+that are at most U.
 
-Sixteen bits of U decide the byte in all but one of 256 cases, by a table. Another 46 bits decide
-all but one in 2⁵⁴, and the rest is decided in whole numbers. So a coin takes two random bits,
-whatever b is.
+With a table, the first sixteen bits of U decide the byte except with probability 1/256. Another 46
+bits decide it except with probability 2⁻⁵⁴, and integer arithmetic decides the remaining cases. So
+a biased bit takes about two random bits for every b.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def packed_from_words(
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
-    """Independent random bits, 64 in a word, each 1 with probability ``threshold`` / 2^``bits`` ≤
-    1.
+    """Independent random bits, 64 in a word, each 1 with probability ``threshold`` / 2^``bits``.
 
-    Shape (size,); the distribution is exact given that of ``words``.
+    The result has the shape (size,). Its distribution is exact if the bits of ``words`` are uniform
+    and independent. ``threshold`` is at most 2^``bits``.
     """
     if threshold in (0, 1 << bits):
         return np.full(size, _ALL if threshold else 0, dtype=np.uint64)
@@ -76,7 +76,7 @@ class ByteDistribution:
         unit_bits: at least 62.
         floors: ⌊2⁶²·C_j⌋, int64.
         ceilings: ⌈2⁶²·C_j⌉, int64.
-        table: the byte for each sixteen bits of U, 256 where they do not tell it.
+        table: the byte for each value of the first sixteen bits of U; 256 if they do not decide it.
     """
 
     limits: list[int]
@@ -86,7 +86,7 @@ class ByteDistribution:
     table: NDArray[np.uint16]
 
     def below(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Smallest and largest number of C_j below a U of which these are the first 62 bits."""
+        """Smallest and largest number of C_j that are at most U, from the first 62 bits of U."""
         fewest = np.searchsorted(self.ceilings, numbers, side="right")
         return fewest, np.searchsorted(self.floors, numbers, side="right")
 
@@ -118,7 +118,7 @@ def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
 def _finished(
     words: Words, distribution: ByteDistribution, first: NDArray[np.uint16]
 ) -> NDArray[np.intp]:
-    """Bytes of the U's that begin with these sixteen bits."""
+    """Bytes of uniform numbers U whose first sixteen bits are given; further bits are drawn."""
     rest = _FINE - _FIRST
     more = words(len(first)) >> np.uint64(WORD_BITS - rest)
     numbers = (first.astype(np.int64) << rest) | more.astype(np.int64)
@@ -132,7 +132,7 @@ def _finished(
 
 
 def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
-    """Rows of shape (rows, ⌈columns / 64⌉) with bits from ``columns`` ≥ 1 on set to 0, in place."""
+    """Rows of shape (rows, ⌈columns / 64⌉) after all bits from ``columns`` on are set to 0."""
     spare = columns % WORD_BITS
     if spare:
         packed[:, -1] &= np.uint64((1 << spare) - 1)

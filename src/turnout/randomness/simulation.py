@@ -1,6 +1,6 @@
-"""Fast, repeatable draws for simulation, and streams that are identified by name.
+"""Fast, repeatable draws for simulation, and random streams that are identified by name.
 
-These draws protect no client: anyone who knows the seed can compute every draw.
+These draws protect no client, because anyone who knows the seed can compute every draw.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from turnout.randomness.source import Source, check_range, check_subset
 class SimulationRandomness(Source):
     """Source that draws from a NumPy generator. FOR SIMULATION ONLY.
 
-    The draws follow from a seed, and `bernoulli` and `binomial` compare floats, so they are
-    exact to about 2⁻⁵³ only. No real client's privacy may rest on them; ``secure`` is False
-    so that a service can refuse them. Every draw advances the generator.
+    A seed determines all draws. `bernoulli` and `binomial` compare floats, so their probabilities
+    have errors of about 2⁻⁵³. No real client's privacy may depend on these draws; ``secure`` is
+    False, so that a service can refuse this source. Every draw advances the generator.
     """
 
     secure: ClassVar[bool] = False
@@ -56,13 +56,13 @@ class SimulationRandomness(Source):
         return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True among ``n`` independent truth values, in time independent of ``n``."""
+        """Number of True values among ``n`` independent ones, in time independent of ``n``."""
         checks.count(0, n=n)
         checks.probability(p=p)
         return int(self._generator.binomial(n, p))
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """A uniform subset of ``k`` of {0, …, n − 1}, in ascending order."""
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order."""
         check_subset(n, k)
         if n == 0:
             return np.empty(0, dtype=np.int64)
@@ -72,13 +72,13 @@ class SimulationRandomness(Source):
 class SimulationStreams:
     """Independent simulation streams, each a pure function of (seed, name).
 
-    A stream is asked for by what it is used for, for example ``("noise", step)``. So no
-    position in a stream has to be stored: a resumed run asks for the same names and gets the
-    same draws, and drawing more from one stream never shifts another.
+    The name of a stream describes its purpose, for example ``("noise", step)``. So no position in a
+    stream has to be stored: a resumed run uses the same names and gets the same draws, and further
+    draws from one stream never change another stream.
 
     Guarantees:
-        equal seed and name give equal draws; different names give streams that are
-        independent for every practical purpose (names are hashed with BLAKE2b to 256 bits).
+        Equal seeds and names give equal draws. Different names give streams that are independent
+        for every practical purpose (names are hashed with BLAKE2b to 256 bits).
 
     >>> streams = SimulationStreams(7)
     >>> bool(streams.generator("noise", 3).random() == streams.generator("noise", 3).random())
@@ -102,7 +102,7 @@ class SimulationStreams:
 
 
 def _encoded(parts: tuple[str | int, ...]) -> bytes:
-    """Parts of a name as bytes, with types and lengths, so that different names differ."""
+    """Parts of a name as bytes with types and lengths, so that different names differ in bytes."""
     encoded = b""
     for part in parts:
         if isinstance(part, str):

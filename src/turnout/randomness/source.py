@@ -1,8 +1,8 @@
-"""Sources of uniform draws, and exact samplers built on them alone.
+"""Sources of uniform draws, and exact samplers that use only these draws.
 
-Everything that privacy rests on is drawn through `Source.below`. A test that replaces this one
-method can replay every draw (`turnout.testing.enumerate_outputs`), so the distribution of a small
-sampler is checked exactly instead of being estimated.
+All random numbers on which privacy depends are drawn through `Source.below`. A test that replaces
+this one method can replay every draw (`turnout.testing.enumerate_outputs`), so the distribution of
+a small sampler is checked exactly instead of being estimated.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Source(ABC):
     """Source of uniform draws.
 
     Guarantees:
-        every method is exact given that `below` is: no float enters a comparison.
+        The distribution of every method is exact if that of `below` is exact, because no float
+        enters a comparison.
 
     Attributes:
-        secure: whether an adversary who sees some draws learns nothing about the others.
+        secure: True if an adversary who sees some draws learns nothing about the other draws.
     """
 
     secure: ClassVar[bool]
@@ -63,12 +64,12 @@ class Source(ABC):
         return self.below(LARGEST_RANGE, size) < threshold
 
     def packed_bernoulli(self, p: float | Fraction, rows: int, columns: int) -> NDArray[np.uint64]:
-        """Packed bits of ``rows × columns`` truth values as of `bernoulli`, 64 in a word.
+        """Packed bits of ``rows × columns`` draws of `bernoulli`, 64 in a word.
 
         Args:
-            p: in [0, 1]; rounded down to a multiple of 2⁻⁶².
-            rows: at least 0.
-            columns: at least 1.
+            p: probability of a 1, in [0, 1]; rounded down to a multiple of 2⁻⁶².
+            rows: number of rows, at least 0.
+            columns: number of bits per row, at least 1.
 
         Returns:
             uint64 array of shape (rows, ⌈columns / 64⌉). Column j is bit j mod 64 (the lowest is
@@ -82,7 +83,7 @@ class Source(ABC):
         return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True among ``n`` ≥ 0 truth values as of `bernoulli`."""
+        """Number of True values among ``n`` ≥ 0 draws of `bernoulli` with probability ``p``."""
         checks.count(0, n=n)
         sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
@@ -101,7 +102,7 @@ class Source(ABC):
 
 
 def check_range(n: int, size: int) -> None:
-    """Refuse a range or a size that `Source.below` does not support."""
+    """Raise a ParameterError for a range or a size that `Source.below` does not support."""
     checks.count(n=n)
     checks.count(0, size=size)
     if n > LARGEST_RANGE:
@@ -109,7 +110,7 @@ def check_range(n: int, size: int) -> None:
 
 
 def check_subset(n: int, k: int) -> None:
-    """Refuse a subset that is larger than its set."""
+    """Raise a ParameterError for a subset that is larger than its set."""
     checks.count(0, n=n, k=k)
     checks.at_most("n", n, k=k)
 

@@ -24,7 +24,8 @@ _WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 class OSRandomness(Source):
     """Source that draws from the operating system's cryptographic generator.
 
-    There is no seed and no fallback: where the system has no such generator, drawing raises.
+    There is no seed and no fallback: if the system has no such generator, every draw raises an
+    error.
 
     Guarantees:
         `below` is exactly uniform (rejection, no modulo bias), for every ``n``.
@@ -50,11 +51,11 @@ class OSRandomness(Source):
         return drawn
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
-        """Array of ``size`` independent truth values, each True with probability ``p`` (see
-        `Source`).
+        """Array of ``size`` independent truth values, each True with probability ``p``.
 
-        The sixty-two bits that are compared with ``p`` are read fifteen first; the others only
-        where those are equal. The distribution is the same, for a quarter of the bytes.
+        As in `Source.bernoulli`, sixty-two bits are compared with ``p``. The first fifteen bits are
+        read first, the others only if the first fifteen equal those of ``p``. The distribution is
+        the same, and a quarter of the bytes is enough.
         """
         checks.probability(p=p)
         threshold = int(Fraction(p) * LARGEST_RANGE)
@@ -75,9 +76,9 @@ class OSRandomness(Source):
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
         """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
 
-        The first ``k`` different values of a uniform sequence are a uniform subset, and a
-        sequence is drawn in bulk where Floyd's algorithm goes value by value. Of a subset of
-        more than half, the complement is drawn, so few values repeat.
+        The first ``k`` different values of a uniform sequence are a uniform subset. A sequence is
+        drawn in bulk, which is faster than Floyd's algorithm. If ``k`` is more than half of ``n``,
+        the complement is drawn, so that few values repeat.
         """
         check_subset(n, k)
         if 2 * k > n:
@@ -110,8 +111,8 @@ def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
 def system_bytes(size: int) -> bytes:
     """Fresh bytes from AES-256 in counter mode, under a key from the operating system.
 
-    Every call takes a new 256-bit key, uses it once and forgets it, so there is no state to
-    store, to restore or to copy by a fork, and no two calls share a stream.
+    Every call takes a new 256-bit key, uses the key once and discards it. So there is no state that
+    could be stored, restored or copied by a fork, and no two calls share a stream.
 
     Raises:
         ImportError: the package ``cryptography`` (extra ``service``) is not installed.
