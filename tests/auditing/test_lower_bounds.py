@@ -101,7 +101,7 @@ def test_best_event_is_likely_in_the_first_world():
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_events_above_and_not_above_count_ties_alike(above):
+def test_a_score_equal_to_the_threshold_is_not_above_it(above):
     event = Event("x", above, 1.0)
     assert event.count(np.array([0.0, 1.0, 2.0, 3.0])) == 2
 

@@ -69,7 +69,7 @@ def test_a_command_names_its_missing_extra(package, name, extras, arguments):
     assert code == 2
 
 
-def test_a_picture_without_its_extra_is_refused_at_once():
+def test_the_picture_option_names_its_missing_extra():
     arguments = ("account", *SCHEME, "--explain", "--picture", "x.svg")
     code, said, error = without(("matplotlib",), COMMAND, *arguments)
     assert (code, said) == (2, "")

@@ -55,7 +55,7 @@ def test_a_failed_write_keeps_the_old_contents(tmp_path, monkeypatch, broken):
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_lock_is_held_by_one_at_a_time(tmp_path):
+def test_a_file_lock_is_exclusive(tmp_path):
     path, entered = tmp_path / "file", threading.Event()
 
     def enter():
@@ -72,7 +72,7 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path):
     assert entered.is_set()
 
 
-def test_a_lock_makes_no_folder(tmp_path):
+def test_locking_a_file_creates_no_folder(tmp_path):
     with (
         pytest.raises(StorageError, match="not locked: No such file"),
         locked(tmp_path / "no/file"),

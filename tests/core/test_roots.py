@@ -13,7 +13,7 @@ from turnout.core.bounds import bisected, bisected_each, grown
 
 
 @given(st.floats(-100.0, 100.0), st.integers(0, 60), st.booleans())
-def test_bisection_ends_lie_on_their_sides(threshold, halvings, rising):
+def test_bisection_returns_a_failing_and_a_holding_end(threshold, halvings, rising):
     def holds(x):
         return x >= threshold if rising else x <= threshold
 
@@ -47,7 +47,7 @@ def test_the_given_ends_are_not_evaluated_again():
     assert bisected(holds, 3.0, 3.0) == (3.0, 3.0)
 
 
-def test_many_thresholds_at_once_are_those_of_each():
+def test_joint_bisection_finds_the_same_thresholds_as_single_bisections():
     thresholds = np.array([0.1, 2.0, 7.7])
     failing, holding = bisected_each(lambda x: x >= thresholds, np.zeros(3), np.full(3, 8.0), 40)
     for i, threshold in enumerate(thresholds):
@@ -58,10 +58,10 @@ def test_many_thresholds_at_once_are_those_of_each():
 @pytest.mark.parametrize(
     ("threshold", "bracket"), [(0.5, (0.0, 1.0)), (5.0, (4.0, 8.0)), (64.0, (32.0, 64.0))]
 )
-def test_a_bracket_grows_until_it_holds(threshold, bracket):
+def test_a_growing_search_ends_at_the_first_value_that_holds(threshold, bracket):
     assert grown(lambda x: x >= threshold, 1.0, 64.0) == bracket
 
 
-def test_a_condition_that_never_holds_gives_none():
+def test_a_growing_search_without_a_holding_value_returns_none():
     assert grown(lambda x: x >= 65.0, 1.0, 64.0) is None
     assert grown(lambda x: False, 1.0, 700.0) is None

@@ -158,7 +158,7 @@ def test_a_device_draws_with_the_distribution_of_the_simulation(law, population)
             assert enumerated == of_one_client(law, block, client)
 
 
-def test_windows_are_drawn_afresh():
+def test_each_window_is_drawn_independently():
     law = CheckIn(window=3, windows=2)
     first, second = blocks(law)
 

@@ -133,7 +133,7 @@ def test_k_subset_draws_have_their_distribution(source, window, picks, mutate):
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.02, 40), SelfSampling(0.3, 40)])
-def test_coins_every_step(law):
+def test_poisson_and_self_sampling_draws_have_their_distribution(law):
     n = 5000
     schedule = joined_schedules(list(draw_run(law, n, STREAMS)))
     trials = n * law.steps

@@ -97,7 +97,7 @@ def test_invalid_traces_are_refused(trace, message):
     ("window", "probability", "message"),
     [(0, 1.0, "window = 0"), (3, 1.0, "steps"), (1, 1.5, "probability = 1.5")],
 )
-def test_refused_parameters_are_named(window, probability, message):
+def test_errors_name_the_parameter_that_is_refused(window, probability, message):
     with pytest.raises(ParameterError, match=message):
         availability_participation([[1.0, 0.0]], window, probability)
 
