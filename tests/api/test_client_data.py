@@ -27,7 +27,7 @@ def frames():
 
 
 @pytest.mark.parametrize(("source", "test"), [pytest.param(s, t, id=n) for n, s, t in frames()])
-def test_frames_give_the_same_records(source, test):
+def test_records_from_frames_equal_the_expected_records(source, test):
     expect(tn.client_data(source, test=test, **NAMED))
 
 
@@ -65,7 +65,7 @@ def unnamed():
 @pytest.mark.parametrize(
     ("source", "test", "ids"), [pytest.param(*rest, id=name) for name, *rest in unnamed()]
 )
-def test_data_without_names_give_the_same_records(source, test, ids):
+def test_records_from_arrays_without_names_equal_the_expected_ones(source, test, ids):
     expect(tn.client_data(source, client=ids, classes=2, test=test))
 
 

@@ -17,7 +17,7 @@ def epsilon(scheme: tn.Scheme, method: str | None, delta: float = 1e-6) -> tn.Bo
     return tn.price(scheme, delta=delta, method=method).epsilon
 
 
-def test_single_bounds_in_price_have_the_names_of_compare():
+def test_price_accepts_the_method_names_of_compare():
     known = {method.name for method in SHUFFLE_METHODS}
     assert set(METHODS) - {"tightest", "quick", "published"} < known
 
@@ -40,7 +40,7 @@ def test_no_bound_is_below_an_attained_epsilon(randomizer, sampled):
     assert {"quick", "published", "clones", "clones 2023", "EFM19"} <= set(said)
 
 
-def test_method_epsilon_equals_that_of_the_comparison():
+def test_price_by_a_method_equals_the_value_in_compare():
     scheme = tn.shuffled(ONE, clients=20_000)
     compared = {
         curve.method.name: curve.quotes[0] for curve in tn.compare(scheme, delta=1e-6).curves
@@ -70,7 +70,7 @@ def test_method_epsilon_equals_that_of_the_comparison():
         ),
     ],
 )
-def test_schemes_outside_a_bounds_range_are_refused(scheme, method, reason):
+def test_a_method_refuses_schemes_that_it_does_not_cover(scheme, method, reason):
     with pytest.raises(tn.UnsupportedError, match=reason):
         epsilon(scheme, method)
 
@@ -85,7 +85,7 @@ def test_methods_refuse_invalid_delta_and_tolerance(method, wrong):
         tn.price(messages, delta=1e-6, tolerance=wrong, method=method)
 
 
-def test_an_unknown_method_is_refused_with_the_names_there_are():
+def test_an_error_about_an_unknown_method_lists_all_methods():
     with pytest.raises(tn.ParameterError, match="method = 'best': expected one of 'tightest', 'qu"):
         epsilon(tn.shuffled(ANY, clients=100), "best")
 

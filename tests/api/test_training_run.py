@@ -21,7 +21,7 @@ def invoke(*arguments: str) -> str:
     return done.output
 
 
-def test_poisson_epsilon_of_a_run_is_that_of_dp_accounting():
+def test_poisson_epsilon_of_a_training_run_equals_dp_accounting():
     dp = pytest.importorskip("dp_accounting")
     scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")
     event = dp.SelfComposedDpEvent(
@@ -43,7 +43,7 @@ def test_poisson_epsilon_of_a_run_is_that_of_dp_accounting():
         ("shuffle", tn.EveryStep(3)),
     ],
 )
-def test_a_sampler_has_the_larger_rate_and_the_smaller_window(sampler, participation):
+def test_each_sampler_has_its_participation_with_the_largest_rate(sampler, participation):
     scheme = tn.training_run(**RUN, sampler=sampler, relation="zero-out")
     assert scheme.participation == participation
     assert scheme.unit.value == "example"
@@ -106,7 +106,7 @@ def test_account_prints_a_table_of_all_samplers():
     assert "DataLoader(shuffle=True)" in shown
 
 
-def test_account_and_calibrate_take_one_sampler():
+def test_account_and_calibrate_accept_a_single_sampler():
     one = ["--sampler", "poisson", "--relation", "add-remove"]
     scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")
     answer = json.loads(invoke("account", *FLAGS, *one, "--json"))

@@ -41,7 +41,7 @@ CHECKERS = {
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
-def test_columns_of_user_files_have_types(checker, tmp_path):
+def test_type_checkers_infer_the_types_of_public_results(checker, tmp_path):
     file = tmp_path / "user.py"
     file.write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text(MYPY)
