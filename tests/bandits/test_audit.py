@@ -101,7 +101,7 @@ def test_mechanisms_with_too_little_noise_are_detected(mechanism, runs):
     assert found > EPSILON
 
 
-def test_true_epsilon_is_twice_the_printed_one():
+def test_epsilon_of_the_printed_algorithm_is_twice_the_stated_epsilon():
     pulls = [np.array([5, 5])]
     assert PrintedSums("central", 1.0).epsilon(pulls).upper == 2.0
     assert PrintedSums("central", 1.0, sensitivity=2).epsilon(pulls).upper == 1.0

@@ -57,7 +57,7 @@ def counted(sums):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.word)
-def test_sums_have_the_same_distribution_by_pull_and_by_batch(mechanism):
+def test_simulated_sums_and_sums_of_messages_have_equal_distributions(mechanism):
     expected, streams = distribution(mechanism), SimulationStreams(1)
 
     def agrees(counts):
@@ -109,7 +109,7 @@ def test_shuffled_bits_meet_epsilon_at_the_pulls_of_their_action(epsilon):
         assert shuffled_price([(KaryResponse(1.08 * before, 2), 1)], 400, 1e-6) > epsilon
 
 
-def test_run_epsilon_equals_that_of_its_costliest_batch():
+def test_epsilon_of_a_run_equals_the_largest_epsilon_of_a_batch():
     mechanism = ShuffledBits(1.0, 1e-6)
     one = mechanism.epsilon([np.array([200, 400])])
     many = mechanism.epsilon([np.array([200, 400])] * 5 + [np.array([200])])

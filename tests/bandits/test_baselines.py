@@ -35,7 +35,7 @@ def share_of_uniform(policy, mechanism=None, seeds=3):
     return np.mean(shares)
 
 
-def test_policies_are_better_than_uniform_play_and_private_ones_cost_little():
+def test_policies_beat_uniform_play_and_privacy_adds_little_regret():
     assert share_of_uniform(LinUCB()) < 0.1
     assert share_of_uniform(LinUCB(switch=0.0), seeds=1) < 0.1
     assert share_of_uniform(phased_elimination()) < 0.5
@@ -45,7 +45,7 @@ def test_policies_are_better_than_uniform_play_and_private_ones_cost_little():
 
 
 @pytest.mark.parametrize("model", ["central", "local", "shuffled"])
-def test_private_linucb_is_priced_by_its_releases(model):
+def test_epsilon_of_private_linucb_is_close_to_the_requested_epsilon(model):
     batch = 100 if model == "shuffled" else 500
     policy = PrivateLinUCB(model, 1.0, 1e-6, batch)
     bounds = policy.epsilon(HORIZON, 2)
@@ -59,7 +59,7 @@ def test_private_linucb_is_priced_by_its_releases(model):
     assert PrivateLinUCB("central", 1.0, 1e-6, 10).levels(HORIZON) == 9
 
 
-def test_all_nodes_of_a_client_are_one_gaussian_release():
+def test_all_tree_nodes_of_a_client_compose_to_one_gaussian_release():
     """δ(ε) of N(0, 1) against N(μ, 1) in closed form; forgetting the tree's levels is caught."""
     policy = PrivateLinUCB("central", 1.0, 1e-6, batch=100)
     bounds, deviation = policy.epsilon(HORIZON, 2), policy.deviation(HORIZON, 2)
@@ -76,7 +76,7 @@ def test_all_nodes_of_a_client_are_one_gaussian_release():
     assert PrivateLinUCB("central", 1.0, 1e-6, 100).epsilon(200, 2).lower < 0.8
 
 
-def test_rewards_of_real_clients_do_not_leave_without_noise():
+def test_private_linucb_refuses_messages_of_real_clients():
     mechanism = PrivateLinUCB("local", 1.0, 1e-6).mechanism(2)
     assert mechanism.trust is TrustModel.LOCAL
     assert mechanism.delta == 1e-6

@@ -55,7 +55,7 @@ def contexts(count=300, seed=0):
     return drawn / np.maximum(np.linalg.norm(drawn, axis=2, keepdims=True), 1)
 
 
-def test_a_pull_of_a_parameter_has_the_mean_of_the_clients_own_choices():
+def test_the_mean_of_a_candidate_equals_that_of_the_clients_choices():
     features, truth = contexts(), np.array([0.6, 0.8])
     net = parameter_net(2, 0.05)
     environment = contextual_environment(features, truth, net)
@@ -80,7 +80,7 @@ def test_contextual_regret_is_far_below_that_of_uniform_play():
 
 
 @pytest.mark.parametrize(("dimension", "fineness"), [(1, 0.5), (2, 0.1), (3, 0.2), (4, 0.4)])
-def test_a_net_is_near_every_direction(dimension, fineness):
+def test_the_parameter_net_is_near_every_direction(dimension, fineness):
     net = parameter_net(dimension, fineness)
     assert np.allclose(np.linalg.norm(net, axis=1), 1)
     drawn = np.random.default_rng(0).standard_normal((300, dimension))
@@ -138,7 +138,7 @@ def test_log_with_a_byte_order_mark_and_blank_lines_is_read(tmp_path):
         ("client,reward_0,reward_1,reward_2\na,0,0,1\n\nb,0,0,1\n", "no client in line 3 of "),
     ],
 )
-def test_a_log_is_refused_where_epsilon_would_not_hold(tmp_path, text, said):
+def test_logs_with_repeated_clients_or_invalid_rewards_are_refused(tmp_path, text, said):
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(ParameterError) as refused:

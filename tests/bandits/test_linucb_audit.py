@@ -127,7 +127,7 @@ class OneNumber(PrivateLinUCB):
     [("central", OneNode), ("local", HalfTheDistance), ("shuffled", OneNumber)],
     ids=["one node", "half the sensitivity", "one number"],
 )
-def test_wrong_noise_of_private_linucb_is_caught(model, kind):
+def test_an_audit_detects_wrong_noise_of_private_linucb(model, kind):
     found = found_of(policy_of(model, kind), RUNS_OF_WRONG)
     print(f"{kind.__name__}: epsilon of at least {found:.3f} where {EPSILON:g} is stated")
     assert found > EPSILON
