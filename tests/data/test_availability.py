@@ -28,7 +28,7 @@ def test_built_in_trace_has_the_documented_devices():
     assert (at_once.min(), at_once.max()) == (14, 97)
 
 
-def test_times_outside_all_intervals_are_unavailable():
+def test_availability_outside_all_intervals_is_nan():
     matrix = datasets.parse_intervals(HEADER + "0,1,3,1\n2,0,1,0\n", "x")
     expected = [[np.nan, 1, 1], [np.nan, np.nan, np.nan], [0, np.nan, np.nan]]
     assert np.array_equal(matrix, np.array(expected), equal_nan=True)

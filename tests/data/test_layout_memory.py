@@ -39,7 +39,7 @@ def laid_out(table, allocate, peaks):
     return laid
 
 
-def test_memory_does_not_grow_with_the_file(table, cache):
+def test_memory_use_does_not_grow_with_the_file_size(table, cache):
     peaks: list[int] = []
     kept, _, _ = kept_layout("a test", lambda allocate: laid_out(table, allocate, peaks))
     held = laid_out(table, layout.in_memory, peaks)
@@ -56,7 +56,7 @@ def allocated_bytes(batches) -> int:
 
 @pytest.mark.parametrize("rows_of_a_group", [ROWS, ROWS // 20])
 @pytest.mark.parametrize("small", [False, True])
-def test_a_parquet_file_is_never_in_memory(rows_of_a_group, small, tmp_path):
+def test_a_parquet_file_is_never_in_memory_as_a_whole(rows_of_a_group, small, tmp_path):
     path = tmp_path / "x.parquet"
     numbers = (
         np.zeros(ROWS * WIDTH) if small else np.random.default_rng(1).normal(size=ROWS * WIDTH)

@@ -24,7 +24,7 @@ def stored(folder, monkeypatch, mutate, text: str) -> None:
     mutate(files, "_FILE", changed)
 
 
-def test_items_are_sorted_and_expanded(tmp_path, monkeypatch, mutate):
+def test_first_names_are_sorted_by_their_number_of_children(tmp_path, monkeypatch, mutate):
     stored(tmp_path, monkeypatch, mutate, "name,n\nB,2\nA,2\nC,5\n")
     found = files.first_names()
     assert found.items == ("C", "A", "B")

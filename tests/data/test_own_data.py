@@ -103,7 +103,7 @@ def test_split_of_a_client_depends_on_no_other_client():
         assert sides([name for name in names if name != gone]) == held_out - {gone}
 
 
-def test_a_test_set_may_be_a_file_of_its_own(tmp_path, cache):
+def test_a_test_set_may_be_a_separate_file(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     only = {name: values[:2] for name, values in VISITS.items() if name != "who"}
     write_csv(tmp_path / "later.csv", only)
@@ -112,7 +112,7 @@ def test_a_test_set_may_be_a_file_of_its_own(tmp_path, cache):
     np.testing.assert_allclose(data.test.inputs, [[0.6, 0, 1], [0.4, 1, 0]], rtol=1e-6)
 
 
-def test_a_layout_is_written_once_with_its_size(tmp_path, cache):
+def test_a_layout_is_written_once_for_equal_settings(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     said: list[str] = []
     first = own_data(own_section("visits.parquet"), tmp_path, say=said.append)
@@ -126,7 +126,7 @@ def test_a_layout_is_written_once_with_its_size(tmp_path, cache):
     assert other.train.inputs.max() == 61
 
 
-def test_another_content_of_the_same_size_and_time_is_another_layout(tmp_path, cache):
+def test_changed_content_of_equal_size_and_time_gets_a_new_layout(tmp_path, cache):
     path = tmp_path / "visits.csv"
     write_csv(path, VISITS)
     before = own_data(own_section("visits.csv"), tmp_path).train.inputs.copy()
@@ -137,7 +137,7 @@ def test_another_content_of_the_same_size_and_time_is_another_layout(tmp_path, c
     assert not np.array_equal(before, after)
 
 
-def test_only_the_owner_reads_a_layout_and_a_damaged_one_is_made_anew(tmp_path, cache):
+def test_a_layout_is_readable_by_its_owner_only_and_rebuilt_if_damaged(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     own_data(own_section("visits.parquet"), tmp_path)
     layouts = cache / "turnout" / "layouts"
@@ -147,7 +147,7 @@ def test_only_the_owner_reads_a_layout_and_a_damaged_one_is_made_anew(tmp_path, 
     assert len(own_data(own_section("visits.parquet"), tmp_path).train) == 5
 
 
-def test_a_failure_leaves_no_files(tmp_path, cache):
+def test_a_failed_layout_leaves_no_files(tmp_path, cache):
     wrong = {**VISITS, "age": [60.0, 40.0, 50.0, None, 61.0, 70.0, None]}
     write_parquet(tmp_path / "visits.parquet", wrong)
     with pytest.raises(ParameterError, match="inputs = 'age': expected a value in every row"):
@@ -171,7 +171,7 @@ def _lay_out_elsewhere(folder, said):
     own_data(own_section("visits.npz"), folder, say=said.put)
 
 
-def test_one_of_two_processes_writes_the_layout(tmp_path, cache):
+def test_only_one_of_two_processes_writes_the_layout(tmp_path, cache):
     WRITERS["visits.npz"](tmp_path / "visits.npz", VISITS)
     context = multiprocessing.get_context("fork")
     said = context.Queue()
@@ -223,7 +223,7 @@ def test_folder_of_images_is_read_by_client_and_class(tmp_path, cache):
         own_data(pets, tmp_path)
 
 
-def test_images_in_a_table_are_their_pixels(tmp_path, cache):
+def test_image_columns_of_a_table_are_decoded_to_pixels(tmp_path, cache):
     def png(level, size=(3, 2)):
         held = io.BytesIO()
         Image.new("L", size, level).save(held, "PNG")
@@ -267,7 +267,7 @@ def test_texts_become_characters_with_the_next_character_as_label(tmp_path, cach
     assert data.test.labels.tolist() == [[0, 1, -1]]
 
 
-def test_one_clients_own_file_is_read_the_same(tmp_path, cache):
+def test_own_records_encodes_one_clients_file_like_the_plans_data(tmp_path, cache):
     table = {name: VISITS[name][:3] for name in ("age", "unit", "ill")}
     write_csv(tmp_path / "mine.csv", table)
     records = own_records(own_section("visits.parquet"), tmp_path / "mine.csv")
