@@ -41,7 +41,7 @@ def words(tmp_path):
     return path
 
 
-def test_frequent_words_are_named_without_a_list(words):
+def test_frequent_words_are_found_without_a_list_of_words(words):
     text = run("heavy-hitters", words, "--letters", 9, "--epsilon", 5, "--threshold", 0.02)
     named = [line.split()[0] for line in text.splitlines()[2:4]]
     assert named == ["hello", "thank*you"]
@@ -58,7 +58,7 @@ def test_frequent_words_are_named_without_a_list(words):
 
 
 @pytest.mark.parametrize("size", [10**3, 10**15])
-def test_frequent_numbers_are_named_in_small_and_large_domains(tmp_path, size):
+def test_frequent_numbers_are_found_in_small_and_large_domains(tmp_path, size):
     held = np.random.default_rng(4).integers(0, size, 20_000)
     held[:9000] = size - 5
     np.save(tmp_path / "n.npy", held)
@@ -68,7 +68,7 @@ def test_frequent_numbers_are_named_in_small_and_large_domains(tmp_path, size):
     assert abs(found.values[0] - 0.45) < 6 * found.noise_errors[0]
 
 
-def test_only_labels_above_the_threshold_are_named(tmp_path):
+def test_only_labels_above_the_threshold_are_returned(tmp_path):
     (tmp_path / "towns.txt").write_text("Bonn\nUlm\nKiel\n")
     people = np.repeat(["Bonn", "Ulm", "Kiel"], [6000, 3500, 500])
     (tmp_path / "t.csv").write_text("town\n" + "\n".join(people) + "\n")
@@ -117,7 +117,7 @@ def test_all_rows_of_a_client_are_averaged(trips):
     assert (trips / "mean.svg").exists()
 
 
-def test_nul_characters_count_and_missing_entries_are_filled(tmp_path):
+def test_nul_characters_are_kept_and_missing_entries_are_replaced(tmp_path):
     rows = [f"{who},{word},{x}" for who, word, x in (("a", "ann", 1), ("a\0", "an\0n", 3)) * 400]
     (tmp_path / "t.csv").write_text("who,word,x\n" + "\n".join([*rows, "b,,", "c,bob,5"]) + "\n")
     words = ["heavy-hitters", tmp_path / "t.csv", "--column", "word", "--letters", 4, "--json"]
@@ -134,7 +134,7 @@ def test_nul_characters_count_and_missing_entries_are_filled(tmp_path):
     assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
 
 
-def test_both_messages_of_a_client_have_ratio_epsilon0():
+def test_the_likelihood_ratio_of_both_messages_is_epsilon0():
     scheme = UserLevelMean(1, 1.0, 40.0, 1.0, 4, 4000, 0.01)
     assert scheme.bins > 2
     centre = np.zeros(1)

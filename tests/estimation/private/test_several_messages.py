@@ -62,7 +62,7 @@ def true_delta(randomizer, clients, epsilon):
     ],
     ids=["2 levels, n=2", "2 levels, n=4", "3 levels, n=3", "2 coordinates, n=3"],
 )
-def test_the_epsilon_of_several_messages_holds_by_enumeration(randomizer, clients):
+def test_epsilon_of_several_messages_is_not_below_the_enumerated_one(randomizer, clients):
     delta = 0.02
     price = shuffled_epsilon(randomizer, clients, delta)
     assert price < randomizer.epsilon0

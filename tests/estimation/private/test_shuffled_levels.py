@@ -22,7 +22,7 @@ PRICES = {
 
 @pytest.mark.parametrize("name", PRICES)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_largest_affordable_is_within_the_target_and_close_to_it(name, epsilon):
+def test_largest_affordable_stays_within_the_target_and_close_to_it(name, epsilon):
     asked = []
 
     def price(level):

@@ -52,7 +52,7 @@ def true_delta(epsilon: float, distributions: list[tuple[np.ndarray, np.ndarray]
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_shuffled_epsilon_is_above_the_true_one_and_close_to_it(samples, epsilon):
+def test_shuffled_epsilon_is_above_the_true_epsilon_and_close_to_it(samples, epsilon):
     delta = 1e-4
     randomizer = BinaryVectorRandomizer(samples, epsilon, samples)
     (p,) = randomizer.bits.flips
