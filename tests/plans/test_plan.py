@@ -49,7 +49,7 @@ def test_missing_keys_have_defaults(small_plan):
         ),
     ],
 )
-def test_each_word_becomes_its_participation(small_plan, table, participation):
+def test_each_value_of_law_builds_its_participation(small_plan, table, participation):
     text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', table)
     assert Plan.from_toml(text).participation_for(60) == participation
 

@@ -36,7 +36,7 @@ def test_the_curve_rises_from_zero_to_the_whole_run():
     assert curve.at(20) > curve.at(3) > curve.at(0) == 0
 
 
-def test_the_worst_client_of_a_part_may_differ_from_that_of_the_run():
+def test_the_client_of_largest_epsilon_may_change_during_a_run():
     # The first client has the larger ε until the second window of the second client.
     rows = np.array([[1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0]], dtype=np.bool_)
     participation = AvailabilityCheckIn(rows, 3)
@@ -74,7 +74,7 @@ def test_a_point_without_a_bound_takes_the_next_bound(error, monkeypatch):
     ],
     ids=str,
 )
-def test_a_run_computes_few_points_and_its_report_the_others(
+def test_a_run_computes_few_points_and_the_report_computes_the_rest(
     participation, relation, points, monkeypatch
 ):
     priced = []
