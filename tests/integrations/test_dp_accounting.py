@@ -105,7 +105,7 @@ class RandomAllocationDpEvent(dp_event.DpEvent):
     num_steps: int
 
 
-def test_random_allocation_events_are_priced_by_our_bounds():
+def test_random_allocation_events_have_the_epsilon_of_turnout():
     one = RandomAllocationDpEvent(dp_event.GaussianDpEvent(1.0), 1, 100)
     ours = random_allocation(one.event, 1, 100)
     a, b = (Accountant(ADD, 1e-3).compose(event).get_epsilon(DELTA) for event in (one, ours))
@@ -126,7 +126,7 @@ def test_shuffled_messages_compose():
     assert not Accountant(ADD).supports(event)
 
 
-def test_two_neighbour_bounds_have_no_distribution():
+def test_a_curve_of_two_neighbour_bounds_is_not_converted():
     event = random_allocation(dp_event.GaussianDpEvent(2.0), 3, 10, REPLACE)
     assert isinstance(event, SchemeDpEvent)
     with pytest.raises(UnsupportedEventError, match="two neighbour bounds"):

@@ -75,7 +75,7 @@ def test_drawn_steps_have_the_distribution_of_one_client():
     assert chisquare(skewed).pvalue < 1e-9
 
 
-def test_other_terms_are_refused_without_revealing_the_steps(tmp_path):
+def test_changed_terms_are_refused_without_revealing_the_steps(tmp_path):
     path = tmp_path / "turns.json"
     turns = NodeTurns(path)
     turns.takes(terms(), 0)
@@ -110,7 +110,7 @@ def test_an_update_is_the_clipped_difference_or_zero():
         assert not bounded_update(before, np.array([bad, 0, 0]), lattice).any()
 
 
-def test_a_release_is_the_noisy_sum_over_the_public_number(tmp_path):
+def test_a_release_is_the_noisy_sum_divided_by_a_public_number(tmp_path):
     drawn = []
 
     def noise(deviation, size):

@@ -112,7 +112,7 @@ def test_each_strategy_has_its_participation(strategy, expected):
     ],
     ids=str,
 )
-def test_fewer_iterations_than_bins_are_one_check_in(strategy, chance):
+def test_a_strategy_with_fewer_iterations_than_bins_is_one_check_in(strategy, chance):
     found = participation(strategy, "add-remove")
     assert isinstance(found, CheckIn)
     assert (found.window, found.windows) == (strategy.iterations, 1)
@@ -131,7 +131,7 @@ def test_epsilon_equals_that_of_the_scheme():
     )
 
 
-def test_whole_users_are_the_unit_of_a_strategy_for_users():
+def test_the_unit_of_a_user_selection_strategy_is_a_user():
     plan = scheme(UserSelectionStrategy(cyclic(0.1, 5)), 1.0, "add-remove")
     assert plan.unit is PrivacyUnit.CLIENT
     assert plan.participation == PoissonSampling(0.1, 5)
