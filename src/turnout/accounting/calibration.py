@@ -292,10 +292,11 @@ def _searched(
     search = BisectionSearch.of(CostTarget(quick, epsilon, delta_of), unknown, _TOLERANCE)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
+    # If the target is out of reach, prefer the reason that `price` gives.
     try:
         found = _met(search)
     except UnsupportedError:
-        with suppress(NumericalError):  # `price` may refuse with a more precise reason
+        with suppress(NumericalError):
             price(scheme_of(unknown.private_limit), delta_of(unknown.private_limit), _QUICK_LOOK)
         raise
     # With a tolerance, continue from that value by `price` and keep its guarantees.
@@ -312,6 +313,7 @@ def _searched(
 
         search = _polished(search, CostTarget(sharp, epsilon, delta_of))
         found = _met(search)
+    # The result holds the value that meets the target and the nearest value that misses it.
     refused = None if search.missed is None else search.missed.value
     guarantee = guarantees.get(found.value)
     return Calibration(unknown, found.value, found.epsilon, refused, search.evaluations, guarantee)

@@ -438,6 +438,7 @@ def simulated(
     Raises:
         KeyboardInterrupt: the run was interrupted.
     """
+    # Canaries outside the run send the opposite update or nothing, by the relation.
     outside = -1.0 if scheme.relation is Relation.REPLACE_ONE else 0.0
     algorithm = Canaries(inside, outside, clip_norm, beside)
     simulation = Simulation(
@@ -451,6 +452,7 @@ def simulated(
     result = simulation.run(on_progress=lambda done: tell(done.step, done.steps))
     if not result.finished:
         raise KeyboardInterrupt
+    # Releases are averages over the divisor; multiply by it for sums in units of C.
     divisor = simulation.divisor
     assert divisor is not None
     metrics = {} if beside is None else {k: float(v[-1]) for k, v in result.history.metrics.items()}

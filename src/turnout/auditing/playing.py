@@ -79,6 +79,7 @@ def play(
     Raises:
         ParameterError: a value outside its domain.
     """
+    # Lower bounds to compute, which share the probability of error.
     checks.count(FEWEST, trials=trials)
     checks.count(0, seed=seed)
     checks.open_unit(confidence=confidence)
@@ -101,6 +102,7 @@ def play(
     worlds = _worlds(chosen[0], rest, streams, "counted", 0)
     tell(trials, trials)
     found = [one.counted(event, worlds) for one, event in zip(asked, chosen[1], strict=True)]
+    # Collect the bounds by statement, with the ROC curve of each direction.
     first, *others = _by_statement(found, (stated, *also))
     rates = {
         name: Rates.of(counted.event, *_in_order(worlds, name, counted.event.statistic))

@@ -128,6 +128,7 @@ class ReleaseGame:
     longest: float = _FAR
 
     def __post_init__(self) -> None:
+        # The game needs a mechanism of the coordinator and releases that the game can simulate.
         checks.count(0, crowd=self.crowd)
         if not isinstance(self.scheme.randomizer, GaussianNoise):
             kind = type(self.scheme.randomizer).__name__
@@ -142,6 +143,7 @@ class ReleaseGame:
                 "averaged check-ins with a given population cannot be audited: their ε depends on "
                 "the noise of all clients, but the game has no client except the canary"
             )
+        # Released counts would show the crowd, and scores need a known likelihood ratio.
         if self.crowd and self.scheme.release.shows_counts:
             raise ParameterError("crowd", self.crowd, "0, since releases reveal counts")
         LOG_RATIOS.require(self.scheme.participation)

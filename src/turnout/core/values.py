@@ -62,6 +62,9 @@ def refuse_rows(
         problem: requirement that follows "expected", such as "a value in every row".
         wrong: mask of the invalid rows, shape ``(rows,)``; None if no row can be invalid.
         rows: numbers of the rows, shape ``(rows,)``.
+
+    Raises:
+        ParameterError: a row is invalid.
     """
     if wrong is None or not wrong.any():
         return

@@ -144,6 +144,9 @@ def grouped(
         steps: number of steps that the schedule covers.
         slots: step of each participation, counted from ``first_step``, shape (participations,).
         clients: client of each participation, shape (participations,).
+
+    Raises:
+        ParameterError: a slot is outside 0 … ``steps − 1``.
     """
     rows = len(slots)
     if rows == 0:

@@ -93,6 +93,7 @@ class Odometer:
     entries: Entries = ()
 
     def __post_init__(self) -> None:
+        # Each field by itself.
         require_terms(self.terms)
         checks.open_unit(left_out=self.left_out)
         checks.count(most_windows=self.most_windows)
@@ -103,6 +104,7 @@ class Odometer:
             raise ParameterError(
                 "weights", self.weights, "one positive weight per order, with a sum of at most 1"
             )
+        # The entries must agree with the fields, so that their charges add up to a bound.
         if self.windows > self.most_windows:
             raise ParameterError("windows", self.windows, f"at most {self.most_windows}")
         for charge in (entry.charge for entry in self.entries):

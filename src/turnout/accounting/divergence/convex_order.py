@@ -381,10 +381,10 @@ def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> Float
 def _pooled(
     slopes: FloatArray, weights: FloatArray, falls: list[int]
 ) -> tuple[FloatArray, IntArray]:
-    """Weighted means of pools that no longer fall, and the index at which each pool starts.
+    """Weighted means of pools, which increase, and the index at which each pool starts.
 
-    Pool adjacent violators: a slope above the next one is in the same pool as the next one. Left
-    of the fall that is being pooled no slope falls any more.
+    Pool adjacent violators: a slope that is above the next slope is pooled with the next slope.
+    Left of the current pool the means already increase.
 
     Args:
         slopes: slopes of the cells, shape (n,).
@@ -400,6 +400,7 @@ def _pooled(
         first, end, total, share = fall, fall + 1, value[fall] * weight[fall], weight[fall]
         if pools and pools[-1][1] == end:
             first, end, total, share = pools.pop()
+        # Add neighbours on either side until the mean lies between both neighbours.
         while True:
             mean, last = total / share, pools[-1] if pools else None
             if end < len(value) and value[end] < mean:  # the next slope is smaller

@@ -296,7 +296,7 @@ def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _
 
 
 def _log_share(above: float, below: float, delta: float) -> float:
-    """Part of an interval at which ln δ is reached if it is linear between two values."""
+    """Fraction of an interval at which a curve reaches δ, if ln of the curve is linear there."""
     if not above > delta >= below > 0:
         return 0.5
     return math.log(above / delta) / math.log(above / below)
@@ -314,6 +314,7 @@ def _narrow_crossing(
         shares.sort()
         points = low + (high - low) * shares
         points[-1] = high
+        # The crossing lies before the first point that is not above δ.
         values = curve.delta(np.exp(points))
         above = values > delta
         above[0], above[-1] = True, False

@@ -170,6 +170,10 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
 
     Returns:
         Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
+
+    Raises:
+        ParameterError: an order or ``left_out`` is outside its domain.
+        NumericalError: a curve of the block cannot be certified.
     """
     checked_orders(orders)
     checks.open_unit(left_out=left_out)

@@ -2,9 +2,10 @@
 
 `AllocationBlock` is one window in which a client takes part, with a given probability, in one
 uniformly drawn step. `allocation_curve` returns an upper or lower bound on the window's curve,
-mostly an `AllocationCurve`. `neighbours` makes blocks of them; the modules on k-subsets and on
-replace-one and `shuffling.lower_bounds` also use them. The curve is computed from distributions of
-`divergence.convex_order`, summed by `divergence.sums` in a frame of `tilted_frames`.
+usually an `AllocationCurve`. `neighbours` makes such blocks; the modules on k-subsets and on
+replace-one and `shuffling.lower_bounds` also use this module. The curve is computed from
+distributions of `divergence.convex_order`, summed by `divergence.sums` in a frame of
+`tilted_frames`.
 
 Notation: P and Q are the outputs of one step with and without the client's message, X = dP/dQ, and
 K = e^ε. The likelihood ratio of all t outputs, with the client against without it, is
@@ -15,13 +16,13 @@ Source: Feldman & Shenfeld 2025, Lemma D.1 (for Gaussian noise Chua et al. 2024)
 are computed: the paper's Lemma 3.1 covers *remove* only, and *add* can be the larger one
 (docs/errata.md, random allocation 1).
 
-Adaptive steps are covered: given the past, X_i is at most a Gaussian ratio with the full
-sensitivity in convex order, and replacing the ratios by independent ones from the last step to the
-first only raises E f(S) for convex f, in both directions.
+The bounds hold for adaptive steps too: given the past, X_i is in convex order at most a Gaussian
+ratio with the full sensitivity. If the ratios are replaced by independent Gaussian ratios, from the
+last step to the first, E f(S) only rises for convex f, in both directions.
 
-The distribution of the sum is computed under an exponential tilt. Three errors, each relative to δ,
-are added to the upper bound and subtracted from the lower one: the hockey stick at the cap of one
-ratio, the mass outside the FFT's window, and the FFT's round-off.
+The distribution of the sum is computed under an exponential tilt. An upper bound adds and a lower
+bound subtracts three errors, each small relative to δ: the hockey stick at the cap of one ratio,
+the mass outside the FFT's window, and the FFT's round-off.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class AllocationCurve:
 
     δ(K) is E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
 
-    Bin i holds the sum ``first + i·step``; ``mass[i]`` and ``excess[i]`` are Σ y and Σ y·(value −
-    threshold) over the bins from i on (remove) or before i (add), in units of ``e^log_unit``.
+    Bin i holds the sum ``first + i·step`` and has the mass y. ``mass[i]`` and ``excess[i]`` are the
+    totals of y and of y·(value − threshold) over the bins from i on (remove) or before i (add), in
+    units of ``e^log_unit``.
 
     Attributes:
         frame: tilt and typical threshold.
@@ -138,7 +140,7 @@ class AllocationCurve:
         return np.where(gap <= 0, 0.0, bound)
 
     def _short_slope(self, threshold: FloatArray) -> FloatArray:
-        """Contribution of ratios above the cap to −dδ/dK."""
+        """Contribution of ratios above the cap to the slope −dδ/dK."""
         if self.side is Side.UPPER:
             return np.zeros_like(threshold)
         chance = self._short(threshold)
@@ -219,7 +221,7 @@ def allocation_curve(
 
 @remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """Frame whose threshold is typical of δ: an estimate, improved by curves on coarse grids."""
+    """Frame whose threshold is typical of δ, from an estimate and curves on coarse grids."""
     # A first frame, from estimates alone.
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
@@ -314,7 +316,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """Masses after the part ``above`` the cap moved to ∞, where reverse hockey sticks are 0."""
+    """Masses after the mass ``above`` the cap is moved to ∞, where reverse hockey sticks are 0."""
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0
@@ -345,8 +347,8 @@ class AllocationBlock:
     Attributes:
         pair: outputs of one step with the client's message, and without it.
         window: t ≥ 1, steps.
-        probability: probability that the client takes part in the window at all.
-        infinity_mass: mass of P in one step where Q has none.
+        probability: probability that the client takes part in the window.
+        infinity_mass: mass of P, in one step, on outcomes without mass under Q.
     """
 
     pair: Pair
@@ -378,10 +380,10 @@ class AllocationBlock:
         return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
-        """δ of a client that surely takes part, at which the diluted curve has a given δ.
+        """Value δ' of the undiluted curve at the K at which the diluted curve equals ``delta``.
 
-        In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`), which
-        is solved for u by damped steps.
+        In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`). Damped
+        steps solve this equation for u.
         """
         p = self.probability
         hint = min(0.5, delta / p)

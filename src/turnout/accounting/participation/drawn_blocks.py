@@ -1,8 +1,8 @@
-"""The blocks of a draw as counts: in how many releases a client takes part, and in which steps.
+"""Numbers of releases in which a client takes part, by the blocks of a draw.
 
-`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw decides, `in_windows` those
-of a client of an availability trace. `decomposition` and `pricing` make bounds of them that count
-no hiding of participation (`divergence.unhidden`).
+`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw covers, `in_windows` those of
+a client of an availability trace. From these numbers `decomposition` and `pricing` make bounds for
+an adversary that observes participation (`divergence.unhidden`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DrawnBlocks:
         releases: largest number of releases of a block in which a participating client takes part.
         log_sets: ln of the number of equally likely sets of steps; None if the client may take
             part in fewer than ``releases`` steps.
-        apart: whether two records can draw sets of steps with no step in common.
+        apart: whether two records can draw disjoint sets of steps.
     """
 
     count: int
@@ -61,7 +61,7 @@ def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
 
 
 def in_windows(chance: float, *windows: tuple[int, int]) -> list[DrawnBlocks]:
-    """Blocks with one release in each window; ``windows`` pairs numbers of steps and of windows."""
+    """Blocks with one release per window, from pairs (steps of a window, number of windows)."""
     return [_one_in(steps, chance, count) for steps, count in windows if steps]
 
 

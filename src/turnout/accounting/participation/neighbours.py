@@ -1,15 +1,15 @@
-"""From the draw of a participation to blocks: one implementation for each kind of draw.
+"""Blocks of the draw of a participation, with one implementation for each kind of draw.
 
-`blocks_of` compares the presence of a client with its absence in the steps that one draw decides,
-where participation is hidden; `window_bound` does so for a client of an availability trace.
+`blocks_of` compares the presence of a client with its absence in the steps that one draw covers, if
+participation is hidden; `window_bound` does so for a client of an availability trace.
 `observed_blocks` compares two records of a client under local trust. Each returns a
 `NeighbourBound`. `decomposition` calls them; they use the blocks of this package (`check_ins`,
 `k_subset`) and of `divergence`.
 
-**Local trust.** Every message is visible with its sender, and private on its own. Participation is
-visible too, so it hides nothing. A client that does not take part discloses nothing: a step in
-which it takes part with probability r has r times the δ of its message, and steps whose draws are
-independent compose.
+**Local trust.** Every message is visible with its sender, and private without other messages.
+Participation is visible too, so it gives no amplification. A client that does not take part
+discloses nothing: a step in which the client takes part with probability r has r times the δ of the
+client's message. Steps whose draws are independent are composed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """Pair of ``times`` Gaussian messages in one slot, which is a Gaussian pair again."""
+    """Gaussian pair of the sum of ``times`` Gaussian messages in one slot."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -137,7 +137,7 @@ class _Analysis(NamedTuple):
         run: function from numbers of whole windows (or steps) and of steps of a begun window
             to blocks.
         method: name of the analysis in printed answers.
-        tight: whether upper and lower bound differ by numerical error alone.
+        tight: whether the upper and the lower bound differ only by numerical errors.
     """
 
     run: Callable[[Any, DominatingPair, int, int, Side], Run]
@@ -208,7 +208,7 @@ METHOD = "each message by itself, composed as PLD; senders are visible"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedCurve:
-    """Curve of a step whose occurrence is visible: r times the curve of its messages.
+    """Curve of a step with visible participation: r times the curve of the step's messages.
 
     Attributes:
         base: curve of the messages.
@@ -232,7 +232,7 @@ class ObservedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """Step in which a client sends messages with probability r, visible with its name.
+    """Step in which a client sends messages with probability r, visible with the client's name.
 
     Attributes:
         base: block of the messages of a step.
@@ -286,7 +286,7 @@ class _Step(NamedTuple):
 def observed_blocks(
     part: ReleasedSteps, worst: DominatingPair, attained: bool, messages: int = 1
 ) -> NeighbourBound:
-    """Neighbour bound of two records of a client whose messages are visible with its name.
+    """Neighbour bound of two records of a client whose messages and name are visible.
 
     Args:
         part: the draw, and the part of its steps that is released.

@@ -1,8 +1,8 @@
 """Power series with coefficients ≥ 0 and a bound on the relative error of each coefficient.
 
-`Series` adds, multiplies and raises to powers, cut off after some coefficients. The coefficients of
-a product are sums of positive terms, so their relative errors stay small, however small they are;
-a transform would have absolute errors. `k_subset_conditional` computes moments with it.
+`Series` has sums, products and powers, cut off after some coefficients. The coefficients of a
+product are sums of positive terms, so even tiny coefficients have small relative errors; a
+transform would have absolute errors. `k_subset_conditional` computes moments with these series.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Series:
 def _product(first: FloatArray, second: FloatArray, size: int) -> FloatArray:
     """Product of two power series with terms ≥ 0, cut off after ``size`` coefficients.
 
-    A product of the lower halves is needed in full; of the products of a lower and an upper half
-    only the coefficients below ``size``, which are half as many products again.
+    Each factor is split into a lower and an upper half. The product of the lower halves is computed
+    in full, the products of a lower and an upper half only for the coefficients below ``size``.
     """
     first, second = first[:size], second[:size]
     shorter, whole = min(first.size, second.size), first.size + second.size - 1

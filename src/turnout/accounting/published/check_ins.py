@@ -389,8 +389,8 @@ def at_eightfold(
         total = (delta + messages * (math.exp(epsilon) + 1) * slack) * (1 + _ROUNDING)
     if total >= 1:
         raise UnsupportedError(
-            f"the bound for approximate randomizers is vacuous here: epsilon' = {epsilon:.4g} "
-            "leaves no delta' below 1"
+            "the bound for approximate randomizers is vacuous: no delta' is below 1 at epsilon' = "
+            f"{epsilon:.4g}; use a smaller local_epsilon, local_delta or slack"
         )
     return PrivacyPoint(epsilon, total)
 

@@ -209,12 +209,17 @@ def gaussian_log_moments(noise_multiplier: float, largest_order: int = MOST_ORDE
 def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
     """Rényi curve (remove direction only) of one check-in in a window, exact up to rounding up.
 
-    Source: Theorem 4.6, as a power series. ``log_moments`` are ln D_0 … ln D_A of one step in the
-    remove direction, shape (A + 1,); the curve has ln E_Q[S^α] for α = 0 … A.
+    Source: Theorem 4.6, as a power series.
 
     Args:
         log_moments: ln D_0 … ln D_A of one step in the remove direction, shape (A + 1,), A ≥ 2.
         window: t, number of steps of the window, at least 1.
+
+    Returns:
+        The curve of ln E_Q[S^α] for α = 0 … A, rounded up.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
 
     >>> curve = theorem_4_6(gaussian_log_moments(1.0, 2), 10)
     >>> round(math.exp(curve.divergence(2)), 6) == round(1 + (math.e - 1) / 10, 6)

@@ -277,7 +277,10 @@ def lemma_2_1_3(divergences: Divergences, delta: float) -> float:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε in that direction, rounded up.
+        ε in the direction of the divergences, rounded up.
+
+    Raises:
+        ParameterError: an order is not above 1, a divergence is below 0, or δ is outside (0, 1).
 
     >>> round(lemma_2_1_3({order: order / 2 for order in (4.0, 5.0, 6.0)}, 1e-5), 4)
     4.7527
@@ -296,6 +299,9 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
     Args:
         divergences: upper bounds on R_α, in nats, by their orders α > 1.
         epsilon: ε, at least 0.
+
+    Raises:
+        ParameterError: an order is not above 1, a divergence is below 0, or ε is below 0.
     """
     checks.non_negative(epsilon=epsilon)
     found = float(np.min(log_delta_at(*_listed(divergences), epsilon)))

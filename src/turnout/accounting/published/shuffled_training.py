@@ -228,7 +228,7 @@ def kov_of_shuffle(
 
 
 def _composed_delta(total: float, epsilon: float, rounds: int) -> float:
-    """δ'(ε') of T binary randomized responses, rounded up."""
+    """Upper bound on δ'(ε') of T binary randomized responses at ε' = ``total``."""
     least = math.floor((rounds + total / epsilon) / 2 * (1 - 1e-15)) + 1
     if least > rounds:
         return 0.0

@@ -196,6 +196,9 @@ def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
         alpha: α in (0, 1/(e^{ε₀} + 1)].
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     e, _, low = _response(local_epsilon)
     checks.positive(alpha=alpha)
@@ -216,6 +219,9 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
         values: k, number of values, at least 2.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.count(2, values=values)
     e, _, _ = _response(local_epsilon)

@@ -404,19 +404,21 @@ class Mixture:
         cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
         """Mixture of the curves of all groups of N, sharp where its value is at least δ."""
+        # One curve for each group, at the end of the group that is valid for the side.
         parts: list[_Part] = []
         floor = 0.0
         mixed = _groups_of(sample, side, refinement)
         for group in mixed:
-            # Past its hint a curve need not fall: all that is left of them must stay below δ.
+            # A curve may stay constant below its hint, so the hints together must stay below δ.
             weight = len(mixed) * sample.rate * max(group.chance, 1e-300)
             hint = min(_LARGEST_HINT, delta / weight)
             block = sample.base(group.first if side is Side.UPPER else group.last)
             spread = dilutions(group, sample.population, side)
             parts.append(_Part(wide_curve(block, direction, side, hint, refinement), spread))
             floor += sum(rate * weight for rate, weight in spread) * floor_of(block, side)
+        # A victim that may stay away makes no outcome impossible.
         if sample.identical_others and direction is Direction.ADD and sample.rate < 1:
-            floor = 0.0  # nothing is impossible with the victim, which may stay away
+            floor = 0.0
         return cls(
             parts, dilution_of(direction, identical_others=sample.identical_others), side, floor
         )

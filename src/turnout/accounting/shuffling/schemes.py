@@ -232,6 +232,10 @@ def averaged_window(
             p₀·s/m, where p₀ is the probability to take part in the window.
         sensitivity: largest distance of a client's two records, in units of the clip norm: 2 under
             replace-one, 1 if one of the two is the null record.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
+        UnsupportedError: no analysis of averaged messages of this randomizer is known.
     """
     checks.count(population=population)
     # Randomizers that bound the given one from above and from below.
