@@ -26,6 +26,14 @@ if TYPE_CHECKING:
     from turnout.service.web.settings import Settings
 
 
+_ca_option = click.option(
+    "--ca",
+    metavar="FILE",
+    type=PATH,
+    help="CA certificates (PEM) to trust; by default those of the system.",
+)
+
+
 _timing_options = all_of(
     click.option(
         "--step-seconds",
@@ -303,12 +311,7 @@ def _announce(running: Running, address: str) -> None:
     help="State file of this device, with its key and the steps in which it participates; by "
     "default a file in $XDG_STATE_HOME/turnout.",
 )
-@click.option(
-    "--ca",
-    metavar="FILE",
-    type=PATH,
-    help="CA certificates (PEM) to trust; by default those of the system.",
-)
+@_ca_option
 @click.option(
     "--cover",
     is_flag=True,
@@ -418,12 +421,7 @@ def described(tally: Counter[str]) -> str:
     default=Path("fleet"),
     help="Folder of the devices' state files; default ./fleet.",
 )
-@click.option(
-    "--ca",
-    metavar="FILE",
-    type=PATH,
-    help="CA certificates (PEM) to trust; by default those of the system.",
-)
+@_ca_option
 @click.option(
     "--cover",
     is_flag=True,
