@@ -63,9 +63,10 @@ class Timing:
 
     Attributes:
         step_seconds: length of a step.
-        check_in_seconds: phase of check-ins. Under the aggregated rule an update is the check-in.
-        answer_seconds: phase after it, in which the chosen client sends its update (one-client).
-        compute_seconds: most time that a device computes an update; the device sends it at a
+        check_in_seconds: length of the check-in phase; an update is a check-in (aggregated rule).
+        answer_seconds: length of the phase in which the chosen client sends its update
+            (one-client rule).
+        compute_seconds: longest time in which a device computes an update, which it sends at a
             moment that it drew before. None lets `bounded` choose; a charter always has a number.
 
     Raises:
@@ -111,7 +112,7 @@ class Timing:
         """Require that computing may take at most half of the phase in which updates are sent.
 
         Raises:
-            ParameterError: no bound, or a larger one.
+            ParameterError: the time for computing is not set, or is longer.
         """
         phase, bound = self.update_seconds(asks_one=asks_one), self.compute_seconds
         if bound is None:
@@ -135,9 +136,9 @@ class Charter:
         scheme: participation, randomizer, relation, release rule and trust.
         delta: the δ of (ε, δ).
         target: the ε that must not be exceeded.
-        charged_steps: rising numbers of released steps; the last one is the whole run.
-        charged: upper bounds on the ε of so many released steps, by `charged_steps`; for a number
-            of steps in between, the next larger entry counts.
+        charged_steps: ascending numbers of released steps, of which the last is the whole run's.
+        charged: upper bounds on ε after each of the `charged_steps`; between two of these numbers,
+            the bound of the larger number is charged.
         encoding: bytes of an update: whole numbers under central trust (`Lattice`), a message
             that the client randomized under local trust (`MessageEncoding`).
         expected_check_ins: public divisor of aggregated sums; None with the one-client rule.
@@ -148,7 +149,7 @@ class Charter:
         computation: the computation of a device.
 
     Raises:
-        ParameterError: a term outside its domain, or terms that contradict each other.
+        ParameterError: a term is outside its domain, or two terms contradict each other.
         UnsupportedError: terms that are not served: averaged check-ins, shuffled trust, other
             privacy units than the client.
     """
@@ -269,8 +270,8 @@ class Charter:
         """Mechanism that sums the decoded randomized messages of the clients.
 
         Raises:
-            ParameterError: messages that are not the scheme's, or accumulated steps.
-            UnsupportedError: several messages of a client in one step.
+            ParameterError: the messages are not the scheme's, or ``minibatch`` is above 1.
+            UnsupportedError: a client sends several messages in one step.
         """
         from turnout.protocol.randomized import MessageEncoding, Randomized, require_messages
 
@@ -347,7 +348,7 @@ class Charter:
         """Charter parsed from the bytes of `canonical`.
 
         Raises:
-            StorageError: ``data`` differs from such bytes, or names an unknown format.
+            StorageError: ``data`` are not the bytes of `canonical`, or name an unknown format.
         """
         # Unknown formats are refused by name, before anything inside them is read.
         try:
@@ -381,7 +382,7 @@ def _require_known(fields: dict[str, Any]) -> None:
     """Refuse a charter that names an unknown format.
 
     Raises:
-        StorageError: names the format and its place in the charter.
+        StorageError: a format is unknown; the error states it and its place in the charter.
     """
     _require_named("", fields["format"], FORMAT)
     model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}

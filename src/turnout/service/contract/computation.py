@@ -1,4 +1,4 @@
-"""The computation of a device, by names of formats: enough to compute an update without the plan.
+"""The computation of a device's update, described by names of formats instead of by a plan.
 
 `Computation` names the model, the features and the local steps; `Artefact` is a content that the
 charter names by digest, such as a graph; `Labels` is the form of a record's label, which
@@ -73,14 +73,14 @@ def is_known_features(form: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Content that the charter names by its SHA-256 and the coordinator serves.
+    """Bytes that the coordinator serves and the charter names by SHA-256, such as a graph.
 
     Attributes:
         digest: SHA-256, 32 bytes.
         size: length in bytes, at most ``MOST_ARTEFACT_BYTES``.
 
     Raises:
-        ParameterError: another length of the digest, or a larger size.
+        ParameterError: the digest has another length, or the size is larger.
     """
 
     digest: bytes
@@ -110,7 +110,7 @@ class Artefact:
         """Content, refused if its digest or its length is not the artefact's.
 
         Raises:
-            RemoteProtocolError: the content is another one.
+            RemoteProtocolError: the content has another digest or length.
         """
         if Artefact.of(content) != self:
             raise RemoteProtocolError("an artefact is not the one that the charter names")
@@ -127,9 +127,9 @@ class Computation:
         input_shape: shape of a record's input.
         classes: number of classes, labels 0 to classes − 1; with ``labels``, number of outputs.
         steps: number of steps of gradient descent in one update.
-        learning_rate: of these steps.
+        learning_rate: learning rate of these steps.
         update: graph of an architecture of ``UPDATE_GRAPHS``; None with all others.
-        vectors: expected outputs of this graph for known inputs; None as ``update``.
+        vectors: expected outputs of this graph for known inputs; None without such a graph.
         feature_map: graph of the features ``FEATURES_GRAPH``; None with all others.
         labels: labels of the architecture ``LABELLED_GRAPH``; None with all others, whose records
             have one class each.
@@ -185,11 +185,11 @@ class Computation:
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
         """Computation that the clients of a plan run.
 
-        A custom module or feature function has no format here: the default that stands for it must
-        be replaced by its graph.
+        A custom module or feature function has no format name: the default in its place must be
+        replaced by its graph.
 
         Args:
-            plan: names the model, the features and the local steps.
+            plan: plan with the model, the features and the local steps.
             input_shape: shape of a record's input.
             classes: number of classes.
         """
@@ -272,7 +272,7 @@ class Labels:
         count: number of values in a record's label.
 
     Raises:
-        ParameterError: another kind, or a count outside 1 to ``MOST_SIDE``.
+        ParameterError: the kind is unknown, or the count is outside 1 to ``MOST_SIDE``.
     """
 
     kind: str
@@ -308,7 +308,7 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
         outputs: number of the model's outputs: classes, tags, numbers, or tokens of the vocabulary.
 
     Raises:
-        ParameterError: labels of another shape, type or range.
+        ParameterError: the labels have another shape, type or range.
     """
     # One class for each record.
     whole = np.issubdtype(labels.dtype, np.integer)
@@ -329,7 +329,8 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
     if labels.dtype.kind not in "fiub":
         raise ParameterError("labels", str(labels.dtype), "numbers")
     if form.kind == "tags" and not np.isin(labels, (0, 1)).all():
-        raise ParameterError("labels", "other numbers", "0 or 1 for each tag")
+        wrong = float(labels[~np.isin(labels, (0, 1))][0])
+        raise ParameterError("labels", wrong, "0 or 1 for each tag")
     made = labels.astype(np.float32)
     if not np.isfinite(made).all():
         row = int(np.flatnonzero(~np.isfinite(made).all(axis=1))[0])

@@ -59,7 +59,7 @@ class Head:
         """Ledger head parsed from the text ``steps:digest``.
 
         Raises:
-            ValueError: another text.
+            ValueError: the text has another form.
         """
         steps, separator, digest = text.partition(":")
         head = cls(int(steps), bytes.fromhex(digest))
@@ -81,7 +81,7 @@ class Record:
         model_digest: SHA-256 of the parameters after the release, little-endian float32.
         epsilon: upper bound on the ε of all releases up to this one.
         delta: the δ of this ε.
-        previous: digest of the record before; of the charter for step 0.
+        previous: digest of the record before this record; for step 0 the charter's digest.
     """
 
     task: str
@@ -189,7 +189,7 @@ class SigningKey:
 def verified(public_key: bytes | None, signature: bytes, message: bytes) -> bool:
     """Whether ``signature`` is a valid signature of ``message`` under ``public_key``.
 
-    Without a key the answer is False, after the same work, so that its time reveals nothing.
+    Without a key the result is False after the same computation, so that the time reveals nothing.
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(_UNUSED_KEY if public_key is None else public_key)

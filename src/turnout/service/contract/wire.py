@@ -89,7 +89,7 @@ def check_ins_path(step: int | str) -> str:
 
 
 def requests_path(step: int | str) -> str:
-    """URL path for a POST without body that asks for the client's choice (one-client rule).
+    """URL path for a POST without body that asks whether the client is chosen (one-client).
 
     The answer tells whether the client's update is requested.
     """
@@ -139,14 +139,14 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """Signed part of a request: method, path and headers, so the signature is checked first.
+    """Part of a request that the device signs: method, path and headers.
 
-    The body is read only after this check; the signature covers its digest.
+    The signature covers the body's digest, and is checked before the body is read.
 
     Attributes:
         task: the charter's digest, hexadecimal.
-        method: of the HTTP request.
-        path: of the HTTP request; it begins with ``/v1``.
+        method: HTTP method.
+        path: URL path, which begins with ``/v1``.
         client: the client's id.
         nonce: 16 bytes, fresh in every request.
         digest: SHA-256 of the body, which may be empty.
@@ -320,9 +320,9 @@ class WireReceipt:
         task: the charter's digest, hexadecimal.
         client: the client's id; −1 for an unknown client.
         step: step of the request; −1 for a request without a step.
-        digest: SHA-256 of the update; None for a request without one.
+        digest: SHA-256 of the update; None for a request without an update.
         detail: cause of a refusal, as text; "" otherwise.
-        asked: whether the client's update is requested; None while that is not decided.
+        asked: whether the client's update is requested; None before the client is chosen.
     """
 
     answer: WireAnswer
@@ -416,7 +416,7 @@ class Invitation:
         """Invitation parsed from its token.
 
         Raises:
-            ParameterError: another text; the error does not show it, since it may have the secret.
+            ParameterError: the text is no token; the error omits it, since it may have the secret.
         """
         # Prefix, then base64 of JSON.
         expected = "an invitation that `turnout enrol` printed"
@@ -449,7 +449,7 @@ def encoding_of(document: Document) -> UpdateEncoding:
 
     Raises:
         ParameterError: a value outside its domain.
-        KeyError, TypeError: other fields than those of the format.
+        KeyError, TypeError: the fields are not those of the format.
     """
     fields = {key: value for key, value in document.items() if key != "format"}
     return _READERS[document["format"]](fields)
@@ -459,7 +459,7 @@ def document_of(encoding: UpdateEncoding) -> Document:
     """JSON entry ``messages.update`` of a charter for an update encoding.
 
     Raises:
-        UnsupportedError: a randomizer whose messages have no format.
+        UnsupportedError: the messages of the randomizer have no format name.
     """
     # Whole numbers under central trust.
     if isinstance(encoding, Lattice):
@@ -542,7 +542,7 @@ def _require_fields(fields: Document, *own: str) -> None:
     """Require exactly the fields that all randomizers share and those in ``own``.
 
     Raises:
-        KeyError: names each field that is missing or unknown.
+        KeyError: fields are missing or unknown; the error lists them.
     """
     due = {"dimension", "epsilon", "clip_norm", "message_bits", *own}
     if set(fields) != due:

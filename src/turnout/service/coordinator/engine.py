@@ -80,7 +80,7 @@ class SetBackError(StorageError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """State of a task that is published: committed, and due for publication.
+    """Published state of a task: the newest ledger head and model that clients may read.
 
     Attributes:
         head: ledger head.
@@ -145,8 +145,8 @@ class Engine:
         """Engine of a stored task, in the state of the last committed transaction.
 
         Args:
-            storage: holds the task.
-            learner: makes the learner of a charter.
+            storage: storage with the task.
+            learner: function from a charter to its optimizer.
             source: draws the chosen client under the one-client rule; by default from the
                 operating system's bytes.
             noise: draws the noise of releases; by default rounded Gaussians from these bytes.
@@ -184,11 +184,12 @@ class Engine:
 
         Args:
             seen: the ledger head.
-            is_own_signature: whether this coordinator signed it; called for an unknown one.
+            is_own_signature: function that says whether this coordinator signed the ledger head;
+                called only if the ledger does not have it.
 
         Raises:
-            SetBackError: this coordinator signed an unknown ledger head, so the ledger once was
-                longer, or another one.
+            SetBackError: this coordinator signed a ledger head that the ledger does not have:
+                the storage is an old copy.
         """
         if self._releases.holds(seen.head):
             return True
@@ -392,7 +393,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, digest=upload.digest)
 
     def _repeated(self, stored: ParticipationRow, upload: Upload) -> WireReceipt:
-        """First receipt of an update that is sent again; other bytes are a conflict."""
+        """First receipt of an update that is sent again; a different update gets a conflict."""
         client, step = stored.client, stored.step
         if stored.digest == upload.digest:
             return self._receipt(WireAnswer.ACCEPTED, client, step, digest=stored.digest)

@@ -29,7 +29,7 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     A ledger that could not be verified is refused.
 
     Args:
-        transaction: that of a snapshot, so that all lines are of one moment.
+        transaction: transaction of a snapshot, so that all lines describe the same moment.
 
     Raises:
         StorageError: there is no task, the chain of records is broken, or the stored key is not
@@ -60,7 +60,7 @@ def export_ledger(transaction: Transaction, path: Path) -> None:
     by a ledger that continues it.
 
     Args:
-        transaction: that of a snapshot.
+        transaction: transaction of a snapshot.
         path: a new file, or an earlier export of the same ledger.
 
     Raises:
@@ -118,6 +118,7 @@ def _write_model(path: Path, data: bytes) -> None:
 
 def _write_file(path: Path, data: bytes) -> None:
     """Write a file durably, through a synced temporary file that is then renamed."""
+    # The temporary file is in the same folder, so that the renaming is atomic.
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
@@ -130,6 +131,7 @@ def _write_file(path: Path, data: bytes) -> None:
         except BaseException:
             os.unlink(name)
             raise
+        # Syncing the folder makes the new name durable.
         sync_folder(path.parent)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from None

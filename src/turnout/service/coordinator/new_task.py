@@ -1,4 +1,4 @@
-"""From a plan to a task: the charter, the coordinator's key, the first model, invitations.
+"""Creation of a task from a plan: charter, coordinator's key, first model and invitations.
 
 `new_task` computes the ε of a plan and builds a `NewTask`; `invite` makes invitations. `secret_of`
 reads a secret from the first line of a file, and `tls_files` checks the files of certificate and
@@ -49,7 +49,7 @@ class NewTask:
     """Task that is computed from a plan and not stored yet.
 
     Attributes:
-        charter: its terms.
+        charter: terms of the task.
         key: the coordinator's signing key.
         parameters: first model, little-endian float32; a simulation of the plan begins with it.
         artefacts: contents that the charter names by digest.
@@ -78,16 +78,16 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         text: TOML text of the plan.
         folder: folder to which the plan's paths are relative.
         timing: schedule of a step.
-        graph: give devices the model as a graph, so that they need no PyTorch. A custom module,
+        graph: whether devices get the model as a graph and need no PyTorch. A custom module,
             feature function or loss, or labels other than classes, always become a graph.
 
     Raises:
-        ParameterError: an invalid plan, a missing file, or a phase of updates shorter than twice
-            the time for computing.
-        UnsupportedError: a scheme that is not served or has no sound analysis, or a model that no
-            graph can express.
+        ParameterError: the plan is invalid, a file is missing, or the phase of updates is shorter
+            than twice the time for computing.
+        UnsupportedError: the scheme is not served or has no sound analysis, or no graph can express
+            the model.
         NumericalError: ε cannot be certified.
-        MissingExtraError: a graph without the extra ``export``.
+        MissingExtraError: a graph is needed, and the extra ``export`` is not installed.
     """
     # Refuse what devices cannot do, before anything slow.
     plan = Plan.from_toml(text)
@@ -166,7 +166,8 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
     """Update encoding: integers, or randomized messages if the plan has a randomizer.
 
     Raises:
-        UnsupportedError: messages for each record, or the encoding as printed in a paper.
+        UnsupportedError: the plan has a message for each record, or an encoding as printed in a
+            paper.
     """
     # Central trust: whole numbers, whose step suits the noise.
     messages = prepared.messages(dimension)
@@ -235,7 +236,7 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         count: number of invitations, at least 1.
 
     Raises:
-        ParameterError: more invitations than clients of the plan.
+        ParameterError: the plan has fewer clients than invitations.
     """
     from turnout.schemes.codec import participation_to_dict
 
@@ -267,7 +268,7 @@ def secret_of(
         option: name of the setting in errors.
         what: kind of secret in errors, such as "password".
         shortest: least number of characters.
-        encoding: of the file.
+        encoding: text encoding of the file.
 
     Raises:
         ParameterError: the file cannot be read, or the secret is too short; errors do not show it.

@@ -1,7 +1,7 @@
-"""The end of a step: from stored updates to one charge, one noisy sum, one model, one record.
+"""The release of a step: the charge of ε, the noisy sum, the new model and the ledger record.
 
 `Releases` makes a release; a stored release is read again, and its noise is never drawn again.
-`Learner` is the server's step of the model: the plan's optimizer. `pack_state`, `unpack_state`,
+`Learner` is the plan's optimizer, which changes the model. `pack_state`, `unpack_state`,
 `to_bytes` and `from_bytes` translate its state and the parameters to bytes.
 """
 
@@ -38,7 +38,7 @@ class Releases:
 
     Args:
         charter: terms of the task.
-        learner: moves the model.
+        learner: optimizer that changes the model.
         noise: draws the noise of releases.
         view: transaction of a snapshot, from which the releases are read.
 
@@ -134,8 +134,8 @@ class Releases:
     def _stored_updates(self, tx: Transaction, step: int) -> Updates:
         """Sum of the stored updates of a step, as the protocol's coordinator decodes them.
 
-        Each update was checked before it was acknowledged, and is encrypted with authentication
-        since, so the stored bytes are the checked ones and are only added.
+        Each update was checked before it was acknowledged, and is stored with authenticated
+        encryption, so it is not checked again.
         """
         clients: list[int] = []
 
@@ -221,8 +221,8 @@ class Learner:
         """Parameters and optimizer state after one move of the model.
 
         Args:
-            parameters: before the move, shape ``(d,)``.
-            state: of the optimizer before the move.
+            parameters: parameters before the move, shape ``(d,)``.
+            state: optimizer state before the move.
             direction: released direction, shape ``(d,)``.
             move: number of moves before this one.
 
@@ -255,7 +255,7 @@ def unpack_state(data: bytes) -> State:
     """Optimizer state from the bytes of `pack_state`.
 
     Raises:
-        StorageError: other bytes.
+        StorageError: the bytes are damaged.
     """
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

@@ -54,11 +54,11 @@ class ServedGame:
             clients with equal draws. Noise, participation, divisor, lattice and budget are used as
             they are; the model gets one coordinate for each canary.
         engine: class of the engine; tests give one with a fault.
-        noise: makes the noise of releases from a generator.
+        noise: function from a generator to the noise of releases.
         tell: receives the number of runs played since its last call.
 
     Raises:
-        UnsupportedError: another scheme.
+        UnsupportedError: the charter's scheme is of another kind.
     """
 
     charter: Charter
@@ -89,12 +89,14 @@ class ServedGame:
         self, world: int, trials: int, streams: SimulationStreams, name: tuple[str | int, ...]
     ) -> dict[str, FloatArray]:
         """Test statistics of all canaries of one task, by name."""
+        # Randomness of this group, and what the canaries send in this world.
         scheme, charter = self.charter.scheme, self._charter_for(trials)
         source = streams.source("audit", "participation", *name)
         noise = self.noise(streams.generator("audit", "noise", *name))
         statistics = Statistics(scheme, trials)
         present = world == 0 or scheme.relation is not Relation.ADD_REMOVE
         sent = _sent(scheme.relation, world)
+        # The canaries' draws, and the sums that the task releases in their blocks.
         with _served(charter, self.engine, noise, source) as task:
             for draw, block, first_step in drawn_blocks(scheme):
                 schedule = canary_steps(draw, trials, block, source, first_step)

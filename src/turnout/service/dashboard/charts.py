@@ -45,7 +45,7 @@ class Band:
 
 
 def band(expected: float, population: int) -> Band:
-    """Range around an expected count; never narrower than by the exact standard deviation.
+    """Range around an expected count, at least as wide as with the exact standard deviation.
 
     Clients participate independently, so the variance is Σp(1 − p), at most μ − μ²/n by
     Cauchy-Schwarz, with equality where all clients have the same probability. The exact range is

@@ -8,8 +8,8 @@ A failure costs the device a participation, never privacy:
     it stores the new state of a slot before it sends anything for that slot;
     it sends the same bytes again or none;
     it stops when the coordinator's ledger does not extend the ledger that it saw before.
-It sleeps for relative times that the coordinator reports, plus random delays, so that devices do
-not arrive all at once. It sends an update at a moment that it drew before it computed the update.
+A device sleeps for relative times that the coordinator reports, plus random delays, so that devices
+do not arrive all at once. It sends an update at a moment that it drew before the computation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class TaskDevice:
         depend neither on the machine's clock nor on the client's records.
 
     Args:
+        invitation: invitation of the client.
         diary: the device's durable state, open for as long as the device runs.
+        link: connection to the coordinator.
         trainer_of: builds the update function, once the charter is known.
         workshop: runs the update function; by default in a separate process.
         try_out: compute one update before enrolment and discard it, so that errors show early.
@@ -86,10 +88,13 @@ class TaskDevice:
         random_bytes: ByteStream = system_bytes,
         source: Source | None = None,
     ) -> None:
+        # The state file must have been made from this invitation.
         diary.memory.require(invitation)
         self._invitation, self._diary, self._link = invitation, diary, link
+        # The computation of updates, the times, and the randomness.
         self._trainer_of, self._workshop, self._cover = trainer_of, workshop, cover
         self._pace, self._random_bytes, self._source = pace or Pace(), random_bytes, source
+        # Checked answers of the coordinator, and messages to the device's owner.
         self._remote = Remote(link, diary)
         self._tries_out, self._tell, self._on_outcome, self._waits = (
             try_out,
@@ -156,8 +161,8 @@ class TaskDevice:
     async def _try_out(self, trainer: UpdateFunction, charter: Charter) -> None:
         """Compute an update and discard it, so that an error shows before the first participation.
 
-        Exceeding the time limit is no error: a device that stayed away for it would reveal that its
-        client has many records.
+        A computation that exceeds the time limit is no error: a device that stayed away for this
+        reason would reveal that its client has many records.
 
         Raises:
             ParameterError: the computation fails.
@@ -204,9 +209,11 @@ class TaskDevice:
 
     async def _enrol(self) -> None:
         """Register the device's public key at the coordinator; a repetition changes nothing."""
+        # A device that enrolled before has nothing to do.
         memory = self._diary.memory
         if memory.enrolled:
             return
+        # The request proves with the invitation's secret that the device was invited.
         fields = {
             "client": memory.client,
             "public_key": memory.key.public.hex(),
@@ -217,6 +224,7 @@ class TaskDevice:
         if receipt.answer is not WireAnswer.ACCEPTED:
             reason = receipt.detail or receipt.answer.value
             raise RemoteProtocolError(f"the coordinator refuses the invitation: {reason}")
+        # From now on the state file says that the key is registered.
         memory.enrolled, memory.receipt = True, receipt
         self._diary.keep()
 

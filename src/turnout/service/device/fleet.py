@@ -227,8 +227,9 @@ class FleetResult:
         standing: final counts of participations, with their expectation.
         failures: error text → number of devices that ended with it.
         error: class of one failure, a `TurnoutError`; None without failures.
-        gone: devices that ended because the coordinator stopped answering before the last step.
-        left: participations that these devices had left.
+        gone: number of devices that ended because the coordinator stopped answering before the
+            last step.
+        left: number of participations that these devices had not finished.
     """
 
     standing: Standing
@@ -252,7 +253,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
     """First ``devices`` invitation tokens of a file, one per line; all tokens for None.
 
     Raises:
-        ParameterError: no such file, no tokens, or fewer than ``devices``.
+        ParameterError: the file is missing, or has no tokens or fewer than ``devices``.
     """
     try:
         lines = path.read_text("utf-8-sig").split()
@@ -267,7 +268,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """Run all devices of one process until each device has ended."""
+    """Joint outcome of all devices of one process, each of which runs until it ends."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         # Open every state file first: one in use or damaged ends the trial before any request.
@@ -317,7 +318,7 @@ def shared(places: int) -> Workshop:
 
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
-    """Run all devices of a trial in several processes; return their joint outcomes."""
+    """Joint outcome of all devices of a trial, which run in several processes."""
     shares = min(processes, len(trial.tokens))
     parts = [replace(trial, tokens=trial.tokens[i::processes]) for i in range(shares)]
     if len(parts) == 1:
@@ -364,7 +365,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
             alive = [i for i, worker in enumerate(workers) if worker.is_alive()]
             lost = set(range(len(workers))) - set(alive) - set(results)
             if lost and queue.empty():
-                raise StorageError(f"{len(lost)} process(es) of the fleet ended without a result")
+                raise StorageError(f"{len(lost)} of the fleet's processes ended without a result")
             workers[alive[0]].join(_TOLD_EVERY_SECONDS) if alive else None
             continue
         # The sum of each process's newest counts is the fleet's.
@@ -398,7 +399,7 @@ class _DeviceGroup:
         return build
 
     async def run(self, devices: Sequence[TaskDevice], tell: Tell) -> FleetResult:
-        """Run every device until it ends or the coordinator stops answering.
+        """Joint outcome of the group's devices, run until the end or the coordinator's silence.
 
         A device that fails ends no other device.
         """

@@ -40,7 +40,7 @@ class UnreachableError(RemoteProtocolError):
     """No usable answer arrived, so it is unknown whether the coordinator accepted the request.
 
     Attributes:
-        retry_after: seconds to wait that the coordinator asked for; 0 without them.
+        retry_after: seconds that the coordinator asks to wait; 0 if it states none.
     """
 
     def __init__(self, reason: str, retry_after: float = 0.0) -> None:
@@ -59,10 +59,10 @@ class Link:
         http: the HTTP client; one may serve many devices.
         url: the coordinator's address; paths of the protocol are appended.
         allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
-        random_bytes: draws nonces; by default the operating system's.
+        random_bytes: source of nonces; by default the operating system's random bytes.
 
     Raises:
-        ParameterError: an invalid address, or one without encryption.
+        ParameterError: the address is invalid, or is without encryption.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Link:
         Raises:
             UnreachableError: no answer arrived.
             GoneError: the coordinator does not have this resource.
-            RemoteProtocolError: any other answer than such a body.
+            RemoteProtocolError: the answer is not such a body.
         """
         status, body = await self._exchange("GET", path, limit)
         if status in (404, 410):
@@ -103,14 +103,14 @@ class Link:
 
         Args:
             memory: holds the client's key and its newest ledger head, which the request shows.
-            path: of the request.
-            step: that the receipt must name; −1 for an enrolment.
+            path: URL path of the request.
+            step: step that the receipt must state; −1 for an enrolment.
             body: the bytes that are sent.
             body_format: name of the format of an update; empty for other requests.
 
         Raises:
             UnreachableError: no answer arrived; the request may have arrived or not.
-            RemoteProtocolError: the answer is no receipt, or one for another request.
+            RemoteProtocolError: the answer is no receipt, or is a receipt for another request.
         """
         # The signature covers the body, its format, a fresh nonce and the newest ledger head.
         head = "" if memory.head is None else str(memory.head)
@@ -168,7 +168,7 @@ class Link:
                     )
                 if response.headers.get("Content-Encoding", "identity") != "identity":
                     raise RemoteProtocolError(
-                        "the coordinator compressed its answer against request"
+                        "the coordinator compressed its answer, which the request forbids"
                     )
                 # Read the body in parts, and stop at the first byte beyond the limit.
                 received = bytearray()

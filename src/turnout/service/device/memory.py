@@ -134,7 +134,7 @@ class Memory:
         """Memory from the JSON bytes of `encoded`.
 
         Raises:
-            StorageError: any other contents; the slots are lost, and must not be drawn again.
+            StorageError: the bytes are damaged; the slots are lost, and must not be drawn again.
         """
         # Format and digest first, then each field.
         try:
@@ -185,7 +185,8 @@ def drawn_slots(invitation: Invitation, source: Source) -> list[int]:
         uniform; they depend on nothing else.
 
     Raises:
-        ParameterError: the invitation fits no participation, or ``source`` is predictable.
+        ParameterError: the invitation's participation or client id is invalid, or ``source`` is
+            predictable.
         UnsupportedError: a client cannot draw its own slots under this participation.
     """
     if not source.secure:
@@ -214,8 +215,8 @@ class StateFile:
 
     Args:
         path: path of the file.
-        synced: whether contents survive a power cut. Otherwise they survive the process alone:
-            for trials in which one disk serves many devices.
+        synced: whether contents survive a power cut. Otherwise contents survive only the end of the
+            process, which suits trials in which one disk serves many devices.
 
     Raises:
         StorageError: (on entering) another process holds the lock, or the folder is not writable.
@@ -255,8 +256,8 @@ class StateFile:
         """Replace the contents of the file; the new contents are durable on return.
 
         Raises:
-            StorageError: they may not be durable; the caller must not send anything that needs
-                them.
+            StorageError: the contents may not be durable; the caller must not send anything that
+                depends on them.
         """
         self._require_lock()
         partial = self._path.with_name(self._path.name + ".partial")

@@ -2,7 +2,7 @@
 
 `Pace` computes and awaits them, `Limits` bounds them; `device` and `step_actions` use it. All times
 follow from the schedule, the coordinator's answers and random draws, never from the client's
-records. They are the event loop's, in seconds; the machine's clock is not read.
+records. All times are of the event loop's clock, in seconds; the machine's clock is not read.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class Limits:
 class Pace:
     """Schedule of one device: computes the times of its actions and waits for them.
 
-    Guarantee: a moment of sending is uniform between two limits: the time at which computing ends
-        at
-    the latest, plus a gap, and the last eighth of the phase.
+    Guarantee: a moment of sending is uniform between the latest end of the computation, plus a gap,
+    and the beginning of the phase's last eighth.
 
     Args:
         limits: bounds on waiting.
@@ -108,9 +107,8 @@ class Pace:
         longest = min(self._longest, self._shortest * 2.0 ** min(self._failures, 30))
         self._failures += 1
         pause = self.spread(longest / 2, longest)
-        if (
-            error is not None
-        ):  # at least the time that the coordinator asked for, up to a quarter more
+        # At least the time that the coordinator asked for, and up to a quarter more.
+        if error is not None:
             pause = max(pause, error.retry_after * self.spread(1.0, 1.25))
             self._waited += pause
             if self._waited > self._limits.patience_seconds:

@@ -127,7 +127,8 @@ class Remote:
 
         Raises:
             UnreachableError: no answer arrived.
-            RemoteProtocolError: other bytes, or the coordinator does not have the artefact.
+            RemoteProtocolError: the bytes have another digest, or the coordinator does not have the
+                artefact.
         """
         return named.checked(await self.link.get(artefact_path(named.digest.hex()), named.size))
 
@@ -228,7 +229,8 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     """Charter in the body of an answer, checked against the invitation in the device's memory.
 
     Raises:
-        RemoteProtocolError: it has another digest, participation, population or coordinator key.
+        RemoteProtocolError: the charter has another digest, participation, population or key of
+            the coordinator.
     """
     if hashlib.sha256(data).hexdigest() != memory.task:
         raise RemoteProtocolError("the charter is not the one that the invitation names")

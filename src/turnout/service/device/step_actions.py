@@ -1,7 +1,7 @@
 """A device's action in a step: its participation, dummy traffic, or nothing.
 
 `StepActions` decides and acts; `device.TaskDevice` calls it once for each status. `UpdateFunction`
-is what computes an update: `trainer`, `turnout.service.graphs.updates` or a user's function.
+computes an update: `trainer`, `turnout.service.graphs.updates` or a user's function.
 
 The time at which an update leaves must not depend on the client's records. So a participation has
 four steps: draw the moment of sending; compute the update, in a process that is killed at the
@@ -127,6 +127,7 @@ class StepActions:
         random_bytes: ByteStream = system_bytes,
         source: Source | None = None,
     ) -> None:
+        # Messages need unpredictable randomness; dummy traffic must be able to hide something.
         self._asks_one, self._source = charter.asks_one, source or OSRandomness()
         if charter.randomized and not self._source.secure:
             expected = "an unpredictable source"
@@ -136,11 +137,13 @@ class StepActions:
                 "dummy traffic (cover) exists for release = 'aggregated' alone; with 'one-client', "
                 "check-ins and requests would still reveal who participates"
             )
+        # The objects that the actions use.
         self._remote, self._charter, self._trainer = remote, charter, trainer
         self._pace, self._workshop = pace, workshop
         self._link: Link = remote.link
         self._diary: Diary = remote.diary
         self._cover, self._random_bytes = cover, random_bytes
+        # What this process has done in the step in progress.
         self._fetched: tuple[int, NDArray[np.float32]] | None = None
         self._dummy: tuple[int, bytes] | None = None  # step and bytes of the dummy update
         self._dummy_sent_until = -1  # the last step with complete dummy traffic
@@ -259,8 +262,8 @@ class StepActions:
     async def _message(self, parameters: NDArray[np.float32]) -> bytes:
         """Encoded update of the client; an encoded zero vector if the computation fails or is late.
 
-        It returns when the time limit of computing is over, however long computing took, so that
-        the next action begins at a time that does not depend on the records.
+        The function returns at the time limit of computing, however long computing took, so that
+        the time of the next action does not depend on the records.
         """
         seconds = self._charter.timing.compute_seconds
         assert seconds is not None
@@ -375,7 +378,7 @@ class StepActions:
 
         The dummy update consists of random bytes.
 
-        The update is computed as well and thrown away, so that the load of the machine is alike.
+        An update is computed and discarded, so that the machine has the same load.
         """
         step = status.step
         # Fetch, compute and write once per step, in the order of a participation.

@@ -119,12 +119,14 @@ async def _read(descriptor: int) -> bytes:
     loop, parts = asyncio.get_running_loop(), []
     closed: asyncio.Future[None] = loop.create_future()
 
+    # An empty part means that the other end is closed.
     def more() -> None:
         part = os.read(descriptor, 1 << 20)
         parts.append(part)
         if not part and not closed.done():
             closed.set_result(None)
 
+    # The event loop reads while the computation runs.
     loop.add_reader(descriptor, more)
     try:
         await closed

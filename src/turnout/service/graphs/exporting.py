@@ -146,11 +146,13 @@ def batch_norm(  # noqa: PLR0917 - PyTorch's signature
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``aten._native_batch_norm_legit_no_training``, elementwise on inputs (n, c, …)."""
+    """Result of ``aten._native_batch_norm_legit_no_training`` on inputs (n, c, …)."""
+    # The running statistics are constants of the model; each is a row along the channels.
     del momentum
     shape = [1, -1, *[1] * (inputs.ndim - 2)]
     made = (inputs - running_mean.view(shape)) * (running_var + eps).rsqrt().view(shape)
     made = made if weight is None else made * weight.view(shape)
+    # PyTorch's operator also returns two empty tensors.
     return (
         made if bias is None else made + bias.view(shape),
         inputs.new_empty(0),
@@ -183,7 +185,7 @@ _MOST_RECORDS = 1 << 16
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    """−ln of the label's softmax ``(n,)``, from scores ``(n, classes)`` and labels ``(n,)``."""
+    """Cross-entropy of each record ``(n,)``, from scores ``(n, classes)`` and labels ``(n,)``."""
     return -functional.log_softmax(scores, 1).gather(1, labels.unsqueeze(1)).squeeze(1)
 
 
@@ -196,7 +198,7 @@ def update_function(
     """The clipped update as a function of `UPDATE_INPUTS`.
 
     Args:
-        model: gives scores.
+        model: model that returns scores.
         local: number and rate of the client's gradient steps; one step by default.
         loss: of each record.
         form: format of labels that are not classes.
@@ -246,7 +248,7 @@ def update_graph(
         form: format of labels that are not classes.
 
     Raises:
-        UnsupportedError: an operation of the model, named in the message, has no form in ONNX.
+        UnsupportedError: ONNX cannot express an operation of the model; the error names it.
     """
     # Example arguments for the tracer; their number of records equals no other side.
     count = _unlike(model.dimension, *example.shape, *(() if form is None else (form.count,)))
@@ -272,7 +274,7 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
     """ONNX graph of a feature function, float32 ``(n, …)`` to ``(n, …)``, as ``onnx-features-1``.
 
     Raises:
-        UnsupportedError: an operation of the function, named in the message, has no form in ONNX.
+        UnsupportedError: ONNX cannot express an operation of the function; the error names it.
     """
     count = _unlike(*example.shape)
     inputs = torch.zeros(count, *example.shape, dtype=example.dtype)
@@ -280,7 +282,7 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
 
 
 def _unlike(*sides: int) -> int:
-    """A number of records that equals no side, so that the tracer cannot confuse the two."""
+    """A number of records that differs from all sides, so that the tracer tells them apart."""
     return next(n for n in (11, 13, 17, 19, 23, 29, 31, 37, 41, 43) if n not in sides)
 
 
@@ -296,8 +298,8 @@ def _exported(
     Args:
         function: traced on the arguments.
         arguments: example tensors.
-        by_record: places of the arguments that have one row for each record.
-        names: of the graph's inputs.
+        by_record: positions of the arguments that have one row for each record.
+        names: names of the graph's inputs.
         output: name of the graph's output.
     """
     records = Dim("records", min=1, max=_MOST_RECORDS)

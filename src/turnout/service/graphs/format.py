@@ -103,7 +103,7 @@ def whole_numbers(kind: int, value: Value) -> list[int]:
     """Numbers of a repeated int64 field, packed or single.
 
     Raises:
-        MalformedError: another wire type, or too many numbers.
+        MalformedError: the field has another wire type, or too many numbers.
     """
     if isinstance(value, int):
         return [signed_number(value)]
@@ -206,10 +206,14 @@ def read_graph(data: bytes) -> Graph:
 def _model(data: bytes) -> Graph:
     message = _message(data, "the model", {1: VARINT, 7: BYTES, 8: BYTES})
     if message.number(1) not in IR_VERSIONS:
-        raise MalformedError(f"IR version {message.number(1)}")
+        expected = ", ".join(map(str, sorted(IR_VERSIONS)))
+        raise MalformedError(f"IR version = {message.number(1)}: expected one of {expected}")
     opset = _message(message.one(8), "its operator set", {1: BYTES, 2: VARINT}, {1})
     if opset.text(1) not in ("", "ai.onnx") or opset.number(2) not in OPSETS:
-        raise MalformedError(f"operators of {opset.text(1)!r}, version {opset.number(2)}")
+        raise MalformedError(
+            f"operators of {opset.text(1)!r}, version {opset.number(2)}: expected those of ONNX, "
+            f"version {min(OPSETS)} to {max(OPSETS)}"
+        )
     return _graph(message.one(7))
 
 
@@ -304,7 +308,7 @@ def _attribute(data: bytes) -> None:
 
 
 def _tensor(data: bytes) -> str:
-    """A tensor's name; its numbers must all be there as plain bytes."""
+    """A tensor's name, after a check that all its numbers are stored as plain bytes."""
     # Fields: 1 sides, 2 element type, 8 name, 9 raw bytes.
     kinds = {1: None, 2: VARINT, 8: BYTES, 9: BYTES}
     message = _message(data, "a tensor", kinds, {1, 8, 9}, repeated={1})
@@ -321,7 +325,9 @@ def _tensor(data: bytes) -> str:
     # Fewer bytes than the shape needs would be numbers from an external file.
     held = len(message.one(9)) if message.found.get(9) else 0
     if held != size * prod(sides):
-        raise MalformedError(f"a tensor of shape {sides} has {held} bytes")
+        raise MalformedError(
+            f"a tensor of shape {sides} has {held} bytes: expected {size * prod(sides)}"
+        )
     return message.text(8) if message.found.get(8) else ""
 
 
@@ -395,6 +401,7 @@ def _message(
     Raises:
         MalformedError: a field is unknown, missing or repeated against these rules.
     """
+    # Each field must be known, of its wire type, and single unless it may be repeated.
     repeated, optional = repeated or set(), optional or set()
     found: dict[int, list[Field]] = {}
     for number, kind, value in fields(data):
@@ -403,6 +410,7 @@ def _message(
         if number in found and number not in repeated:
             raise MalformedError(f"{what} has the field {number} twice")
         found.setdefault(number, []).append((kind, value))
+    # All other fields are required.
     missing = set(kinds) - set(found) - optional - repeated
     if missing:
         raise MalformedError(f"{what} lacks the field {min(missing)}")

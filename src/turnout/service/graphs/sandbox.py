@@ -60,7 +60,7 @@ class Sandbox:
 
     Args:
         graph: bytes that `format.read_graph` accepted.
-        bounds: of memory and time.
+        bounds: limits of memory and time.
 
     Raises:
         UnsupportedError: the system has no such limits (Windows).
@@ -197,11 +197,13 @@ def _shape_of(line: bytes, most_bytes: int) -> tuple[int, ...]:
     Raises:
         ExhaustedError: the type is not float32, or the size exceeds ``most_bytes``.
     """
+    # The line is a JSON list of the type and the sides.
     try:
         kind, sides = json.loads(line)
         shape = tuple(int(side) for side in sides)
     except (ValueError, TypeError):
         raise ExhaustedError("the charter's graph returned no result") from None
+    # The size in bytes, checked side by side, so that no product grows without bound.
     size = 4
     for side in shape:
         size *= side

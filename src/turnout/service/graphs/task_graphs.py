@@ -58,8 +58,8 @@ class Vector:
         parameters: formula of the parameters.
         inputs: the model's input for each record, as a formula or a list of numbers.
         shape: shape of each input.
-        labels: of the records: classes, or rows of numbers.
-        clip_norm: C.
+        labels: labels of the records: classes, or rows of numbers.
+        clip_norm: clip norm C of the update.
         every: ``update`` has the coordinates 0, every, 2·every, … of the clipped update.
         update: these coordinates.
         norm: ℓ2 norm of the whole clipped update.
@@ -148,7 +148,7 @@ def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
     try:
         document, form = json.loads(data), FORMAT if labels is None else LABELLED_FORMAT
         if document["format"] != form or not 0 < len(document["vectors"]) <= _MOST_CASES:
-            raise ValueError(f"not {form}")
+            raise ValueError(f"their format is not {form}")
         return [_vector(each, labels) for each in document["vectors"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RemoteProtocolError(f"the charter's vectors are invalid: {error}") from None
@@ -211,16 +211,16 @@ def graph_computation(
     """The computation with its model as a graph, and the artefacts: graph, vectors, features.
 
     Args:
-        computation: names the model's task; its model name is replaced.
+        computation: computation of the task, whose model name is replaced.
         model: the model itself.
         example: a record in the form of the model's input, float32 or int64; its values are not
             used.
-        loss: of each record.
+        loss: loss function of each record.
         labels: format of labels that are not classes.
         features: a feature function without a name, from float32 ``(n, *input_shape)``.
 
     Raises:
-        UnsupportedError: an operation of the model or of the features has no form in ONNX.
+        UnsupportedError: ONNX cannot express an operation of the model or of the features.
         NumericalError: an update on a test vector is not finite.
     """
     # The update as a graph, which must pass the device's own check, and its test vectors.

@@ -34,7 +34,7 @@ MARGIN, LARGEST_NORM = 2.0**-20, 1e30
 
 
 def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
-    """The update for a charter's encoding, shape ``(d,)``: clipped in ℓ2, except for messages.
+    """Update for a charter's encoding, shape ``(d,)``; clipped in ℓ2 norm under central trust.
 
     Raises:
         ParameterError: the update is not a vector of the charter's dimension.
@@ -125,10 +125,10 @@ class GraphUpdates:
         show: the coordinator wrote the graph and could use both to learn about the records.
 
     Args:
-        charter: names the graph by digest.
+        charter: charter that names the graph by digest.
         inputs: records, shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole
             numbers where the graph needs them.
-        labels: shape ``(m,)`` or ``(m, count)``, in the charter's format.
+        labels: labels of the records in the charter's format, shape ``(m,)`` or ``(m, count)``.
         client: id of the records' owner.
         bounds: limits of the process that runs the graph.
     """
@@ -141,6 +141,7 @@ class GraphUpdates:
         client: int,
         bounds: GraphLimits | None = None,
     ) -> None:
+        # Records and labels must fit the charter.
         require("device-graph", what="a device of a task whose model is a graph")
         held = charter.computation
         if inputs.shape[1:] != held.input_shape:
@@ -149,6 +150,7 @@ class GraphUpdates:
         self._charter, self._client, self._bounds = charter, client, bounds
         self._inputs = inputs
         self._labels = checked_labels(labels, held.labels, held.classes)
+        # The graph is fetched later; until then the records are their own features.
         self._graph = b""
         self._features: Callable[[], NDArray[Any]] = lambda: self._inputs
         self._sandbox: Sandbox | None = None
@@ -232,7 +234,9 @@ class GraphUpdates:
             self._sandbox = self._sandbox or Sandbox(self._graph, self._bounds)
             made = self._sandbox.run(arrays, 4 * self._charter.encoding.dimension)
             if made.shape != parameters.shape:
-                raise ExhaustedError(f"the charter's graph returned shape {made.shape}")
+                raise ExhaustedError(
+                    f"the charter's graph returned shape {made.shape}: expected {parameters.shape}"
+                )
         except ExhaustedError:
             self.close()
             raise
@@ -241,10 +245,12 @@ class GraphUpdates:
     async def _feature_map(
         self, fetch: Fetch, whole: bool
     ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """The function from records to the model's inputs."""
+        """Function from records to the model's inputs, float32 ``(m, …)``."""
+        # Named features are computed in this process.
         held = self._charter.computation
         if held.feature_map is None:
             return lambda inputs: featured(held.features, inputs, whole=whole)
+        # A graph of features is fetched, checked, and run in a process with limits.
         graph = await fetch(held.feature_map)
         require_features_signature(read_graph(graph), held.input_shape)
 

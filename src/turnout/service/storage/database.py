@@ -35,7 +35,7 @@ def raising_storage_errors(
 
     Args:
         kind: errors of the library.
-        text_of: text of such an error, which must not link a device to a step.
+        text_of: function from such an error to a text that does not link a device to a step.
     """
 
     # Each public method is wrapped.
@@ -80,12 +80,15 @@ class Storage:
         rights: Rights,
         unlock: Callable[[], None] = lambda: None,
     ) -> None:
+        # The connection that writes, and the function that opens a connection for reading.
         self._write = write
         self._reader = reader
         self._rights = rights
         self._unlock = unlock
+        # One thread at a time has a transaction.
         self._writing = threading.Lock()
         self._writer: int | None = None
+        # Idle connections for reading, and the number of open connections.
         self._pool = threading.Lock()
         self._idle: list[Connection] = []
         self._open = 1

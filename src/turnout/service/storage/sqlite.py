@@ -314,14 +314,15 @@ def _require_undamaged(connection: _Connection) -> None:
 def _missing_migrations(
     connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
-    """Migration scripts that the database still needs.
+    """Migration scripts that the database needs; the settings of the connection are applied.
 
-    Afterwards the connection's commits are durable.
+    Every later commit of the connection is durable.
 
     Raises:
-        StorageError: the database is not turnout's, and was not changed; or it is empty and not
-            opened for serving.
+        StorageError: the database is of another program, which leaves it unchanged, or it is empty
+            and not opened for serving.
     """
+    # Another program's database and a missing task are refused before anything is written.
     application, version = (
         connection.value(f"PRAGMA {name}") for name in ("application_id", "user_version")
     )
@@ -332,6 +333,7 @@ def _missing_migrations(
     missing = pending(version, scripts)
     if new and not serving:
         raise StorageError(f"there is no task in {path}")
+    # The settings; the page size must be set before the first table exists.
     if new:
         connection.rows(f"PRAGMA page_size={_PAGE_SIZE}")
     connection.rows("PRAGMA journal_mode=WAL")
@@ -341,6 +343,7 @@ def _missing_migrations(
 
 def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
     """Run all missing migrations in one transaction; an interruption keeps the old schema."""
+    # All scripts, the new version and the name of the application are one transaction.
     connection.begin_write()
     try:
         version = connection.value("PRAGMA user_version")
@@ -354,5 +357,6 @@ def _migrate(connection: _Connection, scripts: tuple[str, ...]) -> None:
         connection.rollback()
         raise
     connection.commit()
+    # The file may still have the bytes of rows that a migration deleted.
     if version:
-        connection.tidy(True)  # removes the bytes of rows that a migration deleted
+        connection.tidy(True)

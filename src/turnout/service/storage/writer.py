@@ -1,4 +1,4 @@
-"""The one thread that writes, with group commits and without a timer.
+"""The only thread that writes to the storage, with group commits and without a timer.
 
 `Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction takes
 all of them: a single job is committed at once, and a thousand jobs share one commit. `JobFuture`
@@ -56,7 +56,7 @@ class JobFuture(Generic[T]):
     The writer uses it like a future of `concurrent.futures`.
 
     Args:
-        queue: brings the answer to the running event loop; all its futures are of one loop.
+        queue: queue that transfers the answer to the running event loop.
     """
 
     __slots__ = ("_begun", "_loop", "_queue", "answer")
@@ -143,12 +143,15 @@ class Writer:
         most_bytes: int = 64 << 20,
         committed: Callable[[float, int], object] = lambda seconds, jobs: None,
     ) -> None:
+        # The storage, the functions to notify, and the limits of the queue.
         self._storage, self._on_failure, self._reported = storage, on_failure, committed
         self._most_jobs, self._most_bytes = most_jobs, most_bytes
+        # The queue of jobs, guarded by one condition, and the reason to refuse further jobs.
         self._changed = threading.Condition(threading.Lock())
         self._queue: list[_Queued[Any]] = []
         self._jobs = self._bytes = 0
         self._refusal = ""
+        # The thread that commits.
         self._thread = threading.Thread(target=self._run, name="turnout-writer", daemon=True)
         self._thread.start()
 

@@ -76,10 +76,12 @@ class Transaction(Reads):
         Raises:
             ConflictError: the database already has a task.
         """
+        # The task has one row; a second task is a conflict.
         columns = "task (id, charter, signing_key, parameters)"
         self._insert(
             columns, 1, charter, signing_key, parameters, conflict="the database already has a task"
         )
+        # Contents are found by their digest.
         for content in artefacts:
             digest = hashlib.sha256(content).digest()
             self._insert(
@@ -122,7 +124,7 @@ class Transaction(Reads):
         Args:
             participation: the check-in.
             body: the update; None without one.
-            quota: most check-ins of a client in one block of the participation.
+            quota: largest number of check-ins of a client in one block of the participation.
 
         Raises:
             ConflictError: the client checked in at this step already, or ``quota`` times in the
@@ -196,9 +198,9 @@ class Transaction(Reads):
 
         Raises:
             ConflictError: the step is released already.
-            StorageError: the record does not follow on the last one, is another task's, has an
-                invalid ε or δ, or the digest of other parameters; or the block had another end
-                before.
+            StorageError: the record does not continue the last record, is of another task, has an
+                invalid ε or δ, or has another digest than the parameters; or the block had
+                another end before.
         """
         # The record must continue the ledger and name these parameters.
         self._require(Rights.SERVE)
@@ -331,7 +333,7 @@ class Transaction(Reads):
             raise ConflictError(conflict)
 
     def _insert_part(self, columns: str, *values: Any) -> None:
-        """Insert a row that belongs to a new row of another table; a stored one is damage."""
+        """Insert a row of a new row in another table; a row that is there already means damage."""
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
             raise StorageError(

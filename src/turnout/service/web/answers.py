@@ -1,4 +1,4 @@
-"""Answers as bytes, and requests in ASGI's form, without a framework.
+"""HTTP answers and bodies of requests by plain ASGI, without a framework.
 
 `respond` sends an answer, `read_body` reads a body of bounded length, and `RefusedError` ends a
 request. `ClientIdentity` is the sender that the headers of a request claim, not yet verified.
@@ -63,13 +63,14 @@ async def respond(
     """Send the HTTP answer to one request.
 
     Args:
-        send: ASGI's function.
+        send: ASGI's function that sends a message.
         status: HTTP status; 503 gets the header Retry-After.
         body: the whole body.
         content_type: media type of the body.
         more: further headers; without any the answer may not be cached.
         head: leave out the body, for a request of HEAD.
     """
+    # Headers of every answer; an answer that states no caching is not stored.
     headers = [
         (b"content-type", content_type),
         (b"content-length", str(len(body)).encode()),
@@ -80,6 +81,7 @@ async def respond(
         headers.append((b"cache-control", b"no-store"))
     if status == 503:
         headers.append((b"retry-after", b"1"))
+    # Head and body as two messages of ASGI.
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head else body})
 

@@ -42,8 +42,8 @@ def create_app(running: Running, *, password: str | None = None) -> Starlette:
     """ASGI application that serves one running task.
 
     Args:
-        running: the task; from now on its operator's requests are those that have the password.
-        password: the operator's; None for no operator.
+        running: task to be served; its `is_operator` then accepts requests with the password.
+        password: password of the operator; None for no operator.
     """
     operators = Operators(running, password)
     running.operator_known = operators.known

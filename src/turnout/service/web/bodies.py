@@ -42,11 +42,11 @@ class Bodies:
     async def read(self, client: int, receive: Receive, limit: int) -> bytes:
         """Whole body of a client's request, of at most ``limit`` bytes.
 
-        A body that arrives in one part never displaces another one. The connection has the
-        deadline of a longer one.
+        A body that arrives in one part displaces no other body. A longer body must arrive before
+        the deadline of its connection.
 
         Raises:
-            BusyError: another body displaced this one.
+            BusyError: another body displaced this body.
             RefusedError: the body is longer, or ended too early.
         """
         first, more = await next_part(receive)
@@ -66,7 +66,7 @@ class Bodies:
                     self._remove(pending)
         except TimeoutError:
             raise BusyError(
-                "another body displaced this one: nothing happened, send the same again"
+                "another body displaced this body: nothing was stored, send the request again"
             ) from None
 
     async def _read_all(

@@ -54,13 +54,17 @@ class BoundedServer:
         tls: tuple[Path, Path] | None,
         grace_seconds: float,
     ) -> None:
+        # The application, the table of connections, and the settings of TLS.
         self._app, self.table, self._grace_seconds = app, connections, grace_seconds
         self._tls = None if tls is None else _context(*tls)
+        # Open connections, which share one buffer for received bytes.
         self.open: set[HttpConnection] = set()
         self.buffer = memoryview(bytearray(UNREAD_BYTES))
+        # Start and end of the server, and the requests that are being answered.
         self.started, self._stopping = asyncio.Event(), asyncio.Event()
         self.ending = self._at_once = False
         self.answering: set[asyncio.Task[None]] = set()
+        # Counts for the log, and the current Date header.
         self._ended_early: Counter[str] = Counter()
         self._reported_at = self._failed_at = -_REPORT_SECONDS
         self.date = b""
@@ -87,11 +91,13 @@ class BoundedServer:
 
     async def serve(self, listening: socket.socket) -> None:
         """Serve connections until `stop` is called, then answer the current requests."""
+        # Accept connections and sweep overdue ones.
         self.address = listening.getsockname()[:2]
         self.date = formatdate(usegmt=True).encode()
         listener = Listener(listening, self.table, self._make_connection, self._tls)
         sweeping = asyncio.create_task(self._keep_sweeping())
         self.started.set()
+        # At the end, accept nothing more and wait for the current requests.
         try:
             await self._stopping.wait()
             self.ending = True

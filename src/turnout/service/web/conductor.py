@@ -6,7 +6,7 @@ it. After a restart the open step gets its full time again.
 
 `Evaluator` evaluates published models in a separate thread: the newest one first, then earlier ones
 at the steps of the charter's curve. It loads PyTorch and the plan's data once the service is ready,
-and no step waits for it. A failed evaluation is repeated; the operator sees an impossible one.
+and no step waits for it. A failed evaluation is repeated; the operator sees if it cannot succeed.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Conductor:
     Args:
         running: the task.
         on_publish: called in the event loop with the model at the start, and with each later one.
-        wait_for: number of enrolled devices from which on the time of the first step runs; the
-            step takes check-ins before.
+        wait_for: number of enrolled devices at which the time of the first step begins; the step
+            accepts check-ins before.
     """
 
     def __init__(
@@ -294,8 +294,8 @@ class Evaluator:
 
     Args:
         running: the task.
-        prepare: makes the evaluation, in the thread.
-        learner: gives the model for use.
+        prepare: function that returns the evaluation function, called in the thread.
+        learner: optimizer, which returns the model for use.
     """
 
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
@@ -353,6 +353,7 @@ class Evaluator:
         """
         pause = FIRST_PAUSE_SECONDS
         while not self._stopped:
+            # Errors of the plan or the installation do not pass by waiting; other errors may.
             try:
                 return work()
             except (ParameterError, ImportError, FileNotFoundError) as error:
@@ -363,6 +364,7 @@ class Evaluator:
                     return None
                 reason = f"{type(error).__name__}: {error}"
                 self._report(f"an evaluation failed and will be repeated: {reason}", on=False)
+            # Wait twice as long each time, unless the evaluator is stopped.
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped, pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -1,10 +1,11 @@
-"""Table of all open connections: what each waits for, its deadline, and which is closed first.
+"""Table of open connections, with the awaited event and the deadline of each connection.
 
 `Connections` is the table, `Listener` accepts connections. A silent connection occupies a
-descriptor and some memory, so their number is limited, in all and for one address. At the limit a
+descriptor and some memory, so their number is limited, in total and per address. At the limit a
 new connection is accepted and an old one is closed: the one that has waited longest, and first of
 all one that never sent a signed request. A connection whose request is being answered is never
-closed for that. One task checks all deadlines once a second, without a timer for each connection.
+closed to make room. One task checks all deadlines once a second, so that no connection needs a
+timer.
 
 uvloop's server accepts one connection in a turn of its loop; a turn with hundreds of requests takes
 long, so the last device to connect would wait for thousands of them. `Listener` accepts many
@@ -135,8 +136,8 @@ class Connections:
     Args:
         most: largest number of connections.
         most_of_peer: largest number of connections of one address.
-        exempt: whether an address has no such limit, as a proxy of many clients.
-        clock: time in seconds.
+        exempt: function that says whether an address has no such limit, as a proxy of many clients.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class Connections:
             self._add_to_queue(entry)
 
     def signed(self, entry: OpenConnection) -> None:
-        """Mark a connection as one that has carried a signed request."""
+        """Mark a connection as carrying signed requests, so that others are closed before it."""
         if entry.known or entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -271,16 +272,20 @@ class Connections:
 
 
 def proxies(named: str | None) -> Callable[[str], bool]:
-    """Predicate: whether an address is in ``named``, a list of addresses and networks, or ``*``.
+    """Function that says whether an address is in ``named``, the list of trusted proxies.
+
+    The list has addresses and networks, separated by commas; ``*`` stands for every address.
 
     >>> proxies("10.0.0.0/8, ::1")("10.1.2.3"), proxies(None)("10.1.2.3")
     (True, False)
     """
+    # The networks of the list; names that are no addresses are ignored.
     names = [name.strip() for name in (named or "").split(",") if name.strip()]
     if "*" in names:
         return lambda _peer: True
     networks = [network for name in names if (network := _network(name)) is not None]
 
+    # The zone of an IPv6 address ("%eth0") is no part of the network.
     def among(peer: str) -> bool:
         if not networks:
             return False
@@ -326,8 +331,8 @@ class Listener:
     Args:
         listening: bound socket.
         connections: table of connections.
-        make: makes the protocol of a connection.
-        tls: settings of TLS; None for HTTP.
+        make: function that returns the protocol of a connection.
+        tls: TLS context; None for HTTP.
     """
 
     def __init__(
@@ -337,13 +342,16 @@ class Listener:
         make: Make,
         tls: ssl.SSLContext | None,
     ) -> None:
+        # The socket, and what its connections become.
         self._listening, self._connections = listening, connections
         self._make, self._tls = make, tls
         self._loop = asyncio.get_running_loop()
+        # Connections without a byte, those with a first byte, and those being opened.
         self._silent = selectors.DefaultSelector()
         self._ready: deque[_SilentConnection] = deque()
         self._opening: set[asyncio.Task[None]] = set()
         self._closed = False
+        # From now on the event loop reports new connections and first bytes.
         listening.setblocking(False)
         listening.listen(BACKLOG)
         self._loop.add_reader(self._silent.fileno(), self._on_first_bytes)  # pyright: ignore[reportAttributeAccessIssue]
@@ -380,7 +388,8 @@ class Listener:
     def _accept(self) -> None:
         """Accept a bounded number of waiting connections, so that other work continues."""
         for _ in range(ACCEPTED_AT_ONCE):
-            if self._connections.full:  # further connections wait in the system's queue
+            # In a full table further connections wait in the system's queue.
+            if self._connections.full:
                 self._pause()
                 return
             try:
@@ -392,6 +401,7 @@ class Listener:
             except OSError:  # the system lacks descriptors or memory
                 self._pause()
                 return
+            # The connection gets its protocol with its first byte.
             accepted.setblocking(False)
             self._await_first_byte(
                 _SilentConnection(self, accepted, (str(address[0]), int(address[1])))

@@ -88,6 +88,7 @@ def device_routes(charter: Charter) -> tuple[DeviceRoute, ...]:
 
 def _public_routes(model: Binary) -> tuple[DeviceRoute, ...]:
     """Routes of public documents, which need no authentication."""
+    # First the documents about the task, then the contents that devices fetch by name.
     return (
         _public(
             CHARTER_PATH, "The frozen terms, canonical", CharterDocument, PublicDocuments.charter
@@ -205,7 +206,8 @@ def _signed(
     body_format: str = "",
     kind: type[SignedRoute] = SignedRoute,
 ) -> DeviceRoute:
-    """Table entry of a route for signed requests; ``prepare`` makes the writer's job."""
+    """Table entry of a route for signed requests; ``prepare`` returns the writer's job."""
+    # The limit of the body, from its description.
     limit = NO_BODY_BYTES if body is None else body.most_bytes
     assert limit is not None  # a request has a largest body
 
@@ -213,6 +215,7 @@ def _signed(
         call = partial(prepare, DeviceJobs(running))
         return kind(running, route.name, path, limit, call, body_format=body_format)
 
+    # Every signed request is a POST with the same answers.
     return DeviceRoute(
         "POST",
         path,
@@ -234,7 +237,8 @@ def _public(
     query: Mapping[str, Document] | None = None,
     refused: Mapping[int, str] | None = None,
 ) -> DeviceRoute:
-    """Table entry of a route without authentication; ``find`` makes the answer."""
+    """Table entry of a route without authentication; ``find`` returns the answer."""
+    # Answers that every public route has, and those of this route.
     answers = {
         200: Answer("success", content if isinstance(content, Binary) else Json(content)),
         304: Answer("not changed since the ETag in If-None-Match"),
@@ -257,7 +261,7 @@ class DeviceJobs:
     """Writer's jobs that pass the signed requests to the engine.
 
     The arguments of each method are client, step, body and the body's SHA-256; a body that cannot
-    be of the route raises RemoteProtocolError.
+    fit the route raises RemoteProtocolError.
     """
 
     running: Running
@@ -454,7 +458,7 @@ def _range(query: bytes) -> tuple[int, int]:
     """Values of the query parameters ``from`` and ``limit``, or their defaults.
 
     Raises:
-        RefusedError: another or a repeated parameter, or a value outside its domain.
+        RefusedError: a parameter is unknown or repeated, or a value is outside its domain.
     """
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))

@@ -67,7 +67,7 @@ class HeadFileContent:
         """Content from the text of a head file.
 
         Raises:
-            ValueError: another text.
+            ValueError: the text has another form.
         """
         first, address, rest = text.split("\n")
         task, head = first.split(" ")
@@ -80,12 +80,12 @@ class HeadFile:
     """File outside the database that keeps the newest published ledger head.
 
     Guarantees:
-        A ledger head is written only over the one that this process read or wrote last.
+        A ledger head replaces only the ledger head that this process read or wrote last.
 
     Args:
         path: path of the file.
-        address: address of the database, for the file.
-        begin: the file is new, so it must be missing.
+        address: address of the database, which is written into the file.
+        begin: whether the file is new; then it must not exist.
     """
 
     def __init__(self, path: Path, address: str = "", *, begin: bool = False) -> None:
@@ -163,14 +163,14 @@ def default_file(task: str) -> Path:
 
 
 def require_no_exported_head(path: Path | None, db: str) -> None:
-    """Require that no head file names this empty database, which would then be lost data.
+    """Check that no head file belongs to this empty database: its data would then be lost.
 
     Args:
-        path: the head file that the settings name; None for the default one.
+        path: head file that the settings name; None for the head files in the default folder.
         db: address of the database, which is empty.
 
     Raises:
-        StorageError: a head file names a task of this database, which therefore was lost.
+        StorageError: a head file names a task of this database, so the database was lost.
     """
     known = [path] if path is not None and path.exists() else []
     if path is None:

@@ -177,9 +177,11 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
         address: tuple[str, int],
         drop: Callable[[], object],
     ) -> None:
+        # The server, and the connection's entry in its table.
         self.server, self._table = server, server.table
         self.entry, self._address, self._drop = entry, address, drop
         self._transport: Any = None
+        # The current request, and bytes of the next one.
         self._exchange: _Exchange | None = None
         self._pipelined = bytearray()
         self._reads = True
@@ -254,9 +256,11 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
 
     def _begin_next(self) -> None:
         """Begin the next request if all of its header lines have arrived."""
+        # Empty lines before a request are ignored.
         received = self._pipelined
-        if received[:1] in (b"\r", b"\n"):  # empty lines before a request are ignored
+        if received[:1] in (b"\r", b"\n"):
             self._pipelined = received = received.lstrip(b"\r\n")
+        # A complete head begins a request; one that is too long or no HTTP is refused.
         end = received.find(_END_OF_HEAD)
         if end >= 0:
             head = bytes(received[: end + len(_END_OF_HEAD)])
@@ -266,6 +270,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
             self.refuse(431)
         elif received and not begins(received):
             self.refuse(400)
+        # An incomplete head must be complete before its deadline.
         else:
             awaits = HEAD if received else NEXT
             if self.entry.awaits is not awaits:

@@ -1,4 +1,4 @@
-"""Heads of HTTP requests: parsed by httptools, and refused if they are not answered.
+"""Parsing of the heads of HTTP requests by httptools; unacceptable heads are refused.
 
 `request_of` turns the bytes of a head into a `Request`; `begins` says whether bytes can be the
 beginning of a head.
@@ -35,7 +35,7 @@ class _Head:
     body: bool = False
 
     def on_message_begin(self) -> None:
-        """Count the beginning of a request."""
+        """Count the requests that begin in the parsed bytes."""
         self.begun += 1
 
     def on_url(self, url: bytes) -> None:
@@ -47,7 +47,7 @@ class _Head:
         self.headers.append((name.lower(), value))
 
     def on_body(self, body: bytes) -> None:
-        """Note that the parser found a body, so that another request is hidden in the headers."""
+        """Record that the parser found a body, a sign of a second request hidden in the head."""
         self.body = True
 
 

@@ -1,12 +1,12 @@
-"""The operator: a password, sessions until logout, metrics, numbers of participants.
+"""Access of the operator by password or session, and the routes of the operator.
 
 `Operators` serves the operator's routes, `Sessions` are the open sessions, and `PasswordCheck`
 compares the password in constant time, from the form or from a header. The password is in a file;
 without it there is no operator, and no request gets the operator's view.
 
 A right password is answered at once, so a client without an answer knows that its guess was wrong:
-the delay of wrong answers does not limit a client with many connections. So the passwords of a
-source with too many wrong ones are not compared at all.
+the delay of wrong answers does not limit a client with many connections. So after too many wrong
+passwords, further passwords of the same source are not compared.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class PasswordCheck:
     The same check serves the login form, bearer tokens and Basic authentication.
 
     Guarantees:
-        Wrong passwords are answered one after the other, after half a second each. Of more than
-        `MOST_WAITING` at once, the further ones get status 429.
+        Wrong passwords are answered one after the other, after half a second each. If more than
+        `MOST_WAITING` of them wait, further wrong passwords get status 429.
         At most `MOST_WRONG` wrong passwords of one source are compared in a minute, and at most
         `MOST_WRONG_TRUSTED` of this machine, or of a source that gave the right password within
         the last half day.
@@ -73,7 +73,7 @@ class PasswordCheck:
 
     Args:
         running: the task; its clock and metrics are used.
-        password: the right one; None for no operator.
+        password: right password; None for no operator.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:
@@ -195,7 +195,7 @@ class Sessions:
         are open. After its end, its cookie and copies of it are refused.
 
     Args:
-        clock: time in seconds.
+        clock: function that returns the time in seconds.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -236,7 +236,7 @@ class Operators:
 
     Args:
         running: the task.
-        password: the operator's; None for no operator.
+        password: password of the operator; None for no operator.
     """
 
     def __init__(self, running: Running, password: str | None) -> None:

@@ -104,7 +104,7 @@ class Answer:
 
     Attributes:
         meaning: cause of this status, in words.
-        content: the body; None for none.
+        content: body of the answer; None without a body.
         retry_after: whether the document promises the header Retry-After.
     """
 
@@ -118,12 +118,12 @@ class DeviceRoute:
     """One route of the device API: its handler and its entry in the OpenAPI document.
 
     Attributes:
-        path: with each parameter in braces: ``/v1/steps/{step}/updates``.
+        path: URL path with each parameter in braces: ``/v1/steps/{step}/updates``.
         summary: what a request does, for the document.
-        answers: by HTTP status.
-        handler: makes the ASGI application of the route for a running task.
+        answers: answers by HTTP status.
+        handler: function that returns the route's ASGI application for a running task.
         query: schemas of the query's parameters, by name; none of them is required.
-        body: of the request; None for none.
+        body: body of the request; None without a body.
         body_format: value of the header ``Turnout-Format``; "" where there is no such header.
         signed: whether a device must sign the request.
     """
@@ -156,8 +156,9 @@ def openapi_document(
         title: title of the API.
         version: version of the API.
         words: description of the API.
-        routes: in the document's order; at most one for each method and path.
+        routes: routes in the document's order, at most one for each method and path.
     """
+    # An operation for each route, and a component for each JSON type in a route.
     paths: dict[str, Document] = {}
     schemas: dict[str, Document] = {}
     for route in routes:
@@ -166,6 +167,7 @@ def openapi_document(
         for content in contents:
             if isinstance(content, Json):
                 _add_component(schemas, content.kind, content.most_bytes)
+    # The document around them.
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version, "description": words},

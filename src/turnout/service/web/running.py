@@ -68,7 +68,7 @@ class Shown:
 
     Attributes:
         published: newest published model.
-        head: its ledger head, signed.
+        head: signed ledger head of this model.
         etag: ETag of the model.
         step: step in progress.
         phase: phase of the step.
@@ -97,10 +97,10 @@ class Running:
 
     Args:
         storage: opened for serving; `close` closes it.
-        learner: makes the learner of a charter.
-        head_file: file to which ledger heads are exported; None for none.
-        witness: signs each ledger head before it is published; None for none.
-        change_witness: allow another witness than before, or none.
+        learner: function from a charter to its optimizer.
+        head_file: file to which ledger heads are exported; None exports none.
+        witness: witness that signs each ledger head before it is published; None for no witness.
+        change_witness: whether another witness than before, or no witness, is allowed.
         end: called with an exit code and a reason if the process must end.
         clock: by default the machine's monotonic clock.
         most_jobs: largest number of jobs that wait for the disk; further requests get status 503.
@@ -110,7 +110,7 @@ class Running:
 
     Raises:
         StorageError: there is no task, or it is damaged or an old copy; the head file is missing,
-            or the witness is another one than before.
+            or the witness is not the witness before.
     """
 
     def __init__(
@@ -204,9 +204,11 @@ class Running:
 
     def shown_of(self, published: Published, phase: StepPhase) -> Shown:
         """Published state at the beginning of a phase, which gets its full length."""
+        # Length of the phase.
         now, timing = self.clock.now(), self.charter.timing
         answers = phase is StepPhase.ANSWERS
         phase_seconds = timing.answer_seconds if answers else timing.check_in_seconds
+        # The model's ETag and the signed ledger head; a finished run has no further times.
         digest = hashlib.sha256(published.parameters).hexdigest()
         head = heads.signed_head(self.task, published.head, self.key)
         finished = phase is StepPhase.FINISHED

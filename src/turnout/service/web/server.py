@@ -108,7 +108,7 @@ def stored_charter(storage: Storage) -> Charter | None:
 def open_task(
     plan: Path, settings: Settings, phase: Phase, *, serving: bool = True
 ) -> tuple[Storage, Charter]:
-    """Open the storage and load the charter of its task, which must be the given plan's task.
+    """Opened storage and charter of the task, which must be the given plan's task.
 
     An empty storage gets the plan's task. The task is computed before its database is created, so
     an invalid plan or an interruption leaves no database.
@@ -123,8 +123,10 @@ def open_task(
         ParameterError: the plan is invalid, or the stored task has another plan or schedule.
         StorageError: the database of a known task is empty, or cannot be opened.
     """
+    # A new task is computed before its database exists.
     new = _new_task(plan, settings, phase) if holds_nothing(settings.db) else None
     storage = open_storage(settings.db, serving=serving)
+    # A stored task must be the plan's; an empty storage gets the new task.
     try:
         charter = stored_charter(storage)
         if charter is not None:
@@ -205,14 +207,16 @@ def serve(
         announce: receives the running task and the URL once connections are accepted.
 
     Raises:
-        ParameterError: an invalid plan or setting.
+        ParameterError: the plan or a setting is invalid.
         StorageError: as `open_task` and `Running`.
     """
     from turnout.service.web.bounded_server import listening_at, url_of
 
+    # Password, certificate and number of connections, before the storage is opened.
     file, tls = settings.operator_password_file, settings.tls
     password = None if file is None else password_of(file)
     most = room(settings.connections)
+    # The task is opened only if its address is free.
     with listening_at(settings.host, settings.port) as listening:
         running = _open_running(plan, settings, phase)
         if most < settings.connections:
@@ -220,6 +224,7 @@ def serve(
             logs.logger().warning(
                 "fewer connections than in the settings", most=most, reason=reason
             )
+        # One process with server, schedule and writer.
         server = http_server(running, password, settings, tls, most)
         address = url_of(listening, secure=tls is not None)
         process = _Process(running, server, plan, settings, partial(announce, running, address))
@@ -255,10 +260,13 @@ class _Process:
         settings: Settings,
         announce: Callable[[], object],
     ) -> None:
+        # The task, its server, and the caller to notify.
         self._running, self._server, self._settings = running, server, settings
         self._announce, self._idle = announce, True
+        # The evaluator loads the plan's data in its thread.
         prepare = partial(conductor.evaluation_of_plan, running.charter.plan, plan.parent)
         self._evaluator = Evaluator(running, prepare, Learner(running.charter))
+        # The schedule notifies the evaluator of each published model.
         self._conductor = Conductor(
             running,
             lambda published: self._evaluator.published(published.head.steps),
@@ -323,11 +331,11 @@ def http_server(
 
     Args:
         running: the task.
-        password: the operator's; None for no operator.
+        password: password of the operator; None for no operator.
         settings: settings of the service.
         tls: files of certificate and key; None for HTTP.
         most: largest number of connections.
-        clock: time in seconds, for deadlines of connections.
+        clock: function that returns the time in seconds, for deadlines of connections.
     """
     from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
@@ -335,10 +343,12 @@ def http_server(
     from turnout.service.web.bounded_server import BoundedServer
     from turnout.service.web.connections import Connections, proxies
 
+    # Trusted proxies forward the addresses of their clients.
     trusted = settings.forwarded_allow_ips
     app: Any = create_app(running, password=password)
     if trusted is not None:
         app = ProxyHeadersMiddleware(app, trusted)
+    # One address may have half of all connections, unless it is a trusted proxy's.
     return BoundedServer(
         app,
         Connections(most, max(1, most // 2), proxies(trusted), clock),

@@ -60,7 +60,7 @@ class Settings(BaseModel):
     def _exact(cls, value: object, info: ValidationInfo) -> object:
         """Value of a setting; a Boolean for a number, or a number for a Boolean, is refused.
 
-        A flag from the environment is a text.
+        The environment gives a flag as text.
         """
         kind = cls.model_fields[info.field_name or ""].annotation
         if kind is bool and not isinstance(value, bool | str):
@@ -76,12 +76,13 @@ class Settings(BaseModel):
         """Settings merged from the command line, the environment, a file and the defaults.
 
         Args:
-            file: TOML file of settings; None for none.
+            file: TOML file of settings; None reads no file.
             environment: environment variables.
             given: values of the command line; None for options that were not given.
 
         Raises:
-            ParameterError: an unknown setting, a value outside its domain, or an unreadable file.
+            ParameterError: a setting is unknown, a value is outside its domain, or the file is
+                unreadable.
         """
         named = {
             _setting(name.removeprefix(PREFIX)): value
@@ -138,7 +139,7 @@ class Settings(BaseModel):
 
 
 def _setting(variable: str) -> str:
-    """Setting's name of an environment variable; a name that is not in capitals is unchanged."""
+    """Name of the setting that an environment variable gives; other names are unchanged."""
     return variable.lower() if variable == variable.upper() else variable
 
 

@@ -222,7 +222,7 @@ class OperatorView:
         enrolled: number of used invitations.
         arrived: number of check-ins in the step in progress so far.
         arrived_expected: expected number of check-ins in this step; 0 after the last one.
-        counts: numbers of published steps.
+        counts: counts of each published step.
         waiting_jobs: number of jobs that are not committed yet.
         waiting_bytes: bytes of their bodies.
         events: last lines of the log, oldest first.

@@ -82,7 +82,7 @@ class FullError(StorageError):
 
 @dataclass
 class OtherHeadError(Exception):
-    """The shown ledger head does not extend the witness's newest one."""
+    """The shown ledger head does not extend the witness's newest ledger head."""
 
     newest: SignedHead
 
@@ -95,7 +95,7 @@ class WitnessStore:
 
     Guarantees:
         The witness signs a ledger head only once it is durable. Each task has at most one ledger
-        head for each number of releases, and each extends the one before.
+        head for each number of releases, and each extends the ledger head before it.
 
     Raises:
         StorageError: another process has the database open, or the file is not a witness's.
@@ -299,19 +299,24 @@ def witness(
     tls: tuple[Path, Path] | None,
     announce: Callable[[str, str], object],
 ) -> None:
-    """Serve a witness until a signal.
+    """Run a witness until the process receives a signal.
 
     Args:
-        db: path of its database, created if it is empty.
+        db: path of the witness's database, created if it is missing or empty.
         host: address to listen at.
         port: port to listen at; 0 for any free port.
-        token: required from clients, if given.
+        token: token that clients must send; None requires no token.
         tls: files of certificate and key; None for HTTP.
         announce: receives the public key, hexadecimal, and the URL.
+
+    Raises:
+        ParameterError: the host or port is unknown, in use, or not this machine's.
+        StorageError: another witness has the database open, or the file is not a witness's.
     """
     from turnout.service.web.bounded_server import BoundedServer, listening_at, url_of
     from turnout.service.web.connections import Connections, proxies
 
+    # The database is opened only if the address is free, and closed at the end.
     with listening_at(host, port) as listening:
         store = WitnessStore(db)
         try:
@@ -322,6 +327,7 @@ def witness(
             server = BoundedServer(
                 create_witness_app(store, token), connections, tls, _GRACE_SECONDS
             )
+            # Serve until a signal arrives.
             announce(store.key.public.hex(), url_of(listening, secure=tls is not None))
             server.run(listening)
         finally:

@@ -41,13 +41,13 @@ class Witness:
 
     Args:
         url: the witness's address.
-        key: its public key.
-        token: that it requires, if any.
+        key: public key of the witness.
+        token: token that the witness requires; None for no token.
         ca: file of certificates (PEM) to trust; None for the system's.
-        transport: carries the requests; None for the network.
+        transport: transport of the requests; None for the network.
 
     Raises:
-        ParameterError: the address is invalid or without encryption, or ``ca`` is no such file.
+        ParameterError: the address is invalid or without encryption, or ``ca`` is not such a file.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Witness:
         self._http: httpx.AsyncClient | None = None
 
     async def receipt(self, shown: ShownHead) -> WitnessReceipt:
-        """The witness's receipt for a ledger head, after as many requests as it takes.
+        """The witness's receipt for a ledger head; requests are repeated until an answer arrives.
 
         Raises:
             SetBackError: the witness has another ledger head of this coordinator, has another key,
@@ -81,6 +81,7 @@ class Witness:
         """
         pause, warned = _FIRST_PAUSE, -_WARNING_SECONDS
         while True:
+            # Without an answer: warn now and then, wait, and ask again.
             try:
                 status, body = await self._asked(shown)
             except WitnessUnreachableError as error:
@@ -92,6 +93,7 @@ class Witness:
                     )
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+            # An answer is a receipt or an error.
             else:
                 return self._judged(shown, status, body)
 
@@ -140,7 +142,7 @@ class Witness:
                 await http.aclose()
 
     def _judged(self, shown: ShownHead, status: int, body: bytes) -> WitnessReceipt:
-        """The receipt in an answer, or the error that it means."""
+        """The receipt in an answer; an answer without a receipt raises an error."""
         head = shown.head.head
         if status == 200:
             signature = _signature(body)

@@ -59,11 +59,12 @@ class ShownHead:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The message that `encoded` wrote, with its signature and record checked.
+        """Message parsed from the bytes of `encoded`, with signature and record checked.
 
         Raises:
-            ValueError: any other bytes.
+            ValueError: the bytes are not such a message, or contradict each other.
         """
+        # The fields of the message; encoding them again must give the same bytes.
         try:
             fields = json.loads(data)
             record = None if fields["record"] is None else Record.from_document(fields["record"])
@@ -81,6 +82,7 @@ class ShownHead:
             raise ValueError("the body is not a coordinator's message") from None
         if not exact or type(shown.begins) is not bool or len(shown.key) != KEY_BYTES:
             raise ValueError("the body is not a coordinator's message")
+        # Signature, head and record must agree.
         shown._require_consistent()
         return shown
 
