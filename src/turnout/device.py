@@ -55,9 +55,9 @@ class Device:
         token: the invitation.
         update: computes the client's update, ``(d,)``, from the parameters (float32, ``(d,)``) and
             the client's id. The device clips the update. The function must not depend on other
-            clients' data. It runs in a forked process, once before the device enrols and once in
-            each participation; where it fails or exceeds the task's time limit, the device sends
-            zeros.
+            clients' data. The function runs in a forked process, once before the device enrols and
+            once in each participation; where it fails or exceeds the task's time limit, the device
+            sends zeros.
         records: inputs and labels of the client, in place of ``update``; the task's own model
             computes the update from them.
         state: file of the device's state; by default in ``$XDG_STATE_HOME/turnout``.
@@ -87,16 +87,18 @@ class Device:
         from turnout.service.contract.wire import Invitation
         from turnout.service.device import default_place
 
+        # Exactly one source of updates, and a valid invitation.
         if (update is None) is (records is None):
             raise ParameterError("update", update, "a function, or None with records given")
         self._invitation = Invitation.decoded(token)
+        # The connection, the state file, and the function that will compute updates.
         self._url, self._cover, self._allow_http = url, cover, allow_http
         self._state = Path(state) if state else default_place(self._invitation)
         self._ca = None if ca is None else Path(ca)
         self._trainer_of = self._bounded(update) if update else self._on(records)
 
     def run(self) -> Counter[str]:
-        """Participate until no step is left; return the number of participations by outcome.
+        """Number of participations by outcome, after the device has taken part until the end.
 
         After a crash, run it again with the same state file.
 

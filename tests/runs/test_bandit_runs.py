@@ -50,7 +50,7 @@ def end_of(arguments):
     return ended.value.code
 
 
-def test_the_report_has_both_sides_of_epsilon_and_regret(tmp_path, capsys):
+def test_the_bandit_report_has_both_bounds_on_epsilon_and_the_regret(tmp_path, capsys):
     out = tmp_path / "out"
     assert end_of(["bandit", str(written(tmp_path)), "--out", str(out)]) == 0
     found = report(out)
@@ -143,7 +143,9 @@ def test_the_checkpoint_of_another_plan_is_refused(tmp_path, capsys):
         ('name = "elimination"', 'name = "private-linucb"', "privacy.delta = (missing)"),
     ],
 )
-def test_bad_plans_are_one_error_line_and_write_no_files(tmp_path, capsys, old, new, said):
+def test_an_invalid_bandit_plan_is_refused_in_one_line_and_writes_no_files(
+    tmp_path, capsys, old, new, said
+):
     assert old in PLAN
     plan, out = written(tmp_path, PLAN.replace(old, new)), tmp_path / "out"
     assert end_of(["bandit", str(plan), "--out", str(out)]) == 2
@@ -211,7 +213,7 @@ def test_every_policy_runs_on_every_mechanism(tmp_path, name, trust):
     assert report(tmp_path / "out")["epsilon"] == (None if trust == "none" else 1.0)
 
 
-def test_private_linucb_is_priced_with_its_own_noise(tmp_path):
+def test_the_reported_epsilon_of_private_linucb_meets_the_target(tmp_path):
     text = PLAN.replace('"elimination"', '"private-linucb"\nfirst = 300')
     text = text.replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6").replace("s = 4", "s = 1")
     run_bandit(written(tmp_path, text), tmp_path / "out", quiet)

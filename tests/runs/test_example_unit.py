@@ -96,7 +96,7 @@ def test_client_settings_are_refused_for_example_privacy(tables, name):
     assert refused.value.name == name
 
 
-def test_served_plans_have_client_privacy(tmp_path):
+def test_serving_a_plan_with_example_privacy_is_refused(tmp_path):
     plan = Plan.from_mapping({**PLAN, "data": {"name": "digits"}})
     with pytest.raises(UnsupportedError, match="protects clients and not single records"):
         new_task(plan.to_toml(), tmp_path, Timing.of(60.0))

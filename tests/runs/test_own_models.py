@@ -91,7 +91,7 @@ def test_plan_with_a_module_round_trips_as_text(tmp_path):
     assert plan.model.title == "mymodels:Net"
 
 
-def test_each_plan_has_its_own_file_of_the_same_name(tmp_path):
+def test_plans_in_two_folders_use_the_module_files_of_their_own_folders(tmp_path):
     sizes = []
     for name, code in (("one", CODE), ("two", CODE.replace("12", "3"))):
         (tmp_path / name).mkdir()

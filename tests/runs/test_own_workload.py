@@ -106,7 +106,9 @@ def test_each_client_holds_its_own_records(folder):
         ("classes = 2", "", "data.target = None: expected 'class' (with classes), 'tags'"),
     ],
 )
-def test_bad_input_is_one_error_line_and_writes_no_files(old, new, line, folder, capsys):
+def test_an_invalid_data_file_is_refused_in_one_line_and_writes_no_files(
+    old, new, line, folder, capsys
+):
     (folder / "plan.toml").write_text(PLAN.replace(old, new))
     if line == "data.label":
         with np.load(folder / "visits.npz") as arrays:

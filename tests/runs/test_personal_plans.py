@@ -90,7 +90,9 @@ def test_personal_models_survive_a_resume_and_are_in_no_file_for_release(tmp_pat
         ("model", {"metrics": ("accuracy",)}, "model.metrics"),
     ],
 )
-def test_wrong_settings_are_one_error_line_and_write_no_files(section, keys, named, tmp_path):
+def test_a_plan_of_personal_models_with_invalid_settings_is_refused_in_one_line(
+    section, keys, named, tmp_path
+):
     with pytest.raises(ParameterError) as refused:
         tn.train(plan_with(section, **keys), data=data(), out=tmp_path / "run")
     assert named in str(refused.value)
@@ -98,7 +100,7 @@ def test_wrong_settings_are_one_error_line_and_write_no_files(section, keys, nam
     assert not (tmp_path / "run").exists()
 
 
-def test_devices_are_not_served_personal_models(tmp_path):
+def test_serving_a_plan_with_personal_models_is_refused(tmp_path):
     plan = Plan.from_mapping({**PLAN, "data": {"name": "digits", "clients": 40}})
     with pytest.raises(UnsupportedError, match="personal models"):
         new_task(plan.to_toml(), tmp_path, Timing.of(60.0))

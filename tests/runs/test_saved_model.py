@@ -35,7 +35,7 @@ def test_a_loaded_model_is_the_one_that_was_trained(run):
     assert not np.array_equal(model.saved.parameters[LAST], model.saved.parameters[AVERAGED])
 
 
-def test_facts_and_card_state_the_guarantee(run):
+def test_a_loaded_model_and_its_card_state_the_guarantee(run):
     model = tn.load(run.folder)
     assert model.guarantee["epsilon"] == run.guarantee.epsilon.upper
     assert model.guarantee["epsilon_lower"] == run.guarantee.epsilon.lower
@@ -131,7 +131,7 @@ def test_resuming_a_finished_run_writes_its_missing_model(run):
         (np.array([[0, 255]]), False),
     ],
 )
-def test_inputs_on_another_scale_than_bytes_are_refused(inputs, refused):
+def test_inputs_outside_0_to_255_are_refused_by_a_model_trained_on_bytes(inputs, refused):
     if refused:
         with pytest.raises(ParameterError, match="from 0 to 255"):
             scaled_as_learned(inputs, learned_from_bytes=True)

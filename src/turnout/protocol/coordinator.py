@@ -194,7 +194,7 @@ def quota(participation: Participation) -> int:
     """Largest number of check-ins of a client in one block of a participation.
 
     Raises:
-        UnsupportedError: an unknown participation or draw.
+        UnsupportedError: the participation or one of its draws is unknown.
     """
     return max(span.quota for span in _enforced(participation))
 
@@ -280,7 +280,7 @@ class Coordinator:
             number of accepted check-ins of each in the block of ``first_step`` before that step.
 
     Raises:
-        ParameterError: a value outside its domain.
+        ParameterError: a value is outside its domain.
     """
 
     def __init__(
@@ -327,7 +327,7 @@ class Coordinator:
         return self._mechanism_state
 
     def open_step(self) -> StepOpened:
-        """Open the next step for check-ins.
+        """Message to all clients that the next step is open for check-ins; the step is opened.
 
         Raises:
             LocalProtocolError: a step is in progress, or all steps are over.

@@ -51,7 +51,7 @@ class Lattice:
         dimension: number d of coordinates of an update.
 
     Raises:
-        ParameterError: a value outside its domain, or C/step outside [1, 2³¹).
+        ParameterError: a value is outside its domain, or C/step is outside [1, 2³¹).
 
     >>> lattice = Lattice(step=0.25, clip_norm=1.0, dimension=2)
     >>> lattice.quantise(np.array([0.6, -0.79])).tolist()
@@ -88,7 +88,7 @@ class Lattice:
         of int32.
 
         Raises:
-            ParameterError: as for the class; never while min(σ, 1/√d)/``fineness`` is from
+            ParameterError: the causes of the class; never while min(σ, 1/√d)/``fineness`` is from
                 2⁻³⁰ to 1.
         """
         checks.positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm, fineness=fineness)

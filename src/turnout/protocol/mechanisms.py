@@ -433,7 +433,7 @@ def mechanism_for(
             alone.
 
     Raises:
-        ParameterError: a value outside its domain, or a minibatch with another release rule.
+        ParameterError: a value is outside its domain, or the release rule has no minibatch.
         UnsupportedError: the randomizer is not Gaussian noise.
     """
     # Trusted coordinators add Gaussian noise only.
@@ -457,7 +457,7 @@ def public_divisor(scheme: Scheme, population: int, given: float | None) -> floa
     Args:
         scheme: scheme of the task.
         population: number of clients.
-        given: divisor of the plan, above 0; None: expected check-ins of a step, mean over steps.
+        given: divisor of the plan, above 0; None takes the expected check-ins, averaged over steps.
 
     Raises:
         ParameterError: the participation is for another population, or the divisor is not above 0.

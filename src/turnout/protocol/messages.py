@@ -79,7 +79,7 @@ class Receipt:
 
     Attributes:
         step: the step of the check-ins.
-        clients: as in the `CheckIns`, shape ``(clients,)``.
+        clients: clients of the `CheckIns`, shape ``(clients,)``.
         verdicts: uint8 codes of `Verdict`, same shape and order.
     """
 

@@ -252,11 +252,11 @@ def features_of(
     """Features of inputs, as `apply_features` returns them; large arrays are memory-mapped.
 
     Stored features are found by digests of the inputs and of the user's code, and by the versions
-    of PyTorch and of these functions. The first rows are computed anew and compared, since code may
-    depend on more than its own file.
+    of PyTorch and of the feature functions. The first rows are computed anew and compared, since
+    code may depend on more than its own file.
 
     Raises:
-        ParameterError: as `apply_features`.
+        ParameterError: the causes of `apply_features`.
         StorageError: the cache cannot be written.
     """
     if features is None:

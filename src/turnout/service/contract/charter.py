@@ -237,7 +237,7 @@ class Charter:
             steps: number of released steps, from 0 to the run's.
 
         Raises:
-            ParameterError: more steps than the run has.
+            ParameterError: the run has fewer steps.
             BudgetExceededError: the bound exceeds the target, or is not a number: nothing may be
                 released.
         """

@@ -299,7 +299,7 @@ class SignedHead:
         """Signed ledger head parsed from the text ``steps:digest:signature``.
 
         Raises:
-            ValueError: another text.
+            ValueError: the text has another form.
         """
         head, separator, signature = text.rpartition(":")
         signed = cls(Head.parsed(head), bytes.fromhex(signature))
@@ -356,7 +356,7 @@ class WireReceipt:
         """Receipt parsed from its JSON bytes.
 
         Raises:
-            ValueError: other bytes.
+            ValueError: the bytes are no receipt.
         """
         try:
             fields = json.loads(data)
@@ -448,7 +448,7 @@ def encoding_of(document: Document) -> UpdateEncoding:
     """Update encoding from the charter's entry ``messages.update``, of a known format.
 
     Raises:
-        ParameterError: a value outside its domain.
+        ParameterError: a value is outside its domain.
         KeyError, TypeError: the fields are not those of the format.
     """
     fields = {key: value for key, value in document.items() if key != "format"}

@@ -108,7 +108,7 @@ class Upload:
 class Engine:
     """State machine of one task that answers clients' requests and releases steps.
 
-    It continues from the task's stored state.
+    The engine continues from the stored state of the task.
 
     Guarantees:
         A client takes part at most as often as the participation allows, despite crashes,
@@ -147,9 +147,9 @@ class Engine:
         Args:
             storage: storage with the task.
             learner: function from a charter to its optimizer.
-            source: draws the chosen client under the one-client rule; by default from the
+            source: randomness that chooses a client under the one-client rule; by default the
                 operating system's bytes.
-            noise: draws the noise of releases; by default rounded Gaussians from these bytes.
+            noise: function that draws the noise of releases; by default rounded Gaussians.
 
         Raises:
             StorageError: there is no task, or its data are damaged.
@@ -203,7 +203,7 @@ class Engine:
     # -- requests, in a transaction ---------------------------------------------------------
 
     def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> WireReceipt:
-        """Use an invitation and store the public key that verifies the client's requests.
+        """Receipt for an enrolment, which stores the public key that verifies later requests.
 
         Args:
             tx: transaction that stores the key.
@@ -236,7 +236,7 @@ class Engine:
         return Upload(body, digest or hashlib.sha256(body).digest())
 
     def check_in(self, tx: Transaction, client: int, step: int) -> WireReceipt:
-        """Accept or refuse a check-in without an update (one-client rule)."""
+        """Receipt for a check-in without an update, accepted or refused (one-client rule)."""
         if not self._asks_one:
             return self._receipt(
                 WireAnswer.REFUSED, client, step, detail="an update is the check-in here"
@@ -266,7 +266,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """Accept or refuse an update: a check-in or, with one-client releases, an answer."""
+        """Receipt for an update: a check-in or, under the one-client rule, an answer."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, StepPhase.CHECK_INS)
@@ -291,7 +291,7 @@ class Engine:
         self._phase = StepPhase.ANSWERS
 
     def close_step(self, tx: Transaction) -> ReleaseRow:
-        """Charge the step's ε, add the noise, update the model and store the release.
+        """Stored release of the step: ε is charged, noise is added and the model is changed.
 
         The release is public after `publish`.
 
@@ -310,7 +310,7 @@ class Engine:
         return stored
 
     def publish(self) -> Published:
-        """Publish the last release, which must be committed, and open the next step."""
+        """Published state after the last release, which must be committed; opens the next step."""
         head = self._releases.head
         self._step = head.steps
         self._published = Published(head, self._releases.parameters)

@@ -64,8 +64,8 @@ def export_ledger(transaction: Transaction, path: Path) -> None:
         path: a new file, or an earlier export of the same ledger.
 
     Raises:
-        StorageError: as `ledger_lines`, or the existing file is not an earlier export of this
-            ledger, or the file cannot be written.
+        StorageError: the causes of `ledger_lines`, or the existing file is not an earlier export of
+            this ledger, or the file cannot be written.
     """
     lines = list(ledger_lines(transaction))
     if path.exists() and not _continues(lines, path.read_bytes()):

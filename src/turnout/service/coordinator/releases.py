@@ -39,7 +39,7 @@ class Releases:
     Args:
         charter: terms of the task.
         learner: optimizer that changes the model.
-        noise: draws the noise of releases.
+        noise: function that draws the noise of releases.
         view: transaction of a snapshot, from which the releases are read.
 
     Raises:

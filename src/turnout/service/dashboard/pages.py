@@ -131,7 +131,7 @@ def public_facts(view: PublicView) -> PublicFacts:
 
 
 def _delta(view: PublicView) -> str:
-    """δ in full where that is short, otherwise rounded up."""
+    """Text of δ, in full if that is short, and rounded up otherwise."""
     short = f"{view.delta:g}"
     return short if float(short) == view.delta else rounded_up(view.delta)
 
@@ -185,7 +185,7 @@ def _latest(view: PublicView) -> tuple[tuple[str, str], ...]:
 
 
 def _rule(view: PublicView) -> str:
-    """What a step releases, as text."""
+    """Text that states what a step releases."""
     if view.trust_model == TrustModel.LOCAL.value:
         return "the sum of all messages, each randomized on its device"
     return _RULES[view.release]

@@ -64,7 +64,7 @@ class TaskDevice:
         workshop: runs the update function; by default in a separate process.
         try_out: compute one update before enrolment and discard it, so that errors show early.
         tell: receives messages for the owner: that the device participates, and what it waits
-            for. They name no step, and none is sent at the time of a participation.
+            for. The messages name no step, and none is sent at the time of a participation.
         on_outcome: receives the tally of outcomes when a participation has ended; a log of these
             calls links the client to its steps.
         cover: send dummy traffic in every other step, as much as in a participation.
@@ -104,7 +104,7 @@ class TaskDevice:
         )
 
     async def run(self) -> Counter[str]:
-        """Participate until no step is left; return the number of participations by outcome.
+        """Number of participations by outcome, after the device has taken part until the end.
 
         Raises:
             RemoteProtocolError: the coordinator broke the protocol, restored an old ledger, refused

@@ -62,10 +62,10 @@ class Standing:
     """Counts of a fleet's participations and their expectation under the scheme.
 
     Attributes:
-        tally: number of participations by outcome, those still to come included.
+        tally: number of participations by outcome, including those still to come.
         taken: participations that the coordinator counted.
         expected: expectation of the participations so far, under the scheme's participation.
-        variance: upper bound on the variance of their number.
+        variance: upper bound on the variance of the number of participations.
     """
 
     tally: Counter[str] = field(default_factory=Counter)

@@ -150,7 +150,7 @@ class Remote:
     async def tell(self) -> bool:
         """Send this device's newest ledger head; return whether the coordinator accepted it.
 
-        This is safe at any time: the message contains nothing else, and no client id.
+        The call is safe at any time: the message contains only the ledger head, and no client id.
         """
         head = self.diary.memory.head
         for pause in (*_TELLING_PAUSES, None):

@@ -45,14 +45,15 @@ class UpdateFunction(Protocol):
 
     `Trainer`, a graph, or a user's function implements it.
 
-    It runs in a forked process, once per participation. If it raises, the device sends zeros.
+    The function runs in a forked process, once per participation. If it raises an error, the device
+    sends zeros.
     """
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
         """Update of the client, shape ``(d,)``.
 
-        It is clipped to the charter's norm, except under local trust: there the randomizer clips
-        it.
+        The update is clipped to the charter's norm; under local trust the randomizer clips it
+        instead.
         """
         ...
 
@@ -103,7 +104,7 @@ class StepActions:
         remote: the coordinator's checked answers.
         charter: the terms of the task.
         trainer: computes updates.
-        pace: draws moments of sending and waits for them.
+        pace: schedule that draws moments of sending and waits for them.
         workshop: runs the update function for at most the charter's time limit.
         cover: send dummy traffic in every step that the device did not draw.
         random_bytes: bytes of the dummy traffic.

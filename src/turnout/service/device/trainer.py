@@ -37,7 +37,7 @@ OwnRecords = tuple[NDArray[Any], NDArray[Any]]
 class Trainer:
     """Update function that trains a PyTorch model on the records of one client at a time.
 
-    It uses `turnout.learning` and serves the devices of one process.
+    The trainer uses `turnout.learning` and serves the devices of one process.
 
     Guarantee: an update is a deterministic function of the parameters and of the client's own
     records, bit for bit.
@@ -179,7 +179,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     The clients hold the records that a simulation deals to them.
 
     Args:
-        name: of the data set, which must be the plan's; None accepts the plan's.
+        name: name of the data set, which must be the plan's; None accepts the plan's.
     """
     built: dict[str, Trainer] = {}
 

@@ -55,7 +55,9 @@ def convolution_backward(  # noqa: PLR0917 - PyTorch's signature
     """
     del bias_sizes, output_padding
     if transposed or groups != 1:
-        raise UnsupportedError("a graph has no derivative of a grouped or transposed convolution")
+        raise UnsupportedError(
+            "a graph cannot have the derivative of a grouped or transposed convolution"
+        )
     at_inputs = at_weights = at_biases = None
     space = list(range(2, inputs.ndim))
     # In the inputs: the transposed convolution, padded to the inputs' size.
@@ -123,7 +125,9 @@ def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch's signature
             window's size.
     """
     if ceil_mode or divisor_override or (any(padding) and not count_include_pad):
-        raise UnsupportedError("a graph has no derivative of an average over uneven windows")
+        raise UnsupportedError(
+            "a graph cannot have the derivative of an average pooling whose windows differ in size"
+        )
     # The transposed convolution of each channel with a constant window, padded to the inputs' size.
     sides = list(zip(kernel_size, stride or kernel_size, padding, strict=True))
     steps, edges = [each[1] for each in sides], [each[2] for each in sides]
@@ -200,7 +204,7 @@ def update_function(
     Args:
         model: model that returns scores.
         local: number and rate of the client's gradient steps; one step by default.
-        loss: of each record.
+        loss: loss function of each record.
         form: format of labels that are not classes.
 
     Returns:
@@ -244,7 +248,7 @@ def update_graph(
         example: a record in the form of the model's input, float32 or int64; its values are not
             used.
         local: number and rate of the client's gradient steps.
-        loss: of each record.
+        loss: loss function of each record.
         form: format of labels that are not classes.
 
     Raises:

@@ -38,7 +38,7 @@ Value = int | bytes
 
 
 class MalformedError(ValueError):
-    """Bytes that are not a message of the expected kind."""
+    """Error: the bytes are not a message of the expected kind."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
@@ -276,7 +276,7 @@ class _Values:
 
 
 def _node(data: bytes, values: _Values) -> str:
-    """A node's operator; its outputs are defined in ``values`` on return."""
+    """Operator of a node, whose outputs are added to ``values``."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
     operator = message.text(4)
@@ -365,12 +365,12 @@ class _Message:
         return self.all(number)[0]
 
     def number(self, number: int) -> int:
-        """The whole number of a present field; −1 where it holds bytes."""
+        """The whole number of a present field; −1 if the field holds bytes."""
         (_, value), *_ = self.found[number]
         return value if isinstance(value, int) else -1
 
     def texts(self, number: int) -> list[str]:
-        """The texts of a repeated field, bounded in number and length."""
+        """The texts of a repeated field; too many or too long texts are refused."""
         values = self.all(number)
         if len(values) > MOST_NAMES or any(len(value) > LONGEST_NAME for value in values):
             raise MalformedError(f"{self.what} has too many names, or too long ones")

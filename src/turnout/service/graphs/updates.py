@@ -62,7 +62,7 @@ def clip_update(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArr
 
 
 def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
-    """The update as an array, checked to be ``dimension`` real numbers."""
+    """The update as an array of ``dimension`` real numbers; other updates are refused."""
     given = np.asarray(update)
     if given.shape != (dimension,) or given.dtype.kind not in "fiu":
         raise ParameterError("update", (given.dtype, given.shape), f"{dimension} real numbers")
@@ -274,7 +274,7 @@ def require_update_signature(graph: Graph, dimension: int, labels: Labels | None
         labels: format of the labels (``onnx-update-2``); None for classes (``onnx-update-1``).
 
     Raises:
-        RemoteProtocolError: it has other inputs or outputs.
+        RemoteProtocolError: the graph has other inputs or outputs.
     """
     # All but the records have a fixed name, type and shape; None is the number of records.
     ports = {port.name: port for port in graph.inputs}
@@ -308,7 +308,7 @@ def require_features_signature(graph: Graph, input_shape: tuple[int, ...]) -> No
     """Check that a graph's inputs and outputs are those of ``onnx-features-1``.
 
     Raises:
-        RemoteProtocolError: it has other inputs or outputs.
+        RemoteProtocolError: the graph has other inputs or outputs.
     """
     taken = [(port.name, _type_and_sides(port)) for port in graph.inputs]
     given = [(port.name, port.type) for port in graph.outputs]

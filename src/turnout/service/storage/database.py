@@ -137,7 +137,7 @@ class Storage:
             self._writing.release()
 
     def tidy(self, *, thorough: bool = False) -> bool:
-        """Erase the bytes of deleted rows from the files; return whether that succeeded.
+        """Erase the bytes of deleted rows from the files; return whether all are erased.
 
         Readers may prevent it for a while: try again later. Queries never find deleted rows.
 

@@ -20,11 +20,11 @@ def holds_nothing(url_or_path: str | Path) -> bool:
     """Whether `open_storage` would create a new database; nothing is written.
 
     Args:
-        url_or_path: as `open_storage`.
+        url_or_path: address of the database, as in `open_storage`.
 
     Raises:
         StorageError: no database can be at this address, or it cannot be read.
-        MissingExtraError: a package is not installed.
+        MissingExtraError: the package of this kind of database is not installed.
     """
     _, holds_nothing_at, name = _dialect(str(url_or_path))
     return holds_nothing_at(name)
@@ -42,7 +42,7 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
     Raises:
         StorageError: another coordinator serves the database, or it is missing, damaged, of a
             newer version, or not a turnout database.
-        MissingExtraError: a package is not installed.
+        MissingExtraError: the package of this kind of database is not installed.
     """
     open_at, _, name = _dialect(str(url_or_path))
     return open_at(name, serving=serving)

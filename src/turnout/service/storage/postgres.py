@@ -148,7 +148,7 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
         scripts: migrations; by default those of this version.
 
     Raises:
-        StorageError: as `opening.open_storage`.
+        StorageError: the causes of `opening.open_storage`.
     """
     # The lock of the session comes before anything is read.
     url = _complete_address(url)

@@ -35,9 +35,9 @@ class FileLock:
 
     Links to the file and bind mounts share the lock.
 
-    It must be taken before the first connection of SQLite and released after the last one: closing
-    any descriptor of a file drops the process's POSIX locks on it, SQLite's included. For the same
-    reason a file that this process has locked is refused before it is opened.
+    The lock must be taken before the first connection of SQLite and released after the last one:
+    closing any descriptor of a file drops the process's POSIX locks on it, SQLite's included. For
+    the same reason a file that this process has locked is refused before it is opened.
 
     Args:
         path: path of the database without symbolic links; a missing file is created, for this user
@@ -227,7 +227,7 @@ def open_sqlite(
         scripts: migrations; by default those of this version.
 
     Raises:
-        StorageError: as `opening.open_storage`.
+        StorageError: the causes of `opening.open_storage`.
     """
     # The lock comes first, and is released after every connection: see FileLock.
     path = Path(path).resolve()

@@ -125,7 +125,8 @@ class Writer:
     program: its transaction is undone, all futures fail, and ``on_failure`` is called, once.
 
     Args:
-        storage: opened for serving; no other thread may use its `transaction` meanwhile.
+        storage: storage that is opened for serving; no other thread may use its `transaction`
+            meanwhile.
         on_failure: called in the writer's thread with the error, after all futures failed; the
             program should end, since only a restart shows what the last commit stored.
         most_jobs: largest number of jobs that wait or are being committed.
@@ -159,7 +160,7 @@ class Writer:
         """Future of a job's result, set once the result is durable.
 
         Args:
-            job: must not keep its transaction after it returns.
+            job: function of a transaction, which it must not keep after it returns.
             body_bytes: memory that the job occupies while it waits, besides some hundred bytes.
 
         Raises:

@@ -237,7 +237,8 @@ class Transaction(Reads):
     def reclaim(self, at_most: int) -> int:
         """Delete at most ``at_most`` updates of released steps, and return their number.
 
-        They are unreadable, since the key of their step is deleted; this frees their space.
+        The updates are unreadable, since the key of their step is deleted; the call frees their
+        space.
         """
         self._require(Rights.SERVE)
         released = self._last_step()
@@ -279,8 +280,9 @@ class Transaction(Reads):
     def _add_participations(self, step: int, block_ends: int) -> None:
         """Add the check-ins of a released step to its block's counts, or delete these counts.
 
-        They are deleted at the end of a block. All rows are written again in the order of clients:
-        neither their content nor their place on the disk reveals a client's step in the block.
+        The counts are deleted at the end of a block. All rows are written again in the order of
+        clients: neither their content nor their place on the disk reveals a client's step in the
+        block.
         """
         if block_ends <= step + 1:
             self._changed("DELETE FROM turns")

@@ -5,8 +5,9 @@ step is over, however long the release took; only a release longer than the rema
 it. After a restart the open step gets its full time again.
 
 `Evaluator` evaluates published models in a separate thread: the newest one first, then earlier ones
-at the steps of the charter's curve. It loads PyTorch and the plan's data once the service is ready,
-and no step waits for it. A failed evaluation is repeated; the operator sees if it cannot succeed.
+at the steps of the charter's curve. The thread loads PyTorch and the plan's data once the service
+is ready, and no step waits for it. A failed evaluation is repeated; the operator sees if it cannot
+succeed.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ Evaluate = Callable[[Any], tuple[float, float]]
 
 
 def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
-    """Function that evaluates a model on a plan's held-out data; PyTorch is loaded.
+    """Function that evaluates a model on a plan's held-out data; the call loads PyTorch.
 
     Args:
         text: TOML text of the plan.

@@ -288,7 +288,7 @@ def schema_of(hint: Any) -> Document:
             JSON schema; ``NotRequired`` may enclose it.
 
     Raises:
-        TypeError: another type.
+        TypeError: the type has no JSON schema.
     """
     match get_origin(hint), get_args(hint):
         # Types around another type.

@@ -96,21 +96,21 @@ class Running:
     """One task that the process serves.
 
     Args:
-        storage: opened for serving; `close` closes it.
+        storage: storage that is opened for serving; `close` closes it.
         learner: function from a charter to its optimizer.
         head_file: file to which ledger heads are exported; None exports none.
         witness: witness that signs each ledger head before it is published; None for no witness.
         change_witness: whether another witness than before, or no witness, is allowed.
-        end: called with an exit code and a reason if the process must end.
-        clock: by default the machine's monotonic clock.
+        end: function that is called with an exit code and a reason if the process must end.
+        clock: clock of the schedule; by default the machine's monotonic clock.
         most_jobs: largest number of jobs that wait for the disk; further requests get status 503.
         most_bytes: most bytes of bodies that wait for the disk, and of incomplete bodies.
-        source: draws the chosen client; by default from the operating system's bytes.
-        noise: draws the noise of releases; by default rounded Gaussians.
+        source: randomness that chooses a client; by default the operating system's.
+        noise: function that draws the noise of releases; by default rounded Gaussians.
 
     Raises:
-        StorageError: there is no task, or it is damaged or an old copy; the head file is missing,
-            or the witness is not the witness before.
+        StorageError: the storage has no task, is damaged or is an old copy; or the head file is
+            missing; or the witness has changed.
     """
 
     def __init__(

@@ -160,7 +160,7 @@ def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
-    """Head file of a task, with a warning if a snapshot may contain it and the database."""
+    """Head file of a task; a warning is logged if one snapshot may contain file and database."""
     path = settings.head_file or heads.default_file(task)
     if settings.witness is None and heads.shares_a_file_system(path, settings.db):
         logs.logger().warning(
@@ -208,7 +208,7 @@ def serve(
 
     Raises:
         ParameterError: the plan or a setting is invalid.
-        StorageError: as `open_task` and `Running`.
+        StorageError: the causes of `open_task` and `Running`.
     """
     from turnout.service.web.bounded_server import listening_at, url_of
 

@@ -124,8 +124,8 @@ class SignedRoute:
         name: name of the route in metrics.
         path: path of the route, with ``{step}`` in place of the step if it has one.
         limit: largest body in bytes.
-        prepare: makes the writer's job from client, step, body and the body's SHA-256; it raises
-            RemoteProtocolError for an invalid body.
+        prepare: function to the writer's job from client, step, body and the body's SHA-256; it
+            raises RemoteProtocolError for an invalid body.
         body_format: name of the body's format; "" without a body.
     """
 

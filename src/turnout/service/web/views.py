@@ -75,9 +75,9 @@ class Certainties:
             thread.join()
 
     def _charged(self, steps: int) -> int:
-        """Next number of steps for which the charter has an ε.
+        """Smallest number of at least ``steps`` steps for which the charter states an ε.
 
-        It is the whole run if the charter has an ε for the whole run only.
+        The result is the whole run if the charter states an ε for the whole run only.
         """
         charter = self._charter
         if isinstance(charter.scheme.participation, AvailabilityCheckIn):
@@ -270,9 +270,9 @@ class PublicTerms:
         return cls(charter, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
-        """Published steps of the last participation window, and a bound on their count's variance.
+        """Number of published steps in the last window of the participation, and a variance.
 
-        The bound is an upper bound on the variance of the number of check-ins in these steps.
+        The variance is an upper bound on that of the number of check-ins in these steps.
 
         Args:
             released: number of published releases.

@@ -211,7 +211,7 @@ class _Witness:
         self._token = None if token is None else f"Bearer {token}".encode()
 
     async def receipt(self, request: Request) -> Response:
-        """Sign the ledger head in the body, or refuse it."""
+        """Answer with the signature of the ledger head in the body, or with a refusal."""
         try:
             self._require_known(request)
             shown = ShownHead.decoded(await _body(request))
