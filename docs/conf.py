@@ -5,6 +5,7 @@ the links of the pages, which also work where the repository is browsed.
 """
 
 import sys
+import tomllib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -27,6 +28,7 @@ extensions = [
 # The home page is README.md, which `site_links` puts before the table of contents of index.md.
 root_doc = "index"
 exclude_patterns = ["README.md"]
+search_words = tomllib.loads(Path(__file__).with_name("search_words.toml").read_text())
 
 # Address of the repository's files; empty as long as the repository has no public address. Links to
 # files outside docs/ are then downloads of these files.
@@ -50,6 +52,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).with_name("search_score.js"))
 html_theme_options = {
     "navbar_align": "left",
     "navbar_persistent": ["search-button"],

@@ -3,7 +3,8 @@
 Pages are written for readers of the repository and of the site. On the site, a link whose text is
 the name of a page shows the page's title, a public name in prose, such as `tn.price`, is a link to
 its entry in the reference, and a link to a file outside docs/ leads to `source_address` or, without
-an address, downloads the file.
+an address, downloads the file. The site's search finds a page first under its words in
+search_words.toml.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def adapt_links(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = _NAMED_BY_FILE.sub("[](", _OUTWARD.sub(outward, source[0]))
 
 
+def add_search_words(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the search words of one page as index entries above its text, ``source[0]``."""
+    words = app.config.search_words.get(docname)
+    if words:
+        source[0] = f"```{{index}} {', '.join(f'! {word}' for word in words)}\n```\n\n{source[0]}"
+
+
 def link_public_names(app: Sphinx, tree: nodes.document, docname: str) -> None:
     """Make each public name in the prose of a page a link to its entry in the reference."""
     objects = app.env.domains["py"].data["objects"]
@@ -62,7 +70,9 @@ def link_public_names(app: Sphinx, tree: nodes.document, docname: str) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the extension."""
     app.add_config_value("source_address", "", "env", str)
+    app.add_config_value("search_words", {}, "env", dict)
     app.add_lexer("csv", TextLexer)
     app.connect("source-read", adapt_links)
+    app.connect("source-read", add_search_words)
     app.connect("doctree-resolved", link_public_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,13 +1,50 @@
 """The documentation site builds without a warning, needs no network and has every public name."""
 
+import json
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
+from installed import program
 from pages import ROOT
 
 import turnout
+
+SEARCHES = {
+    "trusted coordinator": "which-guarantee",
+    "dp-sgd epsilon": "what-epsilon",
+    "DataLoader shuffle": "which-guarantee",
+    "noise multiplier": "how-much-noise",
+    "opacus": "coming-from",
+    "poisson sampling": "which-guarantee",
+    "federated averaging": "tutorials/simulate",
+    "local differential privacy": "estimate",
+    "heavy hitters": "frequencies",
+    "membership inference": "explanation",
+    "random check-in": "what-epsilon",
+    "budget": "budget",
+    "delta": "which-guarantee",
+    "composition": "budget",
+    "bandit": "bandits",
+    "deploy coordinator": "deployment",
+    "verify ledger": "ledger",
+    "plug-in": "extending",
+    "survey mean": "estimate",
+    "replace-one": "which-guarantee",
+    "secure aggregation": "which-guarantee",
+    "dp-accounting": "coming-from",
+    "flower": "coming-from",
+    "trade-off curve": "explanation",
+    "amplification by shuffling": "shuffling",
+    "hyperparameters": "tune",
+    "simulate clients": "tutorials/simulate",
+    "own dataset": "data",
+    "jupyter": "python",
+    "postgres": "service",
+}
+"""Page that a query must find, as new users type the query."""
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +76,18 @@ def test_a_link_to_a_page_of_the_site_shows_its_title(site):
     link = re.compile(r'<a [^>]*href="[^"]*\.html[^>]*>(?:<[^>]*>)*[\w/.-]+\.md(?:<[^>]*>)*</a>')
     for page in site.glob("**/*.html"):
         assert not link.findall(page.read_text()), page.name
+
+
+def test_a_search_finds_its_page_among_the_first_three(site):
+    command = [program("node"), str(ROOT / "tests/meta/search.js"), str(site), *SEARCHES]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = dict(zip(SEARCHES, json.loads(printed), strict=True))
+    first = {query: pages[:3] for query, pages in found.items()}
+    assert {
+        query: first[query] for query, page in SEARCHES.items() if page not in first[query]
+    } == {}
+
+
+def test_search_words_name_pages_that_exist():
+    words = tomllib.loads((ROOT / "docs/search_words.toml").read_text())
+    assert [page for page in words if not (ROOT / "docs" / f"{page}.md").exists()] == []
