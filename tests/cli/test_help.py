@@ -31,6 +31,7 @@ RUN = {
     "estimate frequencies": (0, 2),
     "estimate mean": (0, 1),
     "estimate user-mean": (1,),
+    "plugins": (0, 1),
     "refine encode": (0, 1),
     "refine decode": (0, 1),
     "refine limited": (0, 1),

@@ -437,7 +437,7 @@ def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed
     # The plan as `train` would run it: its data, its noise and its guarantee.
     place = Path() if isinstance(plan, Plan) else plan.parent
     if not isinstance(plan, Plan):
-        plan = Plan.from_toml(read_plan(plan), str(plan))
+        plan = Plan.of_user(read_plan(plan), place, str(plan))
     workload = gather(plan, place)
     prepared = prepare(plan, workload.population, workload.participation)
     scheme = prepared.scheme

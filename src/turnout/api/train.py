@@ -205,6 +205,9 @@ def train(
     else:
         # Start a new run: of tables, an example, a plan or a file.
         if isinstance(plan, Mapping):
+            from turnout.plans.plugins import import_modules
+
+            import_modules(plan, Path())
             source = Plan.from_mapping(dict(plan))
         elif example is not None:
             source = example_plan(example)

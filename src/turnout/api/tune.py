@@ -165,7 +165,7 @@ def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
     if not isinstance(plan, Plan):
         if not settings:
             return Path(plan)
-        plan = Plan.from_toml(read_plan(Path(plan)), str(plan))
+        plan = Plan.of_user(read_plan(Path(plan)), Path(plan).parent, str(plan))
     if not settings:
         return plan
     # The settings are checked as a part of the whole plan.

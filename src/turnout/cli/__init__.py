@@ -22,6 +22,9 @@ COMMANDS = {
         "ledger": "Export and verification of a coordinator's releases and their ε.",
         "witness": "Witness that detects a coordinator whose ledger was set back.",
     },
+    "plugins": {
+        "plugins": "Participations, randomizers and algorithms of installed packages.",
+    },
     "refine": {
         "refine": "One release for several analysts, each at a privacy level.",
     },
@@ -46,7 +49,7 @@ GROUPS = {
     "Learning": ("train", "tune", "predict", "bandit"),
     "Surveys": ("estimate", "refine"),
     "Devices": ("enrol", "serve", "join", "fleet", "witness", "ledger"),
-    "This program": ("completion",),
+    "This program": ("plugins", "completion"),
 }
 """Headings of the commands in the help of ``turnout``, with the names below each."""
 

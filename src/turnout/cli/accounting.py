@@ -24,6 +24,7 @@ from turnout.cli.options import (
     SectionedCommand,
     Word,
     all_of,
+    import_option,
     json_option,
     option_of,
     picture_path,
@@ -148,6 +149,7 @@ def _training_run_options(without: str) -> Callable[..., Any]:
     help="With --explain: draw the error rates of an attacker and the privacy curve δ(ε) into a "
     ".svg, .png or .pdf file.",
 )
+@import_option
 @json_option
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
@@ -259,6 +261,7 @@ _UNKNOWNS = (
     "sampled, clients or delta. Default: the noise of the randomizer, one of the first four.",
 )
 @_training_run_options("--sampler and --relation are both required with --records.")
+@import_option
 @json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     """Print the least noise, or the value of another parameter, that meets a target ε.
@@ -385,6 +388,7 @@ def budget() -> None:
 @click.option(
     "--done", type=WHOLE, required=True, metavar="STEPS", help="Number of steps that have been run."
 )
+@import_option
 @json_option
 def left(as_json: bool, done: int, **flags: Any) -> None:
     """Print the ε that a run has spent after some steps, and how it may continue.
@@ -423,6 +427,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     default=1000,
     help="With --decided releases: largest number of windows of the run; default 1000.",
 )
+@import_option
 @json_option
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
     """Open the account of a privacy budget in FILE, which must not exist.
@@ -460,6 +465,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     help="Charge an estimate instead of a window: its ε and δ are read from this file, the output "
     "of turnout estimate --json.",
 )
+@import_option
 @json_option
 def charge(
     file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any

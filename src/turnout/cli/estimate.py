@@ -25,6 +25,7 @@ from turnout.cli.options import (
     Word,
     all_of,
     columns_of,
+    import_option,
     picture_path,
 )
 
@@ -340,6 +341,13 @@ def _mechanisms() -> tuple[str, ...]:
     return ("auto", *all_mechanisms(), "laplace", "gaussian")
 
 
+def _load(word: str) -> None:
+    """Import the installed plug-in of a mechanism."""
+    from turnout.core.plugins import load
+
+    load("randomizers", word)
+
+
 @click.group(cls=Group)
 def estimate() -> None:
     """Compute private estimates from a file in which each row is one client.
@@ -355,7 +363,7 @@ def estimate() -> None:
 @values_options
 @click.option(
     "--mechanism",
-    type=LazyChoice(_mechanisms),
+    type=LazyChoice(_mechanisms, _load),
     default="auto",
     help="Mechanism of the messages; with --model central, laplace or gaussian. auto (default) "
     "chooses the mechanism of the shortest message among those whose error bound is within 5 % of "
@@ -369,6 +377,7 @@ def estimate() -> None:
 )
 @CONFIDENCE
 @_shared_options
+@import_option
 def frequencies(
     *,
     data: Path,

@@ -174,6 +174,7 @@ HELP: dict[str, Help] = {
     "ledger": Help("docs/ledger.md", (_EXPORT[0], _VERIFY[0])),
     "ledger export": Help("docs/ledger.md", _EXPORT),
     "ledger verify": Help("docs/ledger.md", _VERIFY),
+    "plugins": Help("docs/extending.md", ("turnout plugins", "turnout plugins --json")),
     "predict": Help(
         "docs/training.md",
         (

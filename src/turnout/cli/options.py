@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import reduce
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,14 @@ class Command(click.Command):
     would be computed at δ = 1e-3.
     """
 
+    def load_plugins(self, args: Sequence[str]) -> None:
+        """Import the files of ``--import``, which may add options, before options are parsed."""
+        if any(param.name == "imported" for param in self.params):
+            for file in _given("--import", args):
+                from turnout.plans.plugins import import_file
+
+                import_file(Path(file))
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples of the command, and the page that describes it."""
         from turnout.cli.examples import HELP
@@ -59,6 +68,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; refuse a flag, or an option of one value, that is given twice."""
+        self.load_plugins(args)
         if not ctx.resilient_parsing:
             # A first pass lists every option in order; an unknown option gets a suggestion.
             try:
@@ -74,6 +84,12 @@ class Command(click.Command):
                         f"{option.opts[-1]} is given {times} times: expected at most once", ctx
                     )
         return super().parse_args(ctx, args)
+
+
+def _given(option: str, args: Sequence[str]) -> list[str]:
+    """Values of an option in arguments that are not parsed yet, as ``option value`` or with =."""
+    after = [value for word, value in pairwise(args) if word == option]
+    return after + [word.partition("=")[2] for word in args if word.startswith(f"{option}=")]
 
 
 def folded(line: str, width: int) -> list[str]:
@@ -214,10 +230,24 @@ def columns_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 
 class LazyChoice(click.Choice[str]):
-    """Choice among words that are computed when they are first needed."""
+    """Choice among words that are computed when they are first needed.
 
-    def __init__(self, look_up: Callable[[], Sequence[str]]) -> None:
+    Args:
+        look_up: function that returns the words.
+        load: function that may add an unknown word to them.
+    """
+
+    def __init__(
+        self, look_up: Callable[[], Sequence[str]], load: Callable[[str], object] | None = None
+    ) -> None:
         self._look_up, self.case_sensitive = look_up, True
+        self._load = load
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word, which must be one of the choices; an unknown word may load a plug-in."""
+        if self._load is not None and value not in self.choices:
+            self._load(str(value))
+        return super().convert(value, param, ctx)
 
     @property
     def choices(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -291,6 +321,25 @@ class QuestionCommand(SectionedCommand):
         super().__init__(*arguments, sections=own, **settings)
         self._target = target
         self._made: dict[str, list[click.Option]] = {}
+
+    def load_plugins(self, args: Sequence[str]) -> None:
+        """Import files of ``--import``, and the plug-ins of a scheme or randomizer by its name.
+
+        They add options, so it happens before options are built; known names import nothing.
+        """
+        super().load_plugins(args)
+        from turnout.plans.questions import question_randomizers  # registers all randomizers
+        from turnout.schemes.settings import scheme_kinds
+
+        for option, kind, known in (
+            ("--scheme", "participations", scheme_kinds),
+            ("--randomizer", "randomizers", question_randomizers),
+        ):
+            for word in _given(option, args):
+                if word not in known():
+                    from turnout.core.plugins import load
+
+                    load(kind, word)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """All parameters; those of participations, randomizers and the target are first."""
@@ -439,6 +488,16 @@ def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
     return flag, {"help": f"{text[:1].upper()}{text[1:]}.", **attributes}
 
 
+import_option = click.option(
+    "--import",
+    "imported",
+    type=FILE,
+    multiple=True,
+    expose_value=False,
+    help="Python file that registers a participation, a randomizer or an algorithm of your own; "
+    "its code is run.",
+)
+"""Option ``--import``; `Command.load_plugins` imports its files."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import BUILT_IN, EXAMPLE_PLAN, PATH, WHOLE, Command, show
+from turnout.cli.options import BUILT_IN, EXAMPLE_PLAN, PATH, WHOLE, Command, import_option, show
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.optional import require
 
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     help="Also run the plan without noise and clipping, to compare the accuracies; the baseline "
     "has no privacy guarantee.",
 )
+@import_option
 def train(
     plan: Path | None,
     example: str | None,
@@ -166,6 +167,7 @@ def _require_start_or_resume(plan: Path | None, out: Path | None, resume: Path |
     help="Continue the interrupted search in DIR.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@import_option
 def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool) -> int:
     """Search for settings of PLAN, a TOML file with a table [tune].
 
@@ -297,8 +299,11 @@ def _read_as_planned(data: str, folder: Path) -> NDArray[Any]:
     from turnout import data as datasets
     from turnout.core.files import PLAN
     from turnout.plans import Plan, read_plan
+    from turnout.plans.data_sections import DataSection
 
-    section = Plan.from_toml(read_plan(folder / PLAN)).data
+    # The other tables are not read: they may name plug-ins, and a run may be somebody else's.
+    tables = Plan.tables_from_toml(read_plan(folder / PLAN), str(folder / PLAN))
+    section = DataSection.model_validate(tables.get("data", {}))
     if section.path is None:
         raise ParameterError("data", data, f"a .npy or .npz file, or {', '.join(BUILT_IN)}")
     return datasets.own_records(section, Path(data)).inputs
@@ -390,6 +395,7 @@ def _npy(scores: NDArray[Any]) -> bytes:
     type=PATH,
     help="Folder for audit.json and, without --one-run, the picture audit.svg.",
 )
+@import_option
 def audit(
     plan: Path | None,
     example: str | None,

@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from turnout.core.errors import ParameterError, StorageError
 from turnout.plans.data_sections import DataSection
+from turnout.plans.plugins import PluginSection, import_modules
 from turnout.plans.refusals import MISSING, refusal
 from turnout.plans.sections import (
     ClientSection,
@@ -315,6 +316,25 @@ class TomlPlan(Section):
         """
         return cls.from_mapping(cls.tables_from_toml(text, name))
 
+    @classmethod
+    def of_user(cls, text: str, folder: Path, name: str = "plan") -> Self:
+        """Plan built from a TOML text of the user, whose [plugins] are imported first.
+
+        Only for a plan that the user wrote, since code is run: a plan in a charter or a database
+        is read by `from_toml`.
+
+        Args:
+            text: content of the file.
+            folder: folder of the plan, in which modules are searched first.
+            name: name of the plan in errors.
+
+        Raises:
+            ParameterError: as `from_toml`; or a module that cannot be imported.
+        """
+        tables = cls.tables_from_toml(text, name)
+        import_modules(tables, folder)
+        return cls.from_mapping(tables)
+
     @staticmethod
     def tables_from_toml(text: str, name: str = "plan") -> dict[str, Any]:
         """Tables of a TOML text as dictionaries; keys and values are not checked.
@@ -372,6 +392,7 @@ class Plan(TomlPlan):
     optimizer: OptimizerSection
     run: RunSection = Field(default_factory=lambda: RunSection.model_validate({}))
     tune: TuneSection | None = Field(None, exclude=True)  # a run's plan has the chosen values
+    plugins: PluginSection | None = None
 
     @model_validator(mode="after")
     def _messages_fit(self) -> Self:

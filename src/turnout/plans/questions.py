@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.errors import ParameterError, StorageError
+from turnout.core.plugins import plugin_of
 from turnout.randomizers.interface import all_mechanisms
 from turnout.schemes import ReleaseRule, Scheme, TableRandomizer
 from turnout.schemes.parameters import Checked, text
@@ -141,9 +142,13 @@ class Question:
     @property
     def randomizer_words(self) -> dict[str, Any]:
         """The randomizer's name, and the values of its settings by key."""
-        own = settings(question_randomizers()[self.randomizer])
+        kind = question_randomizers()[self.randomizer]
+        own = settings(kind)
         values = values_of(own, self.given)
-        return {"name": self.randomizer, **{each.key: values[each.name] for each in own}}
+        words = {"name": self.randomizer, **{each.key: values[each.name] for each in own}}
+        # The price of a plug-in's randomizer rests on what its code says of itself.
+        plugin = plugin_of(kind)
+        return words if plugin is None else words | {"plugin": str(plugin)}
 
     def answered(self, unknown: str, value: float) -> Question:
         """The question in which the setting ``unknown`` has the given value."""

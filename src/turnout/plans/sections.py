@@ -30,6 +30,7 @@ from pydantic_core import PydanticCustomError
 from turnout.core import checks
 from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import feature_stages
+from turnout.core.plugins import RULES, algorithm_maker, algorithm_names, load
 from turnout.plans.refusals import Variant
 from turnout.schemes import (
     AvailabilityCheckIn,
@@ -133,6 +134,9 @@ class ParticipationSection(Section):
         if not isinstance(given, Mapping):
             return given
         law, kinds = given.get("law"), planned_participations()
+        if isinstance(law, str) and law not in (*kinds, AVAILABILITY):
+            load("participations", law)
+            kinds = planned_participations()
         if not isinstance(law, str) or law not in kinds:
             raise ParameterError("law", law, one_of([*kinds, AVAILABILITY]))
         own = settings(kinds[law])
@@ -312,11 +316,14 @@ class ClientSection(Section):
     (simulation only).
     """
 
-    rule: Literal["fedsgd", "fedavg", "adaped", "ridge"] = Field(
+    rule: Literal["fedsgd", "fedavg", "adaped", "ridge"] | str = Field(
         "fedsgd",
         description="'fedsgd': one model for all; 'fedavg': the same, each client evaluated by "
         "itself; personal models that stay on the client: 'adaped' by distillation (DP-AdaPeD), "
-        "'ridge' by an ℓ2 distance",
+        "'ridge' by an ℓ2 distance; or the algorithm of a plug-in, in simulations",
+    )
+    arguments: dict[str, Any] | None = Field(
+        None, description="of an algorithm of a plug-in: keyword arguments of its function"
     )
     steps: Count = Field(
         1, description="gradient steps over all the client's records between two messages (τ)"
@@ -355,9 +362,13 @@ class ClientSection(Section):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
-        """Raise an error for a key that the value of ``rule`` does not have."""
+        """Raise an error for an unknown rule, and for a key that the value of ``rule`` lacks."""
+        if self.rule not in RULES and algorithm_maker(self.rule) is None:
+            raise ParameterError("rule", self.rule, one_of([*RULES, *algorithm_names()]))
+        if self.rule in RULES and self.arguments is not None:
+            raise ParameterError("arguments", self.arguments, f"no value with rule = {self.rule!r}")
         known = {key for keys in _RULE_KEYS.values() for key in keys}
-        for key in sorted(known - set(_RULE_KEYS[self.rule])):
+        for key in sorted(known - set(_RULE_KEYS.get(self.rule, ()))):
             if getattr(self, key) is not None:
                 raise ParameterError(key, getattr(self, key), f"no value with rule = {self.rule!r}")
         return self
@@ -365,7 +376,7 @@ class ClientSection(Section):
     @property
     def settings(self) -> dict[str, Any]:
         """Given values of the keys of the rule, except ``judged``."""
-        keys = (key for key in _RULE_KEYS[self.rule] if key != "judged")
+        keys = (key for key in _RULE_KEYS.get(self.rule, ()) if key != "judged")
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}
 

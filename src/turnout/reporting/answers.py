@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Self
 
+from turnout.core.plugins import plugin_of
 from turnout.reporting.words import guarantee_record, guarantee_table, rounded_up
 from turnout.schemes import (
     ApproximateRandomizer,
@@ -206,6 +207,9 @@ def participation_words(scheme: Scheme) -> dict[str, Any]:
         }
         if scheme.population is not None:
             words["clients"] = scheme.population
+    # The code that computes the steps, if it is not a part of turnout.
+    if (plugin := plugin_of(type(participation))) is not None:
+        words["plugin"] = str(plugin)
     # What else the scheme declares.
     if scheme.order is not None:
         words["order"] = scheme.order.value

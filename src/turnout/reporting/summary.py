@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from turnout.core.plugins import loaded
 from turnout.learning.optimizers import optimizer_rule
 from turnout.reporting.surroundings import machine, versions
 from turnout.reporting.words import PERSONAL, Headline, guarantee_record, rounded_up
@@ -176,7 +177,10 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
     """Noise, expected counts and running time of a run."""
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release.shows_counts
+    # Code that is not part of turnout, without the key where there is none.
+    plugins = {"plugins": [str(plugin) for plugin in loaded()]} if loaded() else {}
     return {
+        **plugins,
         **protection_record(prepared, outcome.parameters.size),
         "clients": prepared.population,
         "steps": int(history.check_ins.size),

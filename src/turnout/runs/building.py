@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.plugins import RULES, algorithm_maker
 from turnout.data import Records, deal
 from turnout.learning.algorithm import Algorithm, FedSGD, RecordSGD
 from turnout.learning.examples import Examples
@@ -22,11 +23,11 @@ from turnout.learning.local_updates import LocalTraining
 from turnout.learning.metrics import build_objective
 from turnout.learning.models import Layered, build_model
 from turnout.learning.modules import Adapters, ModuleModel, build_module
-from turnout.learning.optimizers import build_optimizer_of
+from turnout.learning.optimizers import Optimizer, build_optimizer_of
 from turnout.learning.personal import PersonalTask, judged_on_own_classes
 from turnout.learning.tasks import SupervisedTask
 from turnout.plans.refusals import MISSING
-from turnout.plans.sections import ONE_MODEL
+from turnout.plans.sections import ONE_MODEL, ClientSection
 from turnout.randomness import SimulationStreams
 from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, features_of
 
@@ -53,6 +54,9 @@ def build_algorithm(
     if plan.client.rule in ("fedsgd", "fedavg"):
         of_records = plan.messages is not None and plan.messages.each == "record"
         return (RecordSGD if of_records else FedSGD)(task, optimizer, clip_norm)
+    # The algorithm of a plug-in, on one model for all clients.
+    if plan.client.rule not in RULES:
+        return _of_plugin(plan.client, task, optimizer, clip_norm)
     # Personal models, with the settings of their rule.
     from turnout.learning.personal import AdaPeD, Ridge
 
@@ -65,6 +69,28 @@ def build_algorithm(
     except ParameterError as error:
         name = "privacy" if error.name == "clip_norm" else "client"
         raise ParameterError(f"{name}.{error.name}", error.value, error.expected) from None
+
+
+def _of_plugin(
+    section: ClientSection, task: SupervisedTask, optimizer: Optimizer, clip_norm: float
+) -> Algorithm:
+    """Algorithm that the function of a plug-in makes.
+
+    Raises:
+        ParameterError: arguments that the function does not take, or an algorithm whose model is
+            not that of the task.
+    """
+    make = algorithm_maker(section.rule)
+    assert make is not None
+    arguments = section.arguments or {}
+    try:
+        made = make(task, optimizer, clip_norm, **arguments)
+    except TypeError as error:
+        raise ParameterError("client.arguments", arguments, f"arguments of it: {error}") from None
+    if made.dimension != task.dimension or made.population != task.population:
+        expected = f"an algorithm of {task.population} clients and {task.dimension} parameters"
+        raise ParameterError("client.rule", section.rule, expected)
+    return made
 
 
 def build_task(
@@ -103,7 +129,7 @@ def build_task(
         "compute": compute_on(plan.run.device, plan.run.precision),
     }
     # One model for all clients.
-    if plan.client.rule == "fedsgd":
+    if plan.client.rule == "fedsgd" or plan.client.rule not in RULES:
         task = SupervisedTask(model, train, test, holdings=holdings, **settings)
         return task.computed_by(workload.engine)
     # A model for each client, tested on the classes that the client holds.

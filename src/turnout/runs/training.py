@@ -81,7 +81,7 @@ def train(
         plan, text, place = source, source.to_toml(), Path()
     else:
         text, place = read_plan(source), source.parent
-        plan = Plan.from_toml(text, str(source))
+        plan = Plan.of_user(text, place, str(source))
     # Data are gathered and the guarantee is computed before the folder is written.
     require_new(folder)
     given = beside or Beside()
@@ -93,7 +93,8 @@ def train(
         section = plan.participation
         if isinstance(section, AvailabilitySection) and section.trace != BUILT_IN_TRACE:
             write(folder / TRACE, (place / section.trace).read_bytes())
-        named = plan.data.path is not None or plan.model.module is not None
+        code = plan.model.module is not None or plan.plugins is not None
+        named = plan.data.path is not None or code
         RunFolder(folder).begin(text, place if named else None)
     return _finished(job, folder, text, watcher)
 
@@ -111,7 +112,7 @@ def resume(
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
     text = RunFolder(folder).plan_text()
-    plan = Plan.from_toml(text, str(folder / PLAN))
+    plan = Plan.of_user(text, RunFolder(folder).place, str(folder / PLAN))
     if isinstance(plan.participation, AvailabilitySection) and (folder / TRACE).is_file():
         section = plan.participation.model_copy(update={"trace": TRACE})
         plan = plan.model_copy(update={"participation": section})

@@ -42,7 +42,8 @@ def tune(
     # The plan, from its file or as an object.
     plan, place = source, Path()
     if not isinstance(source, Plan):
-        plan, place = Plan.from_toml(read_plan(source), str(source)), source.parent
+        place = source.parent
+        plan = Plan.of_user(read_plan(source), place, str(source))
     assert isinstance(plan, Plan)
     # All checks, before the first file is written.
     require_new(folder)
@@ -67,7 +68,7 @@ def resume_tuning(
         StorageError: the file of finished candidates is damaged.
     """
     files = _files(folder)
-    plan = Plan.from_toml(files.plan_text(), str(folder / SEARCH))
+    plan = Plan.of_user(files.plan_text(), files.place, str(folder / SEARCH))
     search = Search.of(plan, files.place, watcher, beside, public)
     return _finished(search, folder, watcher)
 

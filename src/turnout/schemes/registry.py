@@ -1,6 +1,7 @@
 """Names of participations and randomizers, for plans, questions and charters.
 
-Each participation is defined in a file of `turnout.schemes.participation`, or in a user's module.
+Each participation is defined in a file of `turnout.schemes.participation`, in an installed plug-in
+(`turnout.core.plugins`), or in a user's module.
 `register_participation` registers a class under its names; `all_participations` and
 `participation_class` find registered classes. `question_randomizer` registers the name under which
 users select a randomizer on the command line. `close` forbids subclasses. Plans, the command line
@@ -18,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.plugins import load
 
 if TYPE_CHECKING:
     from turnout.schemes.normal_form import Form
@@ -136,10 +138,21 @@ def participation_names(kind: type) -> Names:
 
 
 def participation_class(name: str) -> type[Any] | None:
-    """Participation class with the given name, after an import of its file; None if unknown."""
+    """Participation class with the given name, after an import of its file; None if unknown.
+
+    An unknown name is looked up among the installed plug-ins.
+    """
     module = _modules().get(name)
     if module is not None:
         import_module(module)
+    found = _named(name)
+    if found is None and name[:1].isupper() and load("participations", name):
+        found = _named(name)
+    return found
+
+
+def _named(name: str) -> type[Any] | None:
+    """Registered participation class with the given name."""
     return next((kind for kind in _NAMES if kind.__name__ == name), None)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from turnout.core import checks
 from turnout.core.errors import ParameterError
+from turnout.core.plugins import load
 from turnout.schemes.parameters import Checked, Domain, Parameter, open_unit, parameters, positive
 from turnout.schemes.randomizers import Randomizer
 from turnout.schemes.registry import (
@@ -220,8 +221,12 @@ def kinds_of(
     # First the scheme. A randomizer in a shuffle must have an analysis of shuffled messages.
     scheme, randomizer = given.get("scheme"), given.get("randomizer")
     known = scheme_kinds()
+    if scheme not in known and load("participations", scheme):
+        known = scheme_kinds()
     if scheme not in known:
         raise ParameterError("scheme", MISSING if scheme is None else scheme, one_of(known))
+    if randomizer is not None and randomizer not in question_randomizers():
+        load("randomizers", randomizer)
     if scheme in SHUFFLES:
         randomizer = randomizer or _randomizer_of_level({*given, unknown}, given, names)
         allowed = shuffled_randomizers()

@@ -22,6 +22,7 @@ import numpy as np
 
 from turnout import schemes as spec
 from turnout.core.errors import ParameterError
+from turnout.core.plugins import plugin_of
 from turnout.schemes import Scheme, TrustModel
 from turnout.schemes.registry import participation_class
 
@@ -385,7 +386,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
     # The fields of a charter in their format.
     try:
         fields = canonical_fields(charter)
-        if fields.get("format") != _FORMAT or set(fields) != _FIELDS:
+        if fields.get("format") != _FORMAT or set(fields) - {"plugins"} != _FIELDS:
             raise ValueError(f"its format or its fields are not those of {_FORMAT}")
         # The scheme, which must be one of this package and fit the formats of updates.
         dimension, first = _artefacts(fields)
@@ -393,6 +394,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
         if not isinstance(scheme, Scheme):
             raise ValueError("the field 'scheme' is not a Scheme of turnout.schemes")
         _require_trust(fields, scheme)
+        _require_plugins(fields.get("plugins", []), scheme)
         # The terms, which must agree with each other.
         terms = DocumentTerms(
             scheme,
@@ -440,6 +442,20 @@ def _require_consistent(terms: DocumentTerms) -> None:
         raise ValueError("charged: expected values of at least 0 that never fall")
     if steps[-1] != (total := terms.scheme.participation.steps):
         raise ValueError(f"charged_steps ends at {steps[-1]}: expected the run's {total} steps")
+
+
+def _require_plugins(named: Any, scheme: Scheme) -> None:
+    """Require that the charter names the plug-in of its participation, with the code that is here.
+
+    Raises:
+        ValueError: no or another plug-in, or another version or code of it.
+    """
+    plugin = plugin_of(type(scheme.participation))
+    here = []
+    if plugin is not None:
+        here = [{"name": plugin.package, "version": plugin.version, "digest": plugin.digest}]
+    if named != here:
+        raise ValueError(f"it names the plug-ins {named}: expected {here}, as installed here")
 
 
 def rebuilt(value: Any) -> Any:

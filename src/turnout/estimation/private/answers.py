@@ -17,6 +17,7 @@ import numpy as np
 from turnout.core import checks
 from turnout.core.arrays import FloatArray
 from turnout.core.errors import ParameterError, UnsupportedError
+from turnout.core.plugins import load
 from turnout.randomizers import FrequencyRandomizer
 from turnout.randomizers.indexed import IndexedRandomizer
 from turnout.randomizers.interface import all_mechanisms, check_level
@@ -287,6 +288,8 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
         ParameterError: an unknown mechanism.
     """
     known = all_mechanisms()
+    if mechanism not in ("auto", *known) and load("randomizers", mechanism):
+        known = all_mechanisms()
     if mechanism not in ("auto", *known):
         raise ParameterError("mechanism", mechanism, f"auto, {', '.join(known)}")
     return known if mechanism == "auto" else {mechanism: known[mechanism]}

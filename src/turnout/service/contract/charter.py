@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from turnout.core import checks
 from turnout.core.errors import BudgetExceededError, ParameterError, StorageError, UnsupportedError
+from turnout.core.plugins import installed, plugin_of
 from turnout.protocol.lattice import Lattice
 from turnout.schemes import PrivacyUnit, RepeatedMessages, Scheme, TrustModel
 from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
@@ -126,6 +127,21 @@ class Timing:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class PluginVersion:
+    """Plug-in that a task uses.
+
+    Attributes:
+        name: name of the installed package.
+        version: version of the package.
+        digest: SHA-256 of its code in hexadecimal, as `turnout.core.plugins` computes it.
+    """
+
+    name: str
+    version: str
+    digest: str
+
+
 @dataclass(frozen=True)
 class Charter:
     """Fixed terms of one task, on which coordinator and devices agree.
@@ -147,6 +163,7 @@ class Charter:
         timing: the schedule; the phase of updates is at least twice the bound on computing.
         coordinator_key: Ed25519 public key, 32 bytes.
         computation: the computation of a device.
+        plugins: plug-ins whose code draws the steps; devices must have the same code.
 
     Raises:
         ParameterError: a term is outside its domain, or two terms contradict each other.
@@ -168,6 +185,7 @@ class Charter:
     timing: Timing
     coordinator_key: bytes
     computation: Computation = field(default_factory=Computation)
+    plugins: tuple[PluginVersion, ...] = ()
 
     def __post_init__(self) -> None:
         # Numbers, each in its domain.
@@ -309,7 +327,7 @@ class Charter:
         language.
         """
         # Floats at fixed keys are plain hexadecimal; inside parts they are {"float": …} (`_hexed`).
-        document = {
+        document: dict[str, Any] = {
             "format": FORMAT,
             "plan": self.plan,
             "population": self.population,
@@ -326,6 +344,9 @@ class Charter:
             "client": _hexed(self.computation.client_document()),
             "messages": _hexed(self._messages()),
         }
+        # Without plug-ins the field is left out, as in charters of tasks that are part of turnout.
+        if self.plugins:
+            document["plugins"] = [asdict(each) for each in self.plugins]
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
 
     @cached_property
@@ -354,6 +375,8 @@ class Charter:
         try:
             fields = json.loads(data)
             _require_known(fields)
+            plugins = tuple(PluginVersion(**each) for each in fields.get("plugins", ()))
+            _require_plugins(plugins)
             charter = cls(
                 plan=fields["plan"],
                 population=fields["population"],
@@ -369,13 +392,54 @@ class Charter:
                 timing=Timing(**_unhexed(fields["timing"])),
                 coordinator_key=bytes.fromhex(fields["coordinator_key"]),
                 computation=Computation.from_documents(fields["model"], _unhexed(fields["client"])),
+                plugins=plugins,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"the charter is damaged: {error}") from None
         # A charter that does not give the same bytes again has other terms than its digest names.
         if charter.canonical() != data:
             raise StorageError("the charter is damaged: its bytes are not canonical")
+        # The code that draws the steps here must be the one that was priced.
+        if charter.plugins != plugins_of(charter.scheme):
+            raise StorageError("the charter names other plug-ins than those its scheme is made of")
         return charter
+
+
+def plugins_of(scheme: Scheme) -> tuple[PluginVersion, ...]:
+    """Plug-ins whose code a device runs under a scheme; empty if all of it is part of turnout.
+
+    Raises:
+        UnsupportedError: the code is in no installed package.
+    """
+    plugin = plugin_of(type(scheme.participation))
+    if plugin is None:
+        return ()
+    if not plugin.package:
+        raise UnsupportedError(
+            f"{type(scheme.participation).__name__} is defined in a file: a coordinator and its "
+            "devices take plug-ins from installed packages alone"
+        )
+    return (PluginVersion(plugin.package, plugin.version, plugin.digest),)
+
+
+def _require_plugins(plugins: tuple[PluginVersion, ...]) -> None:
+    """Refuse a charter with a plug-in that is not installed here with the same code.
+
+    Raises:
+        StorageError: names the plug-in and its version.
+    """
+    here = {
+        (plugin.package, plugin.version): plugin.digest
+        for plugin in (installed("participations") if plugins else ())
+    }
+    for plugin in plugins:
+        if here.get((plugin.name, plugin.version)) != plugin.digest:
+            held = [version for name, version in here if name == plugin.name]
+            stated = f"{', '.join(held)} is installed" if held else "it is not installed"
+            raise StorageError(
+                f"the charter needs the plug-in {plugin.name} {plugin.version} with the code "
+                f"{plugin.digest}, but here {stated}, or has other code: install that version"
+            )
 
 
 def _require_known(fields: dict[str, Any]) -> None:

@@ -18,13 +18,14 @@ from turnout.core.feature_expressions import names_code
 from turnout.core.optional import require
 from turnout.data import ClientData, PredictionTarget
 from turnout.plans import Plan, prepare
+from turnout.plans.plugins import require_installed
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.protocol.randomized import MessageEncoding
 from turnout.randomness import SimulationStreams
 from turnout.schemes import Participation, TrustModel
 from turnout.schemes.normal_form import Cohort, normal_form
-from turnout.service.contract.charter import Charter, Timing
+from turnout.service.contract.charter import Charter, Timing, plugins_of
 from turnout.service.contract.computation import Computation, Labels
 from turnout.service.contract.ledger import SigningKey
 from turnout.service.contract.wire import SECRET_BYTES, Invitation
@@ -110,6 +111,8 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     # Data and participation of the plan.
     workload = gather(plan, folder)
     _require_own_draws(workload.participation)
+    if plan.plugins is not None:
+        require_installed({"plugins": plan.plugins.model_dump()})
     if workload.data.target is not PredictionTarget.CLASS and not graph:
         require("export", what="a task whose labels are not classes")
         graph = True
@@ -122,7 +125,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     if plan.client.rule != "fedsgd":
         raise UnsupportedError(
             f"client.rule = {plan.client.rule!r}: expected 'fedsgd', since devices have no "
-            "personal models yet"
+            "personal models and run no algorithm of a plug-in"
         )
     # What devices compute, as a named format or as a graph.
     computation = Computation.of(plan, workload.data.train.inputs.shape[1:], workload.data.outputs)
@@ -148,6 +151,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         timing=timing,
         coordinator_key=key.public,
         computation=computation,
+        plugins=plugins_of(prepared.scheme),
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
 

@@ -225,13 +225,14 @@ def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
     # The plan is the coordinator's: refuse it before anything is built from it.
     plan = workload.plan
     _require_no_code(plan)
+    if plan.client.rule != "fedsgd":
+        expected = "'fedsgd': devices keep no personal models, and run no algorithm of a plug-in"
+        raise ParameterError("client.rule", plan.client.rule, expected)
     _require_agreement(plan, charter)
     run = plan.run.model_copy(update={"device": "cpu"})
     workload = replace(workload, plan=plan.model_copy(update={"run": run}))
     task, encoding = build_algorithm(workload), charter.encoding
-    if not isinstance(task, FedSGD):
-        rule = workload.plan.client.rule
-        raise ParameterError("client.rule", rule, "'fedsgd': devices keep no personal models yet")
+    assert isinstance(task, FedSGD)
     # The model over these records must have the charter's sizes and clip norm.
     shape, held = workload.data.train.inputs.shape[1:], charter.computation.input_shape
     if task.dimension != encoding.dimension:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.core.errors import ParameterError
 from turnout.plans import Plan, read_plan
+from turnout.plans.plugins import require_installed
 from turnout.service.contract.charter import Charter
 from turnout.service.coordinator.releases import Learner
 from turnout.service.storage.addresses import place_of
@@ -92,8 +93,10 @@ def plan_text(path: Path) -> str:
 
     Raises:
         ParameterError: the file is missing or not a valid plan.
+        UnsupportedError: the plan has modules that no installed package has.
     """
     text = read_plan(path)
+    require_installed(Plan.tables_from_toml(text, path.name))
     Plan.from_toml(text, path.name)
     return text
 
