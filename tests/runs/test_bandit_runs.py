@@ -202,7 +202,7 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["thompson", "linucb", "phased-elimination"])
 @pytest.mark.parametrize("trust", ["none", "local"])
-def test_every_policy_runs_on_every_mechanism(tmp_path, name, trust):
+def test_every_policy_runs_without_privacy_and_with_local_privacy(tmp_path, name, trust):
     text = PLAN.replace("elimination", name).replace("seeds = 4", "seeds = 2")
     text = text.replace("central", trust)
     if trust == "none":

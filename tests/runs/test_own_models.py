@@ -70,7 +70,7 @@ def test_a_module_beside_the_plan_is_trained(tmp_path):
     assert first < 0.3 < 0.6 < last < run.history.metrics["top-3"][-1]
 
 
-def test_a_plan_describes_a_custom_module(tmp_path):
+def test_a_plan_sets_arguments_and_layers_of_a_custom_module(tmp_path):
     task = task_of(
         tmp_path,
         "arguments = { width = 5 }\nloss = 'mymodels:hinge'\n"

@@ -102,7 +102,7 @@ def test_a_trace_determines_the_clients_and_unknown_values_mean_not_available(fo
         ),
     ],
 )
-def test_inconsistent_settings_are_refused(folder, tables, line):
+def test_plans_whose_settings_contradict_the_data_are_refused(folder, tables, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         gather(plan(**tables), folder)
 

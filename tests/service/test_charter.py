@@ -169,7 +169,7 @@ def test_unknown_charter_fields_are_refused():
             Charter.from_canonical(canonical(document))
     document = json.loads(CHARTER.canonical())
     document["messages"]["masks"] = {"format": "masks-1"}
-    with pytest.raises(StorageError, match=r"does not know the charter's messages\.masks"):
+    with pytest.raises(StorageError, match=r"does not know the message 'masks' of the charter"):
         Charter.from_canonical(canonical(document))
 
 

@@ -101,7 +101,7 @@ class Receipt:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRequests:
-    """Message from the coordinator to clients, in increasing order, that must send an update."""
+    """Message from the coordinator to the clients that must send an update, in ascending order."""
 
     step: int
     clients: ClientIds

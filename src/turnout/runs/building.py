@@ -166,7 +166,7 @@ def _require_personal(workload: Workload) -> None:
     for key in ("loss", "metrics"):
         given = getattr(plan.model, key)
         if given is not None:
-            raise ParameterError(f"model.{key}", given, f"none {rule}")
+            raise ParameterError(f"model.{key}", given, f"no value {rule}")
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:

@@ -459,7 +459,7 @@ def _require_known(fields: dict[str, Any]) -> None:
     _require_named("client", fields["client"]["format"], CLIENT_FORMAT)
     for name, message in fields["messages"].items():
         if name not in messages:
-            raise StorageError(f"this version does not know the charter's messages.{name}")
+            raise StorageError(f"this version does not know the message {name!r} of the charter")
         _require_named(f"messages.{name}", message["format"], *messages[name])
 
 

@@ -75,7 +75,7 @@ STATUS_CODES = {
     WireAnswer.REFUSED: 422,
     WireAnswer.UNKNOWN: 401,
 }
-"""HTTP status of each outcome. Status 503 has none: nothing happened, send the same again."""
+"""HTTP status of each outcome. Status 503 has no outcome: the request is to be repeated."""
 
 
 def enrolments_path() -> str:

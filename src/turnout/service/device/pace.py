@@ -33,8 +33,8 @@ class Limits:
     Attributes:
         recheck_seconds: the longest sleep before the next request for the status.
         first_backoff_seconds: the first pause after a request without an answer.
-        longest_backoff_seconds: the longest such pause; pauses double up to it.
-        patience_seconds: the device ends after this time without any answer.
+        longest_backoff_seconds: the longest pause; each pause is twice the last, up to this limit.
+        patience_seconds: time without any answer after which the device ends.
     """
 
     recheck_seconds: float = 600.0

@@ -49,7 +49,7 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 
 
 def _dialect(name: str) -> tuple[Callable[..., Storage], Callable[[str], bool], str]:
-    """Functions that open and inspect a database of this kind, and its address for them."""
+    """Functions that open and inspect this kind of database, and the address that they take."""
     try:
         # The library of a dialect is imported only where it is needed.
         if name.startswith(POSTGRES):

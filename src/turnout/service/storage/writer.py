@@ -192,7 +192,7 @@ class Writer:
             alone = self._jobs == 0  # a single body may be larger than the bound
             full = self._jobs >= self._most_jobs or self._bytes + body_bytes > self._most_bytes
             if full and not alone:
-                raise BusyError("the writer's queue is full: nothing happened, try again later")
+                raise BusyError("the writer's queue is full: nothing was stored, try again later")
             self._jobs += 1
             self._bytes += body_bytes
             self._queue.append(queued)

@@ -34,7 +34,7 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 UNKNOWN = WireReceipt(WireAnswer.UNKNOWN).encoded()
-BUSY = b'{"detail":"not ready; nothing happened, send the same again"}'
+BUSY = b'{"detail":"the coordinator is not ready: nothing was stored, send the request again"}'
 TOO_LARGE = b'{"detail":"the body is too long"}'
 NOT_FOUND = b'{"detail":"there is no such resource"}'
 JSON = b"application/json"

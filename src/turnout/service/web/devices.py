@@ -184,7 +184,7 @@ _DETAILS = {
     408: Answer("the body took too long", Json(DetailDocument)),
     413: Answer("the body is too long", Json(DetailDocument)),
     503: Answer(
-        "nothing happened; send the same again after Retry-After seconds",
+        "nothing was stored; send the request again after Retry-After seconds",
         Json(DetailDocument),
         retry_after=True,
     ),

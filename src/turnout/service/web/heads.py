@@ -251,8 +251,8 @@ class _StoredLedger(NamedTuple):
         if self._digest_at(seen.steps) != seen.digest:
             raise StorageError(
                 f"the database is an old copy: its ledger has {self.head.steps} releases, and "
-                f"{path} was written after {seen.steps}, or after others; nothing may be "
-                "released from it"
+                f"{path} has the ledger head of another ledger, of {seen.steps} releases; "
+                "nothing may be released from this copy"
             )
         return seen.steps
 
