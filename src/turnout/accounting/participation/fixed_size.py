@@ -242,7 +242,8 @@ class OpposedCurve:
     def _ends(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Ends of the interval on which P ≤ K·P'; equal where it is empty, −∞ where it has one."""
         w, q = math.exp(-0.5 * self.mu**2), self.rate
-        square = (k * q) ** 2 + 4.0 * q * (1.0 - q) * w * w * (k - 1.0)
+        with np.errstate(over="ignore"):  # an infinite end leaves no event, which is a lower bound
+            square = (k * q) ** 2 + 4.0 * q * (1.0 - q) * w * w * (k - 1.0)
         root = (k * q + np.sqrt(np.maximum(square, 0.0))) / (2.0 * q * w)
         product = np.maximum((1.0 - k) * (1.0 - q) / q, 0.0)  # of both roots
         with np.errstate(divide="ignore"):
