@@ -11,7 +11,7 @@ PYTHONS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check malformed worlds power-cuts timing wheel audits flower jax-privacy kills figures runs transcripts site notebooks lock clean
+.PHONY: help demo test check malformed worlds power-cuts timing wheel soundness audits flower jax-privacy kills figures runs transcripts site notebooks lock clean
 
 help:  ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and li
 
 wheel: $(VENV)/.dev  ## Build and check the package; run the README from it, on each of PYTHONS, and src without its service.
 	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/wheel.py $(PYTHONS:%=--python %)
+
+soundness: $(VENV)/.dev  ## Hold bounds of 3,000 random questions against programs that share no code.
+	OMP_NUM_THREADS=1 $(BIN)/python -W error benchmarks/soundness.py
+	OMP_NUM_THREADS=1 $(BIN)/python -W error benchmarks/soundness.py --control --share 0.2
 
 audits: $(VENV)/.dev  ## Hold bounds of many random shuffles against exact laws; play 10⁵ bandit runs.
 	TURNOUT_AUDITS=20 $(BIN)/python -m pytest tests/accounting/shuffling/test_shuffle_audit.py

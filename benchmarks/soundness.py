@@ -31,12 +31,15 @@ from scipy.stats import binom
 
 import turnout as tn
 from turnout.reporting.surroundings import machine, versions
+from turnout.schemes import Participation
 
 EPSILONS = 6  # questions of a scheme
 LEAST = 1e-9  # least reference δ of a question
 ROUNDING = 1e-13  # absolute error of all references, of sums of doubles
 CONTROL = 1.03  # factor of the noise in the negative control
 
+Draw = tuple[float, set[int]]
+"""Probability of a set of steps, and the set."""
 Reference = Callable[[float], tuple[float, float]]
 """Lower and upper end of the reference δ at one ε."""
 
@@ -143,7 +146,7 @@ def poisson_run(rng: np.random.Generator) -> Case:
     )
 
     def delta(epsilon: float) -> tuple[float, float]:
-        return low.get_delta_for_epsilon(epsilon), high.get_delta_for_epsilon(epsilon)
+        return float(low.get_delta_for_epsilon(epsilon)), float(high.get_delta_for_epsilon(epsilon))
 
     participation = tn.PoissonSampling(rate, steps)
     return Case(tn.Scheme(tn.GaussianNoise(sigma), participation, "add-remove"), delta)
@@ -299,7 +302,7 @@ def cohort(rng: np.random.Generator) -> Case:
             step = (1 - rate) * bells(substitute, sigma) + rate * bells(mean, sigma)
             worlds[i] = np.outer(worlds[i], step).ravel()
     scheme = tn.Scheme(tn.GaussianNoise(sigma), tn.FixedSize(size, population, steps), relation)
-    return Case(scheme, lambda e: sides(grid_delta(*worlds, e)), worst=False)
+    return Case(scheme, lambda e: sides(grid_delta(worlds[0], worlds[1], e)), worst=False)
 
 
 def one_client(rng: np.random.Generator) -> Case:
@@ -339,7 +342,7 @@ def one_client(rng: np.random.Generator) -> Case:
 # --- finite mechanisms: all outputs and all draws are enumerated ------------------------------
 
 
-def drawn_sets(rng: np.random.Generator) -> tuple[object, int, list[tuple[float, set[int]]]]:
+def drawn_sets(rng: np.random.Generator) -> tuple[Participation, int, list[Draw]]:
     """A participation, its number of steps, and the probability of each set of steps."""
     kind = str(rng.choice(["check-in", "windows", "subset", "poisson", "every"]))
     chance = float(rng.choice([1.0, rng.uniform(0.1, 1.0)]))
@@ -379,7 +382,9 @@ def table(rng: np.random.Generator) -> Case:
     q = outer([absent] * steps)
     p = sum(c * outer([present if i in s else absent for i in range(steps)]) for c, s in sets)
     relation = str(rng.choice(["add-remove", "zero-out"]))
-    scheme = tn.Scheme(tn.TableRandomizer(present, absent), participation, relation)
+    scheme = tn.Scheme(
+        tn.TableRandomizer(present.tolist(), absent.tolist()), participation, relation
+    )
     return Case(scheme, lambda e: sides(grid_delta(np.asarray(p), q, e)), error=1e-8)
 
 
@@ -472,7 +477,7 @@ def check(row: Row, case: Case, rng: np.random.Generator, *, control: bool) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Proved bounds on δ against other programs.")
     parser.add_argument("--share", type=float, default=1.0, help="of the questions [default: 1]")
     parser.add_argument("--seed", type=int, default=1, help="of the questions [default: 1]")
     parser.add_argument("--only", help="name of one family")
