@@ -216,7 +216,7 @@ def test_folder_of_images_is_read_by_client_and_class(tmp_path, cache):
         own_data(pets, tmp_path)
     (tmp_path / "pets" / "empty").rmdir()
     Image.new("RGB", (3, 2)).save(tmp_path / "pets" / "ben" / "dog" / "two.png")
-    with pytest.raises(ParameterError, match=r"two\.png'.*images of one shape, \(2, 3\) before it"):
+    with pytest.raises(ParameterError, match=r"two\.png'.*images of one shape: \(2, 3\), not"):
         own_data(pets, tmp_path)
     (tmp_path / "pets" / "ben" / "dog" / "two.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with pytest.raises(StorageError, match=r"two\.png is not a complete image"):

@@ -144,7 +144,7 @@ def test_a_state_continues_with_the_same_batches(participation):
 def test_a_state_of_another_run_or_an_earlier_step_is_refused():
     mine = Assignment(CheckIn(4, 2), 50)
     early = mine.state_dict()
-    with pytest.raises(ParameterError, match="over 51 records"):
+    with pytest.raises(ParameterError, match="with 51 records"):
         Assignment(CheckIn(4, 2), 51).load_state_dict(early)
     with pytest.raises(ParameterError, match="CheckIn"):
         Assignment(CheckIn(4, 3), 50).load_state_dict(early)

@@ -240,7 +240,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
                 f"client {name!r}", given, "at least one record, each with a label"
             )
         if inputs and x.shape[1:] != inputs[0].shape[1:]:
-            expected = f"inputs of shape {inputs[0].shape[1:]}, as the clients before"
+            expected = f"inputs of shape {inputs[0].shape[1:]}, as of the other clients"
             raise ParameterError(f"client {name!r}", x.shape[1:], expected)
         inputs.append(x)
         labels.append(y)

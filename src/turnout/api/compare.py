@@ -74,7 +74,7 @@ class Comparison(Result, sweeps.SweepComparison):
             MissingExtraError: the extra `plots` is not installed.
         """
         if self.sweep.against is None:
-            raise UnsupportedError("nothing was swept, so there is no curve to draw")
+            raise UnsupportedError("no parameter was swept, so there is no curve to draw")
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import comparison_picture
 

@@ -192,14 +192,14 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
         raise UnsupportedError(f"{name} covers shuffled messages of ε₀-DP randomizers only")
     if not isinstance(participation, EveryStep | FixedSize) or scheme.population is None:
         raise UnsupportedError(
-            f"{name} covers rounds of all clients, or of samples of one size, only"
+            f"{name} covers only rounds of all clients or of samples of equal size"
         )
     if scheme.relation is not Relation.REPLACE_ONE:
         raise UnsupportedError(f"{name} covers replace-one only")
     # Adaptive randomizers need a bound for adaptive ones, and a hidden order.
     if is_adaptive(randomizer):
         if name in _OF_ONE:
-            raise UnsupportedError(f"{name} covers one randomizer that all clients use only")
+            raise UnsupportedError(f"{name} covers only one randomizer that all clients use")
         if scheme.order is not SpeakingOrder.HIDDEN:
             raise UnsupportedError(f"{name} needs a hidden order of the messages")
     return {

@@ -277,7 +277,7 @@ class TrainedModel:
         seen = apply_features(features, self._checked(inputs))
         model = self._model(seen.shape[1:])
         if model.dimension != self.parameters.size:
-            expected = f"a module of {self.parameters.size} trained parameters, as the run's"
+            expected = f"a module of {self.parameters.size} parameters, as in the run"
             raise ParameterError("module", model.dimension, expected)
         # Outputs in batches of bounded size, without gradients.
         at = torch.from_numpy(self.parameters.copy())

@@ -440,7 +440,7 @@ def _require_once(path: Path, clients: Sequence[str]) -> None:
             )
         if client in seen:
             said = f"client {client!r} in lines {seen[client]} and {line} of {path}"
-            raise ParameterError("log", said, "one row per client: epsilon is that of one reward")
+            raise ParameterError("log", said, "one row per client, as epsilon covers one reward")
         seen[client] = line
 
 

@@ -412,7 +412,8 @@ def guessed_target(names: Sequence[str], columns: Sequence[Column]) -> str:
         return "tags"
     held = "text" if "t" in kinds else "true and false" if "b" in kinds else "whole numbers"
     expected = (
-        f"'class' (with classes), 'tags', 'numbers' or 'tokens': {', '.join(names)} holds {held}"
+        f"'class' (with classes), 'tags', 'numbers' or 'tokens', since "
+        f"{', '.join(names)} holds {held}"
     )
     raise ParameterError("target", None, expected)
 

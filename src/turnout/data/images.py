@@ -230,5 +230,5 @@ def _refuse_shapes(
 ) -> None:
     for file, image in zip(files, images, strict=True):
         if image.shape != shape:
-            expected = f"images of one shape, {shape} before it, not {image.shape}"
+            expected = f"images of one shape: {shape}, not {image.shape}"
             raise ParameterError("inputs", str(file), expected)

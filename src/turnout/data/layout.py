@@ -344,7 +344,7 @@ class _Writer:
         for name, part in parts.items():
             shape = self._arrays[name].shape[1:] if self._arrays else part.shape[1:]
             if part.shape[1:] != shape:
-                raise ParameterError(name, part.shape[1:], f"arrays of one shape, {shape} before")
+                raise ParameterError(name, part.shape[1:], f"arrays of one shape: {shape}")
         return parts
 
     def write(self, batch: TableBatch, tell: Tell) -> None:

@@ -113,7 +113,7 @@ class Assignment:
         if self.dealt == self.participation.steps:
             raise UnsupportedError(
                 f"all {self.participation.steps // self.batches} epochs of the run are over: "
-                "its ε covers no further batch"
+                "the ε of the run covers no further batch"
             )
         # Discard what an interrupted pass left; its batches count as used.
         if self.on_pass is not None:
@@ -135,11 +135,11 @@ class Assignment:
         """
         waiting = self.dealt - self.ahead - self.used
         if waiting <= 0:
-            raise UnsupportedError("each batch has one release: this would be a second one")
+            raise UnsupportedError("a second release of the same batch has no analysis")
         if waiting > 1:
             raise UnsupportedError(
-                f"{waiting} batches were fetched since the last release: take a step for each one, "
-                "empty or not, before the next is fetched (no list(loader), no skipped batch)"
+                f"{waiting} batches were fetched since the last release: take a step for each "
+                "batch, empty or not, before the next batch is fetched; do not use list(loader)"
             )
         self.used += 1
 
@@ -181,7 +181,7 @@ class Assignment:
         theirs = {"law": state.get("law"), "records": state.get("records")}
         if theirs != mine:
             raise ParameterError(
-                "state", theirs, f"that of {self.participation} over {self.records} records"
+                "state", theirs, f"a state of {self.participation} with {self.records} records"
             )
         used = state.get("used")
         if not isinstance(used, int) or not self.used <= used <= self.participation.steps:
@@ -302,7 +302,7 @@ class AssignedBatches(Sampler[list[int]]):
         if isinstance(dataset, IterableDataset):
             raise UnsupportedError("records of a stream cannot be assigned to batches")
         if len(dataset) != self.assignment.records:
-            expected = f"{self.assignment.records} records, as the sampler has"
+            expected = f"{self.assignment.records} records, as in the sampler"
             raise ParameterError("dataset", len(dataset), expected)
         collate: Any = options.pop("collate_fn", None) or default_collate
         if not isinstance(collate, WithEmptyBatches):

@@ -162,7 +162,7 @@ class Accountant(PLDAccountant):
             for scheme in others:
                 before, found = getattr(first, name), getattr(scheme, name)
                 if found is not before:
-                    expected = f"{before.value}, as of the events before"
+                    expected = f"{before.value}, as in the previous events"
                     return str(ParameterError(name, found.value, expected))
         return None
 
@@ -177,7 +177,7 @@ class Accountant(PLDAccountant):
     def _curve(self, scheme: Scheme) -> PrivacyCurve:
         """Privacy curve of a scheme under the accountant's relation."""
         if scheme.relation is not _relation(self.neighboring_relation):
-            expected = f"{_relation(self.neighboring_relation).value}, as the accountant's"
+            expected = f"{_relation(self.neighboring_relation).value}, the accountant's relation"
             raise ParameterError("relation", scheme.relation.value, expected)
         curve = PrivacyCurve.of(scheme)
         if curve.parts.replacement_against_null is not None:

@@ -102,7 +102,7 @@ class CheckedAccountant:
     def get_delta(self, epsilon: float) -> float:
         """Upper bound on δ of all releases so far, at ε of at least 0."""
         if not isfinite(epsilon) or epsilon < 0:
-            raise ParameterError("epsilon", epsilon, "a number from 0")
+            raise ParameterError("epsilon", epsilon, "a number of at least 0")
         return self._curve(self._events).delta(epsilon).upper if self._events else 0.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
@@ -139,7 +139,7 @@ class CheckedAccountant:
         """
         own = {"version": _VERSION, "backend": METHOD, "config": self._plain()}
         if not isinstance(state, dict) or {k: state.get(k) for k in own} != own:
-            raise ParameterError("state", state, f"that of an accountant with {own}")
+            raise ParameterError("state", state, f"a state of an accountant with {own}")
         found: Any = state.get("events")
         try:
             loaded = [(GaussianPrivacyEvent(**one["event"]), one["count"]) for one in found]
@@ -265,7 +265,7 @@ class CheckInStrategy(Strategy):
             delta=delta,
         )
         if scheme.relation is Relation.ADD_REMOVE:
-            expected = "zero-out or replace-one: Flower shows how many nodes there are"
+            expected = "zero-out or replace-one, since Flower shows the number of nodes"
             raise ParameterError("relation", scheme.relation.value, expected)
         self._arrays, self._nodes = arrays, nodes
         self._asked: int | None = None
@@ -304,7 +304,7 @@ class CheckInStrategy(Strategy):
         step, asked, self._asked = self.ledger.step, self._asked, None
         # Replies belong to one step: releasing them twice, or for another step, is refused.
         if asked != step:
-            raise UnsupportedError("replies have one release: these are replies to another step")
+            raise UnsupportedError("these are replies to another step: each step has one release")
         answers = {r.metadata.src_node_id: f for r in replies if (f := _answer(r)) is not None}
         direction = self.ledger.release(answers.values()).astype(self._vector.dtype)
         after, self._state = self._optimizer.update(self._vector, self._state, direction, step)
@@ -395,7 +395,7 @@ def _flat(*arrays: Mapping[str, Array]) -> Vector:
         raise ParameterError("arrays", len(arrays), "one record with arrays")
     parts = [array.numpy() for array in arrays[0].values()]
     if not all(np.issubdtype(part.dtype, np.floating) for part in parts):
-        raise ParameterError("arrays", [str(part.dtype) for part in parts], "floating-point alone")
+        raise ParameterError("arrays", [str(part.dtype) for part in parts], "floating-point arrays")
     return np.concatenate([part.reshape(-1) for part in parts])
 
 

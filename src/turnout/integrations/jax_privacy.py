@@ -52,7 +52,7 @@ def participation(
     """
     name = _named(strategy)
     if name not in _PARTICIPATIONS:
-        raise UnsupportedError(f"batches of {name} have no analysis")
+        raise UnsupportedError(f"no analysis is known for batches of {name}")
     of_relation = checks.choice(Relation, relation=relation)
     return _PARTICIPATIONS[name](strategy, of_relation, num_examples)
 

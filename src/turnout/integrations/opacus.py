@@ -71,7 +71,7 @@ class AssignmentAccountant(IAccountant):
         if assignment.followed or assignment.dealt:
             raise UnsupportedError(
                 "these batches were used before or have an accountant, which would not count this "
-                "run's releases: make new ones by AssignedBatches.of"
+                "run's releases: make new batches by AssignedBatches.of"
             )
         assignment.followed = True
         self.scheme, self._assignment = scheme, assignment

@@ -97,7 +97,7 @@ def _to_plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise ParameterError(
-        "scheme", value, "numbers, texts, arrays and objects of the classes of turnout.schemes"
+        "scheme", value, "numbers, texts, arrays, and objects of classes of turnout.schemes"
     )
 
 
