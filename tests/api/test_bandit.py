@@ -52,7 +52,7 @@ def lasting(record):
     return {key: value for key, value in record.items() if key != "seconds"}
 
 
-def test_record_is_the_report_that_the_command_writes(tmp_path):
+def test_to_dict_of_a_bandit_run_equals_its_report_file(tmp_path):
     (tmp_path / "plan.toml").write_text(TEXT)
     run = tn.bandit(tmp_path / "plan.toml", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == run.to_dict()
@@ -64,18 +64,19 @@ def test_record_is_the_report_that_the_command_writes(tmp_path):
     assert run != tn.bandit(TEXT.replace("epsilon = 1.0", "epsilon = 2.0"))
 
 
-def test_answer_has_text_a_table_and_a_picture():
+def test_a_bandit_run_has_text_table_and_picture():
     run = tn.bandit(TEXT)
     assert repr(run).endswith("2 runs; central, ε = 1, replace-one, client)")
     assert "regret" in run._repr_html_()
     assert run.plot().svg().startswith("<?xml")
+    assert run.guarantee is not None
     assert run.guarantee.epsilon.lower <= 1.0 == run.guarantee.epsilon.upper
     bare = tn.bandit(TEXT.replace('"central"\nepsilon = 1.0', '"none"'))
     assert bare.guarantee is None
     assert repr(bare).endswith("no privacy)")
 
 
-def test_contexts_are_simulated_as_by_the_parts():
+def test_bandit_with_contexts_equals_a_run_built_from_its_parts():
     net = parameter_net(2, 0.2)
     run = tn.bandit(SIMULATED, contexts=CONTEXTS)
     environment = contextual_environment(CONTEXTS, np.array(PARAMETER), net)
@@ -88,7 +89,7 @@ def test_contexts_are_simulated_as_by_the_parts():
     assert run == tn.bandit(SIMULATED, contexts=CONTEXTS, candidates=net)
 
 
-def test_learned_parameters_follow_the_rewards():
+def test_regret_falls_only_if_rewards_depend_on_the_contexts():
     given = clients_and_rewards()
     run = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
     assert run.regret[:, -1].max() < 0.5 * run.uniform.min()
@@ -97,10 +98,12 @@ def test_learned_parameters_follow_the_rewards():
     given["rewards"] = shuffled
     other = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
     assert not other.regret[:, -1].max() < 0.5 * other.uniform.min()
+    assert other.guarantee is not None
+    assert run.guarantee is not None
     assert other.guarantee.epsilon == run.guarantee.epsilon
 
 
-def test_published_features_read_public_contexts_alone():
+def test_published_features_depend_only_on_public_contexts():
     given = clients_and_rewards()
     first = tn.bandit(REPLAYED, contexts=CONTEXTS, **given)
     given["client_contexts"] = given["client_contexts"][::-1]
@@ -112,7 +115,7 @@ def test_published_features_read_public_contexts_alone():
     assert first.summary.plan != other.summary.plan
 
 
-def test_rewards_in_memory_give_the_run_of_the_same_log(tmp_path):
+def test_rewards_in_memory_and_in_a_log_file_give_equal_runs(tmp_path):
     actions = [[1.0, 0.0], [0.0, 1.0]]
     rewards = np.random.default_rng(5).choice([-1.0, 0.5], (1000, 2))
     lines = [f"client-{i},{a},{b}" for i, (a, b) in enumerate(rewards.tolist())]
@@ -161,14 +164,18 @@ def test_resumed_runs_need_the_same_arrays(tmp_path, mutate):
         ),
         ({}, {"contexts": CONTEXTS, "candidates": [[np.inf, 0]]}, "candidates = 'infinite"),
         ({}, {"contexts": CONTEXTS}, "environment.parameter = (missing)"),
-        ({"actions": 5}, {"contexts": CONTEXTS}, "environment.actions = 5: expected none with"),
+        (
+            {"actions": 5},
+            {"contexts": CONTEXTS},
+            "environment.actions = 5: expected no value, since",
+        ),
         ({"parameter": [1.0]}, {"contexts": CONTEXTS}, "environment.parameter = [1.0]"),
         ({"features": [[1.0]], "log": "x"}, {"rewards": [[1]]}, "environment.log = 'x': expected"),
         ({"features": [[1.0]]}, {"rewards": [[1.5]]}, "rewards[0][0] = 1.5"),
         ({"features": [[1.0]]}, {"rewards": [[1.0]]}, "environment.horizon = 100: expected at"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(environment, given, line):
+def test_arrays_of_wrong_shape_are_refused(environment, given, line):
     plan = {"environment": {"horizon": 100, **environment}, **PRIVACY}
     with pytest.raises(tn.ParameterError) as refusal:
         tn.bandit(plan, **given)
@@ -189,13 +196,13 @@ def test_arrays_that_do_not_fit_are_refused(environment, given, line):
         ({"rewards": np.full((3000, 3), 2.0)}, "rewards[0][0] = 2.0"),
     ],
 )
-def test_clients_that_do_not_fit_the_contexts_are_refused(changed, line):
+def test_invalid_client_contexts_and_rewards_are_refused(changed, line):
     with pytest.raises(tn.ParameterError) as refusal:
         tn.bandit(REPLAYED, contexts=CONTEXTS, **{**clients_and_rewards(), **changed})
     assert str(refusal.value).startswith(line)
 
 
-def test_a_plan_or_a_folder_is_needed(tmp_path):
+def test_a_bandit_needs_either_a_plan_or_a_folder_to_resume(tmp_path):
     for given in ({}, {"plan": TEXT, "resume": tmp_path}, {"resume": tmp_path, "out": tmp_path}):
         with pytest.raises(tn.ParameterError, match="plan = "):
             tn.bandit(**given)
