@@ -66,7 +66,7 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_frequencies_are_those_of_the_command_line(commanded, tmp_path, holder):
+def test_estimated_frequencies_equal_those_of_the_command(commanded, tmp_path, holder):
     values, column = HOLDERS[holder]
     words = "frequencies --column town --epsilon 2 --model local --json --labels"
     printed = json.loads(commanded(words, str(tmp_path / "labels")))
@@ -117,7 +117,7 @@ NUMBERS = {
         ),
     ],
 )
-def test_means_are_those_of_the_command_line(commanded, tmp_path, holder, words, asked):
+def test_estimated_means_equal_those_of_the_command(commanded, tmp_path, holder, words, asked):
     values, columns = NUMBERS[holder](tmp_path)
     options = "mean --column age --norm linf --radius 100 --epsilon 2 --json"
     printed = json.loads(commanded(f"{options} {words}"))
@@ -136,7 +136,7 @@ def test_all_columns_of_a_frame_are_named():
     assert estimate_mean(frame.to_numpy(), epsilon=4, trust="local", **BALL).names == ("0", "1")
 
 
-def test_randomness_is_the_systems_unless_it_is_given():
+def test_estimates_use_system_randomness_unless_a_source_is_given():
     # Sums of 1,000 bits are the same now and then: two in a hundred pairs, and never all of eight.
     one, *others = (estimate_mean(AGES, epsilon=1, trust="local", **BALL) for _ in range(8))
     assert any(one != other for other in others)
@@ -148,7 +148,7 @@ def test_randomness_is_the_systems_unless_it_is_given():
     assert one != estimate_frequencies(CODES, categories=4, **LOCAL, source=source())
 
 
-def test_estimate_has_a_readable_repr():
+def test_repr_of_an_estimate_is_readable():
     found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
     assert repr(found) == (
         "EstimatedFrequencies(4 values, 1,000 clients (public); local, ε₀ = 2, replace-one, client)"
@@ -181,7 +181,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize("holder", MISSING)
-def test_missing_values_are_refused_by_row_or_count_as_a_public_constant(holder):
+def test_missing_values_are_refused_or_replaced_by_a_public_constant(holder):
     values, rows = MISSING[holder]
     town = "Bonn" if holder in ("list", "dates", "pandas", "pyarrow") else "0"
     items = ["Bonn", "Ulm", "2020-01-01", "0", "0.0", "1", "1.0", "2", "3"]
@@ -194,7 +194,7 @@ def test_missing_values_are_refused_by_row_or_count_as_a_public_constant(holder)
     assert found.values[items.index(town)] >= 0.25
 
 
-def test_missing_numbers_count_as_a_public_one():
+def test_missing_numbers_are_replaced_by_a_public_number():
     frame = pl.DataFrame({"age": [20.0, None, float("nan"), 40.0] * 500})
     with pytest.raises(ParameterError, match="but not in row 1, 2, 5, 6, 9, … "):
         estimate_mean(frame, epsilon=30, trust="local", **BALL)
@@ -205,7 +205,7 @@ def test_missing_numbers_count_as_a_public_one():
     )
     for wrong in ("60", float("nan")):
         with pytest.raises(ParameterError, match="missing = "):
-            estimate_mean(filled, missing=wrong, **asked)
+            estimate_mean(filled, missing=wrong, **asked)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ParameterError, match="missing = 'Rome': expected one of the possible"):
         estimate_frequencies(HOMES, categories=TOWNS, missing="Rome", **LOCAL)
 
@@ -232,7 +232,7 @@ def test_missing_numbers_count_as_a_public_one():
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_an_invalid_column_of_values_is_refused(values, categories, said):
+def test_invalid_values_for_frequencies_are_refused(values, categories, said):
     with pytest.raises(ParameterError) as refused:
         estimate_frequencies(values, categories=categories, **LOCAL)
     assert said in str(refused.value)
@@ -253,7 +253,7 @@ def test_an_invalid_column_of_values_is_refused(values, categories, said):
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,
 )
-def test_an_invalid_column_of_numbers_is_refused(values, columns, said):
+def test_invalid_values_for_means_are_refused(values, columns, said):
     with pytest.raises(ParameterError) as refused:
         estimate_mean(values, columns=columns, epsilon=1, trust="local", **BALL)
     assert said in str(refused.value)
@@ -268,7 +268,7 @@ def test_an_invalid_column_of_numbers_is_refused(values, columns, said):
         ({"trust": "local", "bits": 0}, "bits = 0"),
     ],
 )
-def test_required_arguments_follow_the_trust_model(asked, said):
+def test_the_trust_model_determines_the_required_arguments(asked, said):
     with pytest.raises(ParameterError) as refused:
         estimate_frequencies([0, 1], categories=2, epsilon=1, **asked)
     assert str(refused.value).startswith(said)

@@ -42,7 +42,7 @@ def covers(found):
     return bool(np.all((low <= TRUTH) & (high >= TRUTH)))
 
 
-def test_every_level_estimates_the_shares_and_a_larger_epsilon_errs_less():
+def test_estimates_of_levels_have_less_error_at_larger_epsilon():
     found = refined()
     assert found.epsilons == (4.0, 1.0, 0.5)
     levels = [found.at(epsilon) for epsilon in found.epsilons]
@@ -57,7 +57,7 @@ def test_every_level_estimates_the_shares_and_a_larger_epsilon_errs_less():
     assert not covers(tn.Refinement(found.release, (wrong,)).at())
 
 
-def test_record_equals_the_json_of_decode(tmp_path):
+def test_to_dict_equals_the_json_of_refine_decode(tmp_path):
     found = refined().write(tmp_path / "out")
     printed = json.loads(run("decode", tmp_path / "out", "--key", tmp_path / "out/key-4", "--json"))
     assert printed == found.at(4).to_dict() == json.loads(found.at(4).to_json())
@@ -65,13 +65,14 @@ def test_record_equals_the_json_of_decode(tmp_path):
     assert read.at() == found.at(4)
     assert read.at(0.5) == found.at(0.5)
     assert read != found
+    assert found.paths is not None
     assert tn.Refinement.read(tmp_path / "out", *found.paths[1:]) == found
     found.at(4).write_csv(tmp_path / "rows.csv")
     run("decode", tmp_path / "out", "--key", tmp_path / "out/key-4", "--out", tmp_path / "same.csv")
     assert (tmp_path / "rows.csv").read_bytes() == (tmp_path / "same.csv").read_bytes()
 
 
-def test_answers_have_text_tables_and_pictures():
+def test_refined_results_have_text_tables_and_pictures():
     found = refined()
     assert repr(found).endswith("ε = 4, 1, 0.5, replace-one, client; 2 keys)")
     limited = tn.limited_frequencies(VALUES, categories=4, epsilon=1, randomness=0.5)
@@ -102,7 +103,7 @@ def test_a_key_of_another_release_is_refused():
     assert tn.Refinement(first.release, first.keys).at() == first.at()
 
 
-def test_frequencies_from_few_random_bits_are_those_of_the_command(tmp_path):
+def test_frequencies_from_few_random_bits_equal_those_of_the_command(tmp_path):
     given = {"categories": 4, "epsilon": 2, "randomness": 0.3}
     found = tn.limited_frequencies(VALUES, **given)
     assert covers(found)

@@ -55,7 +55,7 @@ def test_a_plan_is_a_path_a_mapping_or_an_object(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
 
 
-def test_a_folder_gets_the_report_that_the_result_has(run, tmp_path):
+def test_the_report_in_the_folder_equals_the_returned_result(run, tmp_path):
     out = tmp_path / "run"
     written = train(TABLES, out)
     assert written == run
@@ -127,7 +127,7 @@ def test_an_invalid_plan_is_refused(given, error, said):
 
 
 @pytest.mark.parametrize("name", ["digits", "fashion", "mnist", "phones", "trial"])
-def test_a_plan_as_text_is_the_plan(name):
+def test_a_plan_read_back_from_its_text_is_unchanged(name):
     plan = Plan.from_toml(example_plan(name).read_text())
     assert Plan.from_toml(plan.to_toml()) == plan
 
@@ -176,10 +176,11 @@ def algorithm() -> FedSGD:
     return FedSGD(task, build_optimizer_of(plan.optimizer, 10), plan.privacy.clip_norm)
 
 
-def test_an_algorithm_object_learns_as_its_plan_does(run):
+def test_simulate_with_an_algorithm_equals_training_its_plan(run):
     scheme = Scheme(GaussianNoise(2.0), CheckIn(5, 2), "add-remove")
     found = simulate(scheme, algorithm=algorithm(), seed=1, evaluate_every=1)
     assert found.clients == 200
+    assert found.parameters is not None
     assert np.array_equal(found.parameters, run.parameters)
     assert np.array_equal(found.check_ins, run.history.check_ins)
     assert found.to_dict()["evaluations"]["accuracy"][-1] == run.accuracy
