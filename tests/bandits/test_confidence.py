@@ -1,6 +1,7 @@
 """Widths: exact moments, coverage over whole runs, and widths that are too small."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,8 @@ HARD_TO_TELL = two_best_environment(0.01, 3)
 
 @pytest.mark.parametrize("x", [-40.0, -2.0, -0.3, -1e-3, 1e-4, 2e-3, 0.7, 5.0])
 @pytest.mark.parametrize("means", [(-1.0, 1.0), (0.8, 0.95), (-0.2, 0.1), (1.0, 1.0)])
-def test_bits_have_the_largest_moment_of_all_means(x, means):
-    m = np.linspace(*means, 4001)
+def test_bit_log_moments_equal_the_maximum_over_all_means(x, means):
+    m = np.linspace(means[0], means[1], 4001)
     with np.errstate(divide="ignore"):
         brute = np.logaddexp(x + np.log((1 + m) / 2), -x + np.log((1 - m) / 2)) - m * x
     found = float(bit_log_moments(np.array([x]), *(np.array([b]) for b in means))[0])
@@ -44,7 +45,7 @@ def test_laplace_log_moment_agrees_with_summation():
     assert laplace_log_moments(np.array([0.45]), rate)[0] > 0.45**2 * (distribution @ places**2) / 2
 
 
-def test_many_sums_are_bounded_by_a_cubic_above_the_exact_moments():
+def test_the_cubic_bound_for_many_sums_is_above_the_exact_moments():
     generator = np.random.default_rng(5)
     few, rest = 40, 360
     low = generator.uniform(-1, 0.8, few)
@@ -83,7 +84,8 @@ class WithoutNoise(Elimination):
     def _evidence(self, state, release):
         pulls = release.batch.pulls
         bare = Channels(pulls, np.ones(pulls.size), np.inf)
-        return super()._evidence(state, BatchRelease(release.batch, release.means * pulls, bare))
+        sums: Any = release.means * pulls
+        return super()._evidence(state, BatchRelease(release.batch, sums, bare))
 
 
 def wrongly_dropped(policy, mechanism, environment, runs, horizon):
@@ -115,7 +117,7 @@ def test_widths_without_the_noise_do_not_cover_the_means(mechanism):
 
 
 @pytest.mark.parametrize("option", ["contrasts", "reuse", "variances"])
-def test_each_improvement_lowers_regret_and_is_optional(option):
+def test_switching_off_an_option_of_elimination_increases_regret(option):
     environment = two_best_environment(0.1, 8)
 
     def regret(policy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnout.bandits.policy import register_policy, registered_policies
+from turnout.bandits.thompson import thompson_from_plan
 from turnout.core.errors import ParameterError
 from turnout.plans.bandit import BanditPlan
 from turnout.runs.bandit import mechanism_of, policy_of
@@ -36,6 +37,6 @@ def test_plan_lists_the_registered_policies():
         BanditPlan.from_toml(PLAN.format(name="greedy"))
 
 
-def test_policy_name_is_registered_once():
+def test_registering_a_policy_name_twice_is_refused():
     with pytest.raises(ParameterError, match="a name that no other policy has"):
-        register_policy("thompson", "another policy")(lambda settings, privacy: None)
+        register_policy("thompson", "another policy")(thompson_from_plan)
