@@ -29,7 +29,7 @@ def means(scheme: UserLevelMean, centre: float, seed: int = 0) -> np.ndarray:
     return centre + spread * drawn
 
 
-def test_the_radius_covers_all_clients_and_the_printed_one_fails():
+def test_the_radius_covers_all_clients_and_the_printed_radius_does_not():
     n, chance = 1000, 0.01
     ours = concentration_radius(1.0, 1, n, chance)
     failure = -math.expm1(n * math.log1p(-2 * stats.norm.sf(ours)))
@@ -85,12 +85,12 @@ def test_user_level_means_are_accurate_with_the_declared_epsilon0(dimension):
     assert scheme.epsilon0 == pytest.approx(first.epsilon0 + scheme.mean_randomizer.epsilon0)
     # Without the range the noise would be proportional to B: hundreds of times the variance.
     assert scheme.mean_randomizer.radius < 100.0 / 15
-    words = str(estimate)
+    words = str(scheme.estimate(held, source(f"text {dimension}")))
     for word in ("all its samples", "trust: local", "ε = 2", "replace-one"):
         assert word in words
 
 
-def test_the_range_gets_the_least_sufficient_budget():
+def test_the_range_message_gets_the_least_sufficient_epsilon():
     ours = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
     # The thesis halves ε₀.
     assert ours.range_epsilon < 0.6 * 1.0
@@ -110,7 +110,7 @@ def test_samples_that_break_the_assumption_cost_accuracy_not_privacy():
         scheme.mean_messages(np.full((2, 1), np.nan), np.zeros(1), source("nan"))
 
 
-def test_more_samples_a_client_mean_less_noise():
+def test_more_samples_of_each_client_reduce_the_noise():
     few, many = (UserLevelMean(1, 2.0, 100.0, 5.0, m, 6000) for m in (100, 10_000))
     assert many.mse_bound < few.mse_bound / 50
 
@@ -126,7 +126,7 @@ def test_too_few_clients_for_the_range_are_refused():
     assert np.array_equal(narrow.centre([]), np.zeros(1))
 
 
-def test_the_radius_matches_binomial_simulations():
+def test_simulated_means_exceed_the_printed_radius_and_rarely_ours():
     """Simulated means exceed the printed radius, and hardly ever ours."""
     drawn = np.abs(np.random.default_rng(3).normal(size=(400, 1000))).max(axis=1)
     ours = concentration_radius(1.0, 1, 1000, 0.01)

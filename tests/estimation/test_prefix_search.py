@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -68,7 +70,7 @@ def test_a_prefix_search_costs_one_message():
 
         return enumerate_outputs(client)
 
-    distributions = [sent(item) for item in range(4)]
+    distributions: list[Any] = [sent(item) for item in range(4)]
     assert (
         ratio_of(distributions) == search.randomizer(0).ratio
     )  # exactly, the public parts included
@@ -86,7 +88,7 @@ def test_a_prefix_search_costs_one_message():
     assert ratio_of([everywhere(item) for item in (0, 3)]) == search.randomizer(0).ratio ** 2
 
 
-def test_items_at_the_threshold_are_rarely_named():
+def test_items_at_the_threshold_are_rarely_returned():
     search = PrefixSearch(epsilon=3.0, bits=12, first_bits=8, stride=4, width=8)
     rounds, n = 120, 2000
     people = np.array([7, 300, 4000, 77, 77])  # each a fifth: independent draws have share 0.2

@@ -138,7 +138,7 @@ def test_total_variation_and_epsilon0_agree_with_enumeration(randomizer):
     ],
     ids=lambda value: value if isinstance(value, int) else name_of(value),
 )
-def test_the_epsilon_of_small_shuffles_holds_by_enumeration(randomizer, clients):
+def test_epsilon_of_small_shuffles_is_not_below_the_enumerated_one(randomizer, clients):
     for delta in (0.02, 0.2):
         price = shuffled_price([(randomizer.priced_as, 1)], clients, delta)
         assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
@@ -163,7 +163,7 @@ def test_pricing_as_another_randomizer_is_detected(randomizer, wrong):
     assert any(broken)
 
 
-def test_the_epsilon_of_words_in_separate_shufflers_holds_by_enumeration():
+def test_epsilon_of_separate_shufflers_is_not_below_the_enumerated_one():
     """Two of three bits of a vector: one of a group of two, and one that is always sampled."""
     randomizer, clients, delta = BinaryVectorRandomizer(3, 3.0, samples=2), 3, 0.05
     (p,) = randomizer.flips
@@ -198,6 +198,7 @@ def test_the_epsilon_of_words_in_separate_shufflers_holds_by_enumeration():
 def test_pricing_with_half_of_the_total_variation_is_detected():
     randomizer = SubsetSelection(2.0, 3, size=1)
     priced = randomizer.priced_as
+    assert isinstance(priced, BoundedVariation)
     half = BoundedVariation(priced.epsilon0, 0.5 * priced.total_variation)
     for delta in (0.1, 0.2):
         assert (
@@ -206,7 +207,7 @@ def test_pricing_with_half_of_the_total_variation_is_detected():
         )
 
 
-def test_a_known_distribution_costs_less_than_epsilon0_alone():
+def test_a_known_message_distribution_gives_a_smaller_epsilon():
     n, delta = 100_000, 1e-6
     anybody = clones_2021(3.0, n, delta)
     fixed = shuffled_price([(NonAdaptiveRandomizer(3.0), 1)], n, delta)
@@ -243,6 +244,7 @@ def test_shuffled_as_lists_the_words_of_a_message():
     # Both bits of a coordinate in one message have the sum of their ε₀, but less total variation.
     ((together, count),) = LInfRandomizer(4, 3.0, samples=2, levels=2).shuffled_as
     assert (together.epsilon0, count) == (pytest.approx(1.5), 2)
+    assert isinstance(together, BoundedVariation)
     assert together.total_variation < math.tanh(0.75)
 
 
