@@ -11,7 +11,7 @@ from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.plans import Plan, prepare
 from turnout.plans.plan import RandomizerSection
 from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
-from turnout.schemes import BoundedVariation, RepeatedMessages, Scheme
+from turnout.schemes import BoundedVariation, NonAdaptiveRandomizer, RepeatedMessages, Scheme
 from turnout.schemes.scheme import shuffled
 
 CLIENTS, DELTA = 1000, 1e-4
@@ -33,7 +33,7 @@ def plan(**changes: dict[str, Any]) -> Plan:
     return Plan.from_mapping(tables)
 
 
-def test_the_guarantee_is_that_of_the_messages_randomizer():
+def test_the_guarantee_equals_that_of_the_message_randomizer():
     prepared = prepare(plan(), CLIENTS)
     built = prepared.messages(50)
     assert isinstance(built, SeededCode)
@@ -48,7 +48,7 @@ def test_the_guarantee_is_that_of_the_messages_randomizer():
     ("norm", "kind"), [("l1", L1Randomizer), ("l2", SeededCode), ("linf", LInfRandomizer)]
 )
 @pytest.mark.parametrize("dimension", [16, 300, 13706])
-def test_a_message_has_one_guarantee_in_every_dimension(norm, kind, dimension):
+def test_the_guarantee_of_a_message_is_equal_in_every_dimension(norm, kind, dimension):
     section = RandomizerSection.model_validate({"norm": norm})
     built = section.build(dimension, 1.3, 0.2)
     assert isinstance(built, kind)
@@ -82,6 +82,7 @@ def test_local_trust_protects_each_message_alone():
 def test_several_messages_have_one_joint_guarantee():
     one, three = prepare(plan(), CLIENTS), prepare(plan(randomizer={"messages": 3}), CLIENTS)
     assert (one.epsilon0, three.epsilon0) == (1.0, 1.0)
+    assert isinstance(one.scheme.randomizer, NonAdaptiveRandomizer)
     assert three.scheme.randomizer == RepeatedMessages.of(one.scheme.randomizer, 3)
     upper = one.guarantee.epsilon.upper
     assert 1.5 * upper < three.guarantee.epsilon.upper < 3 * upper

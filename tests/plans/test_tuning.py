@@ -41,8 +41,9 @@ def drawn(key, value, times=400):
     return [one.draw(generator) for _ in range(times)]
 
 
-def test_the_plan_of_a_run_leaves_the_search_out():
+def test_a_plan_without_its_search_has_the_same_settings():
     plan = Plan.from_toml(PLAN)
+    assert plan.tune is not None
     assert set(parse_ranges(plan.tune.ranges)) == {
         "optimizer.learning_rate",
         "optimizer.averaging",
@@ -103,6 +104,6 @@ def test_wrong_ranges_are_refused_in_one_line(ranges, words):
         ({"trials": 3}, "tune.trials"),
     ],
 )
-def test_wrong_settings_of_a_search_are_refused_by_name(setting, key):
+def test_errors_about_settings_of_a_search_name_the_setting(setting, key):
     with pytest.raises(ParameterError, match=key):
         Plan.from_mapping({**TABLES, "tune": {**TABLES["tune"], **setting}})
