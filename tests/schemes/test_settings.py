@@ -61,9 +61,11 @@ def test_every_setting_of_a_question_has_an_explanation():
     assert all(scheme_settings(word) for word in scheme_kinds())
 
 
-def test_the_noise_is_the_first_positive_setting():
-    assert noise_setting(GaussianNoise).key == "noise_multiplier"
-    assert noise_setting(PureRandomizer).key == "epsilon0"
+def test_the_noise_setting_is_the_first_positive_setting():
+    for kind, key in ((GaussianNoise, "noise_multiplier"), (PureRandomizer, "epsilon0")):
+        noise = noise_setting(kind)
+        assert noise is not None
+        assert noise.key == key
     assert noise_setting(CheckIn) is None
 
 
@@ -85,7 +87,7 @@ def test_defaults_are_filled_in_and_numbers_are_plain():
         ({"window": 4, "picks": 5}, "picks = 5: expected at most window = 4"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_key(given, line):
+def test_an_error_about_a_wrong_value_names_its_key(given, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         values_of(settings(KSubset), given)
 
@@ -110,7 +112,7 @@ def test_a_wrong_value_is_refused_by_its_key(given, line):
         ),
     ],
 )
-def test_a_scheme_is_made_of_its_settings(changes, scheme):
+def test_scheme_of_builds_the_scheme_of_given_settings(changes, scheme):
     given = {**CHECK_IN, **changes}
     assert scheme_of({key: value for key, value in given.items() if value is not None}) == scheme
 
@@ -126,7 +128,7 @@ def test_a_scheme_is_made_of_its_settings(changes, scheme):
         ({"scheme": "lottery"}, "the scheme = 'lottery': expected one of 'none', 'poisson', "),
     ],
 )
-def test_errors_have_the_users_names(changes, line):
+def test_errors_have_the_users_names_of_settings(changes, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         scheme_of({**CHECK_IN, **changes}, "the {}".format)
 
@@ -146,18 +148,18 @@ SHUFFLED = [
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLED)
-def test_a_shuffle_is_read_back_from_its_scheme(shuffle):
+def test_shuffle_of_returns_the_settings_of_a_shuffled_scheme(shuffle):
     assert shuffle_of(shuffle.scheme(PureRandomizer(1.0))) == shuffle
     assert shuffle_of(Scheme(GaussianNoise(1.0), CheckIn(5), "add-remove")) is None
 
 
-def test_shuffled_refuses_two_samples():
+def test_shuffled_refuses_both_sampled_and_rate():
     with pytest.raises(ParameterError, match=r"rate = 0\.5: expected no value, since sampled"):
         shuffled(PureRandomizer(1.0), 9, sampled=3, rate=0.5)
     assert shuffled(PureRandomizer(1.0), 9, rate=0.5).participation != PoissonSampling(0.5, 1)
 
 
-def test_the_order_of_shuffled_messages_is_hidden_where_it_matters():
+def test_the_default_order_is_hidden_for_adaptive_randomizers_only():
     assert Shuffle(9).scheme(PureRandomizer(1.0)).order is SpeakingOrder.HIDDEN
     assert Shuffle(9).scheme(GaussianNoise(1.0)).order is None
     assert Shuffle(9, order="known").order is SpeakingOrder.KNOWN

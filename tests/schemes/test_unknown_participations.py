@@ -75,7 +75,7 @@ def participation():
             return 4 * self.windows
 
         def form(self):
-            return Form.of(Twice(), self.windows)
+            return Form.of(Twice(), self.windows)  # pyright: ignore[reportArgumentType]
 
     yield Weekly()
     del registry._NAMES[Weekly]
@@ -238,7 +238,7 @@ def test_a_draw_with_all_rows_is_read_by_all_functions_with_tables(participation
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
-def test_every_table_has_a_row_for_each_draw_that_it_should(table):
+def test_every_table_has_a_row_for_each_expected_draw(table):
     missing = {kind.__name__ for kind in DRAWS} - {kind.__name__ for kind in table.rows}
     assert missing == NO_ROW.get(table.what, set())
 
@@ -267,7 +267,7 @@ def test_draws_and_participations_cannot_be_subclassed(participation):
             type("Mine", (known,), {})
 
 
-def test_a_name_can_be_registered_once():
+def test_registering_a_name_twice_is_refused():
     for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
         mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
         with pytest.raises(ParameterError, match="a name that no other participation has"):
