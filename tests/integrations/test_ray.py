@@ -87,7 +87,9 @@ def parameters(task) -> np.ndarray:
 
 
 @pytest.mark.parametrize("blocks", [256, 3])
-def test_a_cluster_sums_to_the_bits_of_one_process(engine, task, parameters, blocks, monkeypatch):
+def test_sums_on_a_cluster_equal_the_bits_of_one_process(
+    engine, task, parameters, blocks, monkeypatch
+):
     monkeypatch.setattr(tasks, "BLOCKS", blocks)
     for clients in (np.arange(900), np.arange(3), np.array([], np.int64)):
         here = task.clipped_sum(parameters, clients, 0.3)
@@ -145,13 +147,13 @@ def test_workers_that_always_die_end_the_run(engine, task, parameters, monkeypat
         list(own.sums(task, parameters, [np.arange(9)] * 9, 0.3))
 
 
-def test_a_local_run_continues_on_workers(engine, tmp_path):
+def test_a_run_of_one_process_continues_on_a_cluster(engine, tmp_path):
     class Stops:
         def sums(self, *arguments):
             raise KeyboardInterrupt
 
     with pytest.raises(InterruptedRunError, match="after step 0"):
-        tn.train(PLAN, tmp_path, engine=Stops())
+        tn.train(PLAN, tmp_path, engine=Stops())  # pyright: ignore[reportArgumentType]
     assert tn.train(resume=tmp_path, engine=engine) == tn.train(PLAN)
     assert engine._task[0].population == 1437  # the workers had this run's task
 
@@ -211,7 +213,7 @@ def test_rows_of_ray_data_are_read_in_order(engine):
     found = tn.estimate_frequencies(odd, column="b", categories=["a", "a\0"], missing="a", **asked)
     assert found.values.round(1).tolist() == [0.5, 0.5]
     with pytest.raises(ParameterError, match=r"ray\.data\.Dataset"):
-        RayRows([1, 2])
+        RayRows([1, 2])  # pyright: ignore[reportArgumentType]
 
 
 def test_workers_without_a_cluster_are_refused(tmp_path, capsys):

@@ -29,7 +29,7 @@ GENERATOR = np.random.default_rng(1)
 ROWS = GENERATOR.normal(size=(2000, 3)) / 2
 LABELS = np.where(ROWS @ [1.0, -2.0, 0.5] > 0.1, "yes", "no")
 VALUES = np.clip(ROWS @ [0.5, -1.0, 0.2] + 2.0, 0.0, 4.0)
-RANDOM = dict.fromkeys(
+RANDOM: dict[str, str] = dict.fromkeys(
     (
         "check_classifier_data_not_an_array",
         "check_regressor_data_not_an_array",
@@ -89,10 +89,10 @@ def test_no_row_changes_a_sum_by_more_than_one():
     assert np.allclose(quiet, rows[1:2].T @ residuals[1:2])
 
 
-def test_fits_differ_by_their_noise_alone(monkeypatch):
+def test_two_fits_differ_only_by_their_noise(monkeypatch):
     """Two fits differ through noise that no seed controls; without noise the fit is accurate."""
-    pair = [LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS).coef_ for _ in range(2)]
-    assert not np.array_equal(*pair)
+    one, other = (LogisticRegression(classes=["no", "yes"]).fit(ROWS, LABELS) for _ in range(2))
+    assert not np.array_equal(one.coef_, other.coef_)
     drawn = []
     monkeypatch.setattr(
         sklearn, "system_gaussian", lambda size: drawn.append(size) or np.zeros(size)
@@ -102,7 +102,7 @@ def test_fits_differ_by_their_noise_alone(monkeypatch):
     assert model.score(ROWS, LABELS) > 0.85
 
 
-def test_classes_taken_from_labels_are_warned_of():
+def test_classes_taken_from_private_labels_give_a_warning():
     with pytest.warns(UncoveredByEpsilonWarning, match="classes="):
         LogisticRegression().fit(ROWS, LABELS)
     with warnings.catch_warnings():
@@ -155,7 +155,7 @@ def test_missing_values_are_refused_by_row():
             LinearRegression(epochs=1).fit(x, y)
 
 
-def test_a_search_warns_that_every_fit_costs():
+def test_a_search_warns_that_every_fit_spends_epsilon():
     model = LogisticRegression(classes=["no", "yes"], epochs=2)
     with pytest.warns(UncoveredByEpsilonWarning, match="every fit"):
         GridSearchCV(model, {"learning_rate": [1.0, 2.0]}, cv=2).fit(ROWS, LABELS)
@@ -166,13 +166,13 @@ def test_a_search_warns_that_every_fit_costs():
         make_pipeline(FunctionTransformer(), model).fit(ROWS, LABELS)
 
 
-def test_repeated_fits_are_warned_of():
+def test_repeated_fits_give_a_warning():
     bagged = BaggingClassifier(LogisticRegression(classes=[0, 1]), n_estimators=2)
     with pytest.warns(UncoveredByEpsilonWarning, match="ensemble"):
         bagged.fit(ROWS[:200], LABELS[:200])
 
 
-def test_a_fit_keeps_its_delta_and_its_scale():
+def test_later_parameter_changes_do_not_change_a_fitted_model():
     model = LogisticRegression(classes=["no", "yes"], feature_norm=2.0).fit(ROWS, LABELS)
     scores = model.predict_proba(ROWS)
     model.set_params(delta=1e-9, feature_norm=0.1)
