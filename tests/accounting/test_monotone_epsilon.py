@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -51,7 +52,9 @@ def test_lower_is_never_above_upper_and_both_are_close(sigma, window, probabilit
 
 @settings(max_examples=5)
 @given(sigmas, windows, deltas, st.floats(1.01, 3.0))
-def test_less_noise_a_smaller_window_or_a_smaller_delta_costs_more(sigma, window, delta, factor):
+def test_less_noise_a_smaller_window_or_a_smaller_delta_raises_epsilon(
+    sigma, window, delta, factor
+):
     least = bounds(sigma, CheckIn(window), delta)
     assert least.lower <= bounds(sigma / factor, CheckIn(window), delta).upper
     assert least.lower <= bounds(sigma, CheckIn(max(1, int(window / factor))), delta).upper
@@ -60,14 +63,14 @@ def test_less_noise_a_smaller_window_or_a_smaller_delta_costs_more(sigma, window
 
 @few
 @given(sigmas, windows, deltas, st.floats(0.01, 1.0))
-def test_rarer_participation_costs_less(sigma, window, delta, probability):
+def test_rarer_participation_lowers_epsilon(sigma, window, delta, probability):
     rare = bounds(sigma, CheckIn(window, 1, probability), delta)
     assert rare.lower <= bounds(sigma, CheckIn(window), delta).upper
 
 
 @settings(max_examples=2)
 @given(st.floats(0.8, 4.0), st.sampled_from([5, 40, 1000]), st.floats(1e-7, 1e-2))
-def test_more_windows_and_more_picks_cost_more(sigma, window, delta):
+def test_more_windows_and_more_picks_raise_epsilon(sigma, window, delta):
     costs = [bounds(sigma, CheckIn(window, r), delta) for r in (1, 2, 5)]
     assert costs[0].lower <= costs[1].upper
     assert costs[1].lower <= costs[2].upper
@@ -94,7 +97,7 @@ def test_dilution_in_the_remove_direction_is_exact(sigma, window, delta, probabi
     assert part.lower <= math.log1p(probability * math.expm1(full.upper)) * (1 + 1e-9) + 1e-12
 
 
-def test_no_participation_costs_zero():
+def test_epsilon_without_participation_is_zero():
     for law in (CheckIn(10, 3, 0.0), PoissonSampling(0.0, 10)):
         assert bounds(1.0, law, 1e-9) == Bounds(0.0, 0.0)
 
@@ -110,7 +113,7 @@ def test_a_window_of_one_step_is_no_amplification(sigma, delta):
 
 @pytest.mark.parametrize("probability", [1e-300, 1e-60, 1e-9, 1 - 1e-12])
 @pytest.mark.parametrize("window", [1, 7])
-def test_probabilities_next_to_0_and_1_are_answered(probability, window):
+def test_probabilities_near_0_and_1_have_bounds(probability, window):
     ends = bounds(1.0, CheckIn(window, 1, probability), 1e-6)
     if probability <= 1e-6:
         assert ends == Bounds(0.0, 0.0)
@@ -124,7 +127,7 @@ def test_probabilities_next_to_0_and_1_are_answered(probability, window):
 @pytest.mark.parametrize(
     "law", [CheckIn(10), CheckIn(10, 3), PoissonSampling(0.1, 5), EveryStep(3)]
 )
-def test_any_delta_is_answered_or_refused(law, delta):
+def test_every_delta_has_ordered_bounds_or_is_refused(law, delta):
     with contextlib.suppress(NumericalError):
         ends = bounds(1.0, law, delta)
         assert 0 <= ends.lower <= ends.upper < math.inf
@@ -140,7 +143,7 @@ def test_any_delta_is_answered_or_refused(law, delta):
         PoissonSampling(0.1, 12),
     ],
 )
-def test_spending_never_falls_and_ends_at_the_whole_runs_price(law):
+def test_spent_epsilon_never_falls_and_ends_at_that_of_the_whole_run(law):
     steps = sorted(
         {*range(0, law.steps, 3), law.window if hasattr(law, "window") else 1, law.steps}
     )
@@ -153,7 +156,7 @@ def test_spending_never_falls_and_ends_at_the_whole_runs_price(law):
     assert backwards == epsilons[::-1]
 
 
-def test_a_bound_that_falls_with_more_steps_is_used_for_fewer(monkeypatch):
+def test_a_smaller_bound_of_more_steps_is_used_for_fewer_steps(monkeypatch):
     jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
     monkeypatch.setattr(pricing, "epsilon_upper", lambda scheme, delta, step, **_: jagged[step])
     assert spent(scheme(1.0, CheckIn(4)), 1e-5, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
@@ -180,18 +183,18 @@ def test_calibration_ends_on_the_private_side_and_near_the_least_noise(
     assert epsilon_upper(scheme_for(sigma * (1 - 3e-4)), delta) > epsilon
 
 
-def test_the_costliest_client_is_found_among_bounds_that_cross(mutate):
+def test_the_largest_epsilon_is_found_among_clients_with_crossing_bounds(mutate):
     first, second, third = (NeighbourBound([], [], name) for name in ("first", "second", "third"))
     brackets = {"first": Bounds(0.97, 0.98), "second": Bounds(0.99, 1.0), "third": Bounds(0.5, 0.6)}
     mutate(pricing, "_bracket", lambda bound, *_: brackets[bound.method])
     clients = [
-        pricing._Client(bound, {Direction.REMOVE: upper})
+        pricing._Client(cast(Any, bound), {Direction.REMOVE: upper})
         for bound, upper in ((third, 0.7), (first, 1.02), (second, 1.01))
     ]
     assert pricing._worst(clients, Direction.REMOVE, 1e-5, 1e-3) == Bounds(0.99, 1.0)
 
 
-def test_clients_with_windows_of_their_own():
+def test_clients_with_own_windows_have_own_epsilons():
     available = np.array(
         [[1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1], [0] * 6], bool
     )

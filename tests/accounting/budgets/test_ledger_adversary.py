@@ -66,7 +66,7 @@ def test_no_adaptive_adversary_exceeds_the_budget_of_a_filter_of_several_orders(
 def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     start = Odometer(TERMS, (1.5, 2.0, 3.0, 5.0, 9.0), (0.2,) * 5, 1e-6, ROUNDS)
-    bounds = {(): 0.0}
+    bounds: dict[tuple[str, ...], float] = {(): 0.0}
     for count in range(1, ROUNDS + 1):
         for names in itertools.combinations_with_replacement(sorted(BLOCKS), count):
             state = start
@@ -81,7 +81,7 @@ def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_accounting_only_for_the_realised_run_does_not_bound_adaptive_runs():
+def test_epsilon_of_each_possible_run_does_not_bound_an_adaptive_choice():
     """Each list of windows is (ε, δ)-DP, but an adaptive choice between two lists is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         upper = ndtr(mu / 2 - epsilon / mu)
         return upper - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu) - delta
 
-    return brentq(excess, 0.0, 200.0, xtol=1e-13)
+    return cast(float, brentq(excess, 0.0, 200.0, xtol=1e-13))
 
 
 def test_squared_sensitivities_of_gaussian_phases_add_up():
@@ -74,7 +75,7 @@ def test_a_plan_cut_into_phases_has_the_epsilon_of_the_whole(participation):
     assert pieces.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_two_different_windows_have_less_epsilon_than_the_larger_twice():
+def test_epsilon_of_two_windows_is_below_that_of_two_copies_of_the_larger():
     mild, harsh = scheme(3.0, CheckIn(100, 3)), scheme(1.0, CheckIn(40, 3))
     ledger = Ledger(TERMS).add(mild).add(harsh)
     alone = [Ledger(TERMS).add(part).epsilon(DELTA) for part in (mild, harsh)]

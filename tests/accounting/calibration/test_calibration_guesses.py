@@ -66,16 +66,16 @@ def test_a_bad_guess_does_not_change_the_guarantee(name, parameter, epsilon, fac
     assert bad.value == pytest.approx(good.value, rel=5e-4)
 
 
-def test_a_target_beyond_all_deviations_starts_at_the_largest():
+def test_a_target_beyond_the_rule_of_thumb_has_a_start_near_the_result():
     """One message of ε₀ = 5 meets ε = 5; the rule of thumb must not start at the limit, 300."""
     unknown = with_guessed_start(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
     assert 3 < unknown.start < 12
     assert calibrate(by("epsilon0"), unknown, 5.0, DELTA).value >= 5.0 * (1 - 1e-4)
 
 
-def test_a_target_no_value_meets_keeps_the_default_start():
+def test_an_unreachable_target_has_the_default_start():
     unknown = UNKNOWNS["rounds"]
-    assert with_guessed_start(lambda n: shuffle(6.0, 100, n), unknown, 1e-3, DELTA) == unknown
+    assert with_guessed_start(lambda n: shuffle(6.0, 100, int(n)), unknown, 1e-3, DELTA) == unknown
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.12])

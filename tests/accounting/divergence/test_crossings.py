@@ -24,6 +24,9 @@ class SharpNear:
         known = (epsilons >= self.low) & (epsilons <= self.high)
         return np.where(known, 1.0 / k, 1.0 if self.side is Side.UPPER else 0.0)
 
+    def slope(self, k):
+        raise AssertionError("the search must not use slopes")
+
 
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 30.0])
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-9, 1e-60])
@@ -47,7 +50,7 @@ def test_a_crossing_in_a_range_narrower_than_the_first_points_is_found(side):
     assert epsilon_at(curve, math.exp(-root), side) == pytest.approx(root, rel=1e-8)
 
 
-def test_a_known_upper_bound_locates_a_lower_curve_known_near_it_alone():
+def test_a_lower_curve_that_is_sharp_only_near_epsilon_is_found_from_a_hint():
     curve = SharpNear(0.9999, 1.1, Side.LOWER)
     found = epsilon_at(curve, math.exp(-1.0), Side.LOWER, near=1.00001)
     assert found == pytest.approx(1.0, rel=1e-8)

@@ -56,13 +56,13 @@ def brackets(block, distributions, clients):
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 7))
-def test_three_values_and_all_histograms_of_the_others(local_epsilon, clients):
+def test_ternary_response_is_bracketed_for_all_records_of_the_others(local_epsilon, clients):
     brackets(kary_response_block(local_epsilon, 3, clients), kary_laws(local_epsilon, 3), clients)
 
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 4))
-def test_four_values_and_all_histograms_of_the_others(local_epsilon, clients):
+def test_four_ary_response_is_bracketed_for_all_records_of_the_others(local_epsilon, clients):
     brackets(kary_response_block(local_epsilon, 4, clients), kary_laws(local_epsilon, 4), clients)
 
 
@@ -81,7 +81,9 @@ def test_sampled_bits_of_one_or_two_coordinates_are_bracketed(local_epsilon, cli
 
     class Both:
         def curve(self, direction, side, *rest):
-            return (one.upper if side is Side.UPPER else one.lower).curve(direction, side, *rest)
+            block = one.upper if side is Side.UPPER else one.lower
+            assert block is not None
+            return block.curve(direction, side, *rest)
 
     brackets(Both(), bit_laws(local_epsilon, coordinates), clients)
 
@@ -129,7 +131,7 @@ def test_reference_values_of_the_largest_known_lower_bound(local_epsilon, client
 
 
 @pytest.mark.parametrize(("values", "local_epsilon"), [(3, 0.5), (10, 2.0), (1000, 4.0)])
-def test_many_clients_have_a_narrow_bracket(values, local_epsilon):
+def test_bounds_of_many_clients_are_close(values, local_epsilon):
     lower, upper = bracket(kary_response_block(local_epsilon, values, 10**6), 1e-8)
     assert lower <= upper <= 1.003 * lower
     lower, upper = bracket(hadamard_response_block(local_epsilon, 10**6), 1e-8)
@@ -148,7 +150,7 @@ def test_composed_lower_bounds_belong_to_one_randomizer(local_epsilon):
     assert lower >= bracket(alone, 1e-6, 20)[0] * (1 - 1e-3)
 
 
-def test_two_values_are_the_exact_block():
+def test_kary_block_of_two_values_is_the_binary_response_block():
     assert kary_response_block(1.0, 2, 10) == BinaryResponseBlock(1.0, 10)
 
 

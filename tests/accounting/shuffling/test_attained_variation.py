@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,7 +93,8 @@ def test_under_local_trust_both_bounds_are_exact():
 
 
 def test_the_upper_bound_is_that_of_the_bounded_variation():
-    for changes in ({}, {"sampled": 40}, {"rate": 0.5}):
+    settings: tuple[dict[str, Any], ...] = ({}, {"sampled": 40}, {"rate": 0.5})
+    for changes in settings:
         attained, bounded = (
             tn.price(shuffled(distribution, 100, 3, **changes), delta=1e-4).epsilon
             for distribution in (AttainedVariation(2.5, 0.4), BoundedVariation(2.5, 0.4))
@@ -102,7 +104,7 @@ def test_the_upper_bound_is_that_of_the_bounded_variation():
         assert 0.2 * attained.upper < attained.lower < attained.upper
 
 
-def test_a_code_is_dominated_by_a_vector_and_its_negative():
+def test_epsilon_of_a_seeded_code_is_attained_by_a_vector_and_its_negative():
     code = SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=2)
     assert isinstance(code.priced_as, AttainedVariation)
     value = np.array([1.0, 0.5, -0.3, 0.2, -0.9, 0.4])

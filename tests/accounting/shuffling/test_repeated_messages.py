@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from turnout.accounting import price
+from turnout.accounting.divergence.curves import Direction, Side
 from turnout.accounting.shuffling.messages import one_round
 from turnout.core.errors import ParameterError
 from turnout.schemes import (
@@ -136,21 +137,21 @@ def test_messages_of_a_sample_lie_between_one_message_and_a_shuffle_of_answers()
     assert 0 < three.lower <= three.upper
 
 
-def test_self_sampling_is_a_little_above_a_cohort_of_its_mean():
+def test_self_sampling_has_a_slightly_larger_epsilon_than_a_subset_of_mean_size():
     several = RepeatedMessages.of(SampledBitResponse(LEVEL), 2)
     coins_ = price(scheme(several, SelfSampling(0.2, 5), 5000), 1e-5).epsilon
     cohort = price(scheme(several, FixedSize(1000, 5000, 5), 5000), 1e-5).epsilon
     assert cohort.lower < coins_.upper < 1.05 * cohort.upper
 
 
-def test_observed_messages_of_a_window_are_composed():
+def test_two_messages_of_an_observed_step_are_composed():
     """Two messages in a step that comes with chance 0.6: all outcomes of one client."""
     participation = CheckIn(window=4, windows=2, probability=0.6)
     found = price(
         scheme(RepeatedMessages.of(BIT, 2), participation, None, trust="local"), 1e-2
     ).epsilon
     true = math.exp(LEVEL) / (1 + math.exp(LEVEL))
-    step = {(): (0.4, 0.4)}
+    step: dict[tuple[int, ...], tuple[float, float]] = {(): (0.4, 0.4)}
     for answers in itertools.product((0, 1), repeat=2):
         ones = sum(answers)
         p = true**ones * (1 - true) ** (2 - ones)
@@ -170,9 +171,9 @@ def test_observed_messages_of_a_window_are_composed():
 
 def test_one_repeated_message_equals_a_single_message():
     once = one_round(RepeatedMessages.of(BIT, 1), 50)
-    assert once.upper.curve("remove", "upper", 1e-3, 0) == one_round(BIT, 50).upper.curve(
-        "remove", "upper", 1e-3, 0
-    )
+    assert once.upper.curve(Direction.REMOVE, Side.UPPER, 1e-3, 0) == one_round(
+        BIT, 50
+    ).upper.curve(Direction.REMOVE, Side.UPPER, 1e-3, 0)
 
 
 def test_invalid_message_counts_are_refused():

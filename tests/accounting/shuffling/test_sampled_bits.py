@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +101,7 @@ def test_slot_bound_is_slightly_above_the_sum_over_all_bits(slots: Slots) -> Non
         assert exact * (1 - 1e-12) <= slots.delta(k) <= exact * 1.04
 
 
-def test_many_slots_are_bounded_by_few_splits() -> None:
+def test_bound_of_many_slots_is_close_to_the_exact_maximum_over_splits() -> None:
     slots = Slots(2.0, 500, 0.3, flip_of(2.0))
     for k in (1.0, 1.02, 1.06):
         exact = exact_slots(slots, k)
@@ -108,7 +109,7 @@ def test_many_slots_are_bounded_by_few_splits() -> None:
 
 
 @pytest.mark.parametrize(("population", "messages"), [(2, 1), (3, 2), (4, 2), (4, 3), (5, 3)])
-def test_a_subset_hides_whatever_each_client_holds_in_each_slot(
+def test_bound_of_a_subset_holds_for_all_bits_of_the_other_clients(
     population: int, messages: int
 ) -> None:
     draw = random.Random(7)
@@ -132,9 +133,7 @@ def test_a_subset_hides_whatever_each_client_holds_in_each_slot(
 
 
 @pytest.mark.parametrize(("clients", "coordinates"), [(2, 3), (3, 2), (4, 2), (3, 3)])
-def test_all_bit_words_of_few_clients_stay_below_binary_response(
-    clients: int, coordinates: int
-) -> None:
+def test_no_bit_words_of_few_clients_exceed_binary_response(clients: int, coordinates: int) -> None:
     words = list(itertools.product([0.0, 1.0], repeat=coordinates))
     for epsilon0 in (0.7, 2.0):
         found = dict.fromkeys(thresholds(epsilon0), 0.0)
@@ -228,7 +227,7 @@ def test_self_sampling_averages_over_the_number_of_messages() -> None:
         assert everybody == pytest.approx(SampledBitsRound(epsilon0, population).delta(k), rel=1e-6)
 
 
-def epsilons(randomizer: NonAdaptiveRandomizer, delta: float, **scheme: float) -> Bounds:
+def epsilons(randomizer: NonAdaptiveRandomizer, delta: float, **scheme: Any) -> Bounds:
     return turnout.price(turnout.shuffled(randomizer, **scheme), delta=delta).epsilon
 
 

@@ -132,6 +132,7 @@ def test_the_curves_of_a_round_at_many_ratios(seed: int):
             wide = pair.remove if direction is Direction.REMOVE else pair.add
             for curve in (upper.curve(direction, Side.UPPER, delta, 0), *wide):
                 assert np.all(curve.delta(ratios) >= truth * (1 - 1e-9) - _ROUNDING)
+        assert round_.lower is not None
         lower = round_.lower.curve(direction, Side.LOWER, delta, 0).delta(ratios)
         assert np.all(lower <= truth * (1 + 1e-9) + _ROUNDING)
 
@@ -312,7 +313,7 @@ def test_extreme_sampling_rates_are_bracketed(rate: float, clients: int):
     ("epsilon0", "rate", "clients", "delta"),
     [(4.564320003490615, 0.33629827685441227, 2, 0.0102), (1.78, 0.404, 3, 5.697e-05)],
 )
-def test_curves_that_end_in_a_corner_are_answered(
+def test_averaged_check_ins_with_a_corner_in_their_curve_stay_below_the_bound(
     epsilon0: float, rate: float, clients: int, delta: float
 ):
     participation, pure = CheckIn(2, 1, rate), PureRandomizer(epsilon0)

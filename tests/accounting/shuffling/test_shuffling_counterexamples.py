@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def third_value(local_epsilon: float, clients: int, values: int) -> Profile:
     """
     e = math.exp(local_epsilon)
     grid = np.meshgrid(*[np.arange(clients + 1)] * 3, indexing="ij")
-    rest = clients - sum(grid)
+    rest = clients - grid[0] - grid[1] - grid[2]
     possible = (rest == 0) if values == 3 else (rest >= 0)
     one, two, three = (axis[possible] for axis in grid)
     rest = rest[possible]
@@ -111,12 +112,13 @@ def binary(local_epsilon: float, clients: int, ones: int) -> Profile:
 
 def root(profile: Profile, delta: float, highest: float) -> float:
     """ε at δ."""
-    return float(brentq(lambda epsilon: profile(epsilon) - delta, 0.0, highest, xtol=1e-12))
+    found = brentq(lambda epsilon: profile(epsilon) - delta, 0.0, highest, xtol=1e-12)
+    return cast(float, found)
 
 
 @pytest.mark.parametrize(("values", "clients"), [(3, 4), (4, 4), (6, 3)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_the_sums_here_are_distributions_of_shuffles(values, clients, local_epsilon):
+def test_closed_sums_equal_enumerated_shuffles(values, clients, local_epsilon):
     distributions = response(local_epsilon, values)
     first, second = (
         shuffled([distribution, *[distributions[2]] * (clients - 1)])
@@ -150,7 +152,7 @@ def test_fifty_ary_response_exceeds_the_variation_ratio_bound(randomizer):
 
 
 @pytest.mark.parametrize("values", [3, 5, 10, 100])
-def test_k_ary_response_among_holders_of_a_third_value(values):
+def test_bounds_of_kary_response_hold_if_all_others_hold_a_third_value(values):
     profile = third_value(3.0, 60, values)
     for delta in (1e-2, 1e-6):
         truth = root(profile, delta, 3.0)
@@ -206,7 +208,7 @@ def test_below_ln_2_binary_response_is_worse_than_ternary():
     assert found.lower >= 0.999 * two
 
 
-def test_inverting_the_closed_form_of_clones_out_of_its_range():
+def test_clones_formula_inverted_beyond_its_range_underestimates_delta():
     """ε = 4 at n = 10⁴, δ = 1e-6 gives ε₀ = 9.72 instead of at most 3.76; the true δ is 0.55."""
     profile = binary(9.72, 10_000, 9_999)
     assert profile(4.0) == pytest.approx(0.55, abs=0.005)
@@ -216,7 +218,7 @@ def test_inverting_the_closed_form_of_clones_out_of_its_range():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.12, 0.2])
-def test_the_local_epsilon_of_private_means_in_one_dimension(epsilon):
+def test_the_private_means_formula_allows_too_large_a_local_epsilon(epsilon):
     """ε₀ = ε√(n / ln(1/δ)), n = 1000, δ = 1e-6: randomized response's δ is 2.8e-6 and more."""
     clients, delta = 1000, 1e-6
     local_epsilon = epsilon * math.sqrt(clients / math.log(1 / delta))
@@ -328,6 +330,7 @@ def test_a_known_order_is_refused_for_adaptive_randomizers():
     asked = scheme(PureRandomizer(1.0), 10**5, order=SpeakingOrder.HIDDEN)
     said = ((published(asked), 0.015283, 0.45798), (decompose(asked), 0.01243, 0.45875))
     for parts, epsilon, true in said:
+        assert parts is not None
         found = decomposition_upper(parts, 1e-6)
         assert found == pytest.approx(epsilon, rel=2e-4)
         assert (math.e - math.exp(found)) / (math.e + 1) == pytest.approx(true, abs=1e-5)
@@ -371,7 +374,7 @@ def test_averaged_check_ins_have_a_hidden_order():
 
 
 @pytest.mark.parametrize("order", ["arrival", "HIDDEN", "", 1])
-def test_the_speaking_order_accepts_two_words(order):
+def test_speaking_order_is_hidden_or_known(order):
     with pytest.raises(ParameterError, match=r"order = .*expected one of 'hidden', 'known'"):
         scheme(PureRandomizer(1.0), 10, None, order)
     assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import cast
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def ratios(local_epsilon: float) -> list[float]:
 
 @settings(max_examples=200)
 @given(local_epsilons, shares, st.lists(st.floats(0.0, 1.0), min_size=2, max_size=2))
-def test_gains_rise_with_total_variation(local_epsilon, share, parts):
+def test_gains_increase_in_convex_order_with_total_variation(local_epsilon, share, parts):
     k, most = math.exp(share * local_epsilon), 1.0 / (math.exp(local_epsilon) + 1.0)
     low, high = sorted(max(part, 1e-3) * most for part in parts)
     low_gains, high_gains = (gains(trinomial_pair(local_epsilon, a), k) for a in (low, high))
@@ -199,7 +200,7 @@ def epsilon(price, target: float, local_epsilon: float) -> float:
     def above(at: float) -> float:
         return math.log(max(price(math.exp(at)), 1e-300) / target)
 
-    return brentq(above, 1e-6, local_epsilon * (1 - 1e-9))
+    return cast(float, brentq(above, 1e-6, local_epsilon * (1 - 1e-9)))
 
 
 def test_merging_all_neutral_messages_is_below_the_truth():
@@ -227,7 +228,9 @@ def test_merging_all_neutral_messages_is_below_the_truth():
 
 @settings(max_examples=100)
 @given(local_epsilons, shares, st.integers(2, 60))
-def test_known_randomizers_gain_at_most_by_total_variation(local_epsilon, share, values):
+def test_known_randomizers_gain_at_most_the_pair_of_their_total_variation(
+    local_epsilon, share, values
+):
     e, k = math.exp(local_epsilon), math.exp(share * local_epsilon)
     known = {
         kary_pair(local_epsilon, values): (e - 1) / (e + values - 1),
@@ -239,7 +242,7 @@ def test_known_randomizers_gain_at_most_by_total_variation(local_epsilon, share,
 
 
 @pytest.mark.parametrize("variation", [-0.1, 0.0, 1.5, math.nan])
-def test_total_variation_is_a_share(variation):
+def test_total_variation_outside_zero_to_one_is_refused(variation):
     with pytest.raises(ParameterError, match="total_variation"):
         worst_pair(1.0, variation)
 
@@ -282,7 +285,9 @@ def test_the_worst_pair_is_the_stronger_clones_pair():
         (4.0, 10**6, 1e-8, 0.06420, 0.04507, 0.04465),
     ],
 )
-def test_documented_numbers(local_epsilon, clients, target, clones, worst, attained):
+def test_documented_epsilons_are_reproduced(
+    local_epsilon, clients, target, clones, worst, attained
+):
     block = BlanketBlock(worst_pair(local_epsilon), clients, third_value_pair(local_epsilon))
     before = BlanketBlock(clones_pair(local_epsilon), clients)
     found = [
