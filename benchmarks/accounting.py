@@ -40,7 +40,7 @@ from peers.brackets import (
 from turnout.accounting import price
 from turnout.accounting.divergence.work import remembered
 from turnout.core.errors import TurnoutError
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 from turnout.schemes import CheckIn, GaussianNoise, KSubset, Relation, Scheme
 
 WIDTH_LIMIT, RATIO_LIMIT, SECONDS_LIMIT = 1e-3, 100.0, 1.0
@@ -94,7 +94,7 @@ def turnout(cell: Cell) -> Bracket:
     if cell.picks > 1:
         participation = KSubset(cell.window, cell.picks, cell.windows)
     scheme = Scheme(GaussianNoise(cell.sigma), participation, Relation.ADD_REMOVE)
-    seconds = []
+    seconds, guarantee = [], None
     for _ in range(REPEATS):
         forget()
         started = time.process_time()
@@ -103,6 +103,7 @@ def turnout(cell: Cell) -> Bracket:
         except TurnoutError as error:
             return Bracket("turnout", failure=f"{type(error).__name__}: {error}")
         seconds.append(time.process_time() - started)
+    assert guarantee is not None
     directions = {name: (b.lower, b.upper) for name, b in guarantee.directions.items()}
     epsilon = guarantee.epsilon
     return Bracket("turnout", epsilon.lower, epsilon.upper, min(seconds), directions)
@@ -218,7 +219,7 @@ def markdown(cells: Sequence[tuple[Cell, Sequence[Bracket]]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, help="JSON file for all results")
     parser.add_argument("--markdown", type=Path, help="Markdown file for the table")
     parser.add_argument(
@@ -259,7 +260,7 @@ def main() -> None:
             about = {**surroundings(), "peer_seconds": given.peer_seconds}
             given.json.write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     if given.markdown:
-        given.markdown.write_text(markdown(table))
+        given.markdown.write_text(f"{measured_on()}\n{markdown(table)}")
     print(f"\n{len(cells) - short} of {len(cells)} cells within all limits")
     sys.exit(1 if short else 0)
 

@@ -38,7 +38,7 @@ from turnout.randomizers import (
     UnaryEncoding,
 )
 from turnout.randomness import OSRandomness, SimulationStreams, Source
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 
 EPSILON, ITEMS, CLIENTS, RUNS = 1.0, 1000, 500_000, 3
 WAYS = ("raw", "clip", "simplex", "empirical-bayes")
@@ -165,7 +165,7 @@ def one(name: str, clients: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["speed", "names", "memory", "one"])
     parser.add_argument(
         "--slow-clients", type=int, help="number of clients for servers that take minutes"
@@ -177,12 +177,12 @@ if __name__ == "__main__":
     result: object = None
     if given.what == "speed":
         result = speed(given.slow_clients, given.clients)
-        print(speed_table(result))
+        print(f"{measured_on()}\n{speed_table(result)}")
     elif given.what == "names":
         result = names_rows()
         print(names_table(result))
     elif given.what == "memory":
-        print(memory())
+        print(f"{measured_on()}\n{memory()}")
     else:
         one(given.mechanism, given.clients)
     if given.json and result:

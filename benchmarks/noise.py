@@ -23,7 +23,7 @@ import numpy
 from peers.environment import HERE, python
 
 from turnout.randomness import lattice_noise, rounded_gaussian, system_bytes
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 
 DEVIATIONS = [0.3, 1.0, 30.7, 1024.0, 1e4, 1e5, 1e6, 1e8]
 REPEATS, PEER_REPEATS = 200, 5
@@ -64,6 +64,7 @@ def measured(size: int, alone: bool) -> dict:
 
 def table(found: dict) -> str:
     lines = [
+        measured_on(),
         "| std (steps) | turnout, ns | NumPy, ns | ratio | OpenDP, ns | ratio |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
@@ -81,7 +82,7 @@ def table(found: dict) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=13_000)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--alone", action="store_true", help="run only turnout and NumPy")

@@ -30,7 +30,7 @@ from scipy.stats import binom
 from turnout.accounting import price
 from turnout.accounting.shuffling import clones_2021
 from turnout.core.errors import TurnoutError
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 from turnout.schemes import (
     ApproximateRandomizer,
     EveryStep,
@@ -151,7 +151,7 @@ def answer(case: Case) -> Answer:
 
 def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, Any]:
     """Least CPU-seconds of several calls from empty caches, and the result."""
-    seconds = []
+    seconds, found = [], None
     for _ in range(repeats):
         forget()
         started = time.process_time()
@@ -283,7 +283,7 @@ def show(cells: Sequence[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, help="JSON file for all results")
     parser.add_argument("--markdown", type=Path, help="Markdown file for the tables")
     parser.add_argument(
@@ -328,7 +328,7 @@ def main() -> None:
             markdown(HEADS, [row(case, one) for case, one in answers if case.composed]),
             markdown(DUEL_HEADS, [duel_row(one) for one in duels]),
         )
-        given.markdown.write_text("\n".join(tables))
+        given.markdown.write_text("\n".join(f"{measured_on()}\n{table}" for table in tables))
     sys.exit(1 if missing else 0)
 
 

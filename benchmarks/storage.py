@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 from turnout.service.contract.ledger import Record
 from turnout.service.storage.database import Storage
 from turnout.service.storage.interface import ParticipationRow, ReleaseRow
@@ -193,6 +193,7 @@ def opening(name: str, number: int) -> dict:
 
 def table(found: dict) -> str:
     lines = [
+        measured_on(),
         f"The writer's own overhead: {found['writer_us']:.1f} CPU-µs a job.\n",
         "| storage | commit | in flight | uploads/s | CPU-µs each | p50, ms | p99, ms |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -215,7 +216,7 @@ def table(found: dict) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--postgres", metavar="URL")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 16, 64])

@@ -23,7 +23,7 @@ from pathlib import Path
 from scenarios import Figure, Rows, attacks, load, memory, ready
 from servers import databases, versions
 
-from turnout.reporting.surroundings import surroundings
+from turnout.reporting.surroundings import measured_on, surroundings
 
 _SCENARIOS: dict[str, Callable[..., Figure]] = {
     "load": load,
@@ -51,7 +51,7 @@ def main() -> None:
                             key = f"{kind}, {version.name}: {name}"
                             rows.setdefault(key, []).append(value)
                             print(f"{key:64s} {value:>12.4g}", flush=True)
-    print()
+    print(f"\n{measured_on()}")
     _show(rows, [version.name for version in beside])
     if options.json:
         Path(options.json).write_text(
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--before", metavar="REV", help="another revision to measure")
     parser.add_argument("--databases", default="sqlite", help="sqlite, postgres or both")
     parser.add_argument("--only", default="load,attacks", help=", ".join(_SCENARIOS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from turnout.core.errors import StorageError
 from turnout.core.files import write
 from turnout.reporting.drawing import Picture
 from turnout.reporting.summary import Outcome, Summary
-from turnout.reporting.surroundings import TRACKED, machine, versions
+from turnout.reporting.surroundings import TRACKED, machine, measured_on, versions
 from turnout.reporting.training_report import write_report
 
 
@@ -46,6 +47,13 @@ def test_tracked_package_versions_are_of_runtime_dependencies():
     lock = (Path(__file__).parents[2] / "requirements" / "runtime.lock").read_text()
     locked = {line.partition("==")[0] for line in lock.splitlines()}
     assert set(TRACKED) <= locked
+
+
+def test_the_line_above_a_benchmark_has_date_versions_and_processor():
+    line = measured_on()
+    assert re.match(r"\*Measured on \d{4}-\d\d-\d\d: turnout \d", line)
+    assert [name for name, version in versions().items() if f"{name} {version}" not in line] == []
+    assert machine()["processor"] in line
 
 
 def test_the_machine_record_has_the_processor_and_its_instruction_sets(monkeypatch):

@@ -1,6 +1,7 @@
 """Versions, packages and processor behind a number, on which its last bits depend.
 
-`surroundings` gathers all of them; the files of benchmarks record them.
+`surroundings` gathers all of them for the files of benchmarks. `measured_on` returns them in one
+line, for the tables of benchmarks.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,13 @@ def versions() -> dict[str, str]:
     """Versions of turnout, Python and the numerical packages."""
     found = {name: metadata.version(name) for name in TRACKED}
     return {"turnout": __version__, "python": platform.python_version(), **found}
+
+
+def measured_on() -> str:
+    """Markdown line above a benchmark's table: date, versions, processor and number of cores."""
+    names = ", ".join(f"{name} {version}" for name, version in versions().items())
+    today = datetime.now(UTC).date().isoformat()
+    return f"*Measured on {today}: {names}; {_processor()}, {os.cpu_count()} cores.*\n"
 
 
 def machine() -> dict[str, str]:
