@@ -68,12 +68,12 @@ class Lattice:
         checks.positive(step=self.step, clip_norm=self.clip_norm)
         checks.count(dimension=self.dimension)
         checks.at_most("the wire's limit", _LIMIT - 1, dimension=self.dimension)
-        # The law must not depend on how a float was typed: everything below is about these.
+        # Different number types of the same value must give the same distribution.
         object.__setattr__(self, "step", float(self.step))
         object.__setattr__(self, "clip_norm", float(self.clip_norm))
         if not 1 <= self._radius < _LIMIT:
             raise ParameterError(
-                "step", self.step, f"clip_norm = {self.clip_norm} in 1 to 2³¹ steps"
+                "step", self.step, f"at most clip_norm = {self.clip_norm}, and above clip_norm/2³¹"
             )
 
     @classmethod

@@ -265,9 +265,10 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
         return
     forked = head.steps == seen.head.steps and head.digest != seen.head.digest
     if forked or head.steps < seen.head.steps:
+        now = "other releases" if forked else f"only {head.steps}"
         raise CoordinatorSetBackError(
-            f"the coordinator was set back: its ledger had {seen.head.steps} releases before, "
-            f"and has {head.steps}{' other ones' if forked else ''} now"
+            f"the coordinator was set back: its ledger had {seen.head.steps} releases before, and "
+            f"has {now} now"
         )
 
 

@@ -151,7 +151,7 @@ class Transaction(Reads):
                 self.broken = True
                 raise StorageError("a client that is not enrolled cannot check in")
             raise ConflictError(
-                "the client checked in at this step already, or as often as its block allows"
+                "the client checked in at this step already, or has no check-in left in this block"
             )
         if body is not None:
             self._store_body(participation, body)
