@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import click
 import pytest
-from pages import PAGES, ROOT, anchors, inline
+from pages import PAGES, ROOT, anchors, blocks, inline
 from plan_keys import PAGE, PLANS, key_tables, parted
 from programs import options, script_options, subcommand
 
@@ -101,6 +101,13 @@ def test_commands_and_options_in_documentation_text_exist(page):
             allowed = options(command)
         for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", code.content):
             assert option in allowed, code.content
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_that_keeps_its_terminal_is_the_last_of_its_block(page):
+    for block in blocks(page):
+        for step in block.steps[:-1]:
+            assert not re.match(r"turnout (serve|witness) ", step.source), block.place
 
 
 def test_papers_cited_in_documentation_are_in_the_references():
