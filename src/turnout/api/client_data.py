@@ -127,7 +127,7 @@ def client_data(
 
 
 def _section(keys: Mapping[str, Any]) -> DataSection:
-    """Table [data] of a plan that describes the same records.
+    """Table [data] of a plan, from the arguments of `client_data` by their names.
 
     Raises:
         ParameterError: a key has an invalid value; the error names the argument.
@@ -193,7 +193,7 @@ def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
     if client is not None:
         if isinstance(client, str) or "clients" in arrays:
             raise ParameterError(
-                "client", client, "one id for each record, and only for a source without ids"
+                "client", client, "one id for each record, or no value if the source has ids"
             )
         arrays["clients"] = client
     return ArrayTable(arrays), "clients" in arrays
@@ -246,6 +246,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
         labels.append(y)
         names.append(name)
         counts.append(len(x))
+    # Without clients there is no array to concatenate.
     if not names:
         raise ParameterError("source", "no clients", _KINDS)
     # Records of all clients in a row, each with its client.

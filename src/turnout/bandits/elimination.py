@@ -88,11 +88,12 @@ def core_set(actions: FloatArray) -> CoreSet:
     rank = points.shape[1]
     working = _spread(points)
     shares = np.full(working.size, 1.0 / working.size)
-    # Improve the design on the working set of actions, then add the actions of the largest values.
+    # Improve the design on the working set of actions, and drop actions without a share.
     for _ in range(_ROUNDS):
         shares = _improved(points[working], shares, 0.5 * TOLERANCE)
         kept = shares > 0
         working, shares = working[kept], shares[kept]
+        # Stop if the value is small enough; else add the actions of the largest values.
         values = _values(points, points[working], shares)
         if values.max() <= rank * (1 + TOLERANCE):
             break

@@ -195,7 +195,7 @@ def _schemes(event: dp_event.DpEvent) -> Iterator[Scheme]:
 
 
 def _relation(relation: NeighboringRelation) -> Relation:
-    """Turnout's relation for a relation of dp-accounting."""
+    """Member of `Relation` that corresponds to a neighbouring relation of dp-accounting."""
     if relation not in RELATIONS:
         raise ParameterError("relation", relation, "one of dp-accounting's NeighboringRelation")
     return RELATIONS[relation]

@@ -211,7 +211,8 @@ def make_private(
     Args:
         module: a module that Opacus supports.
         optimizer: optimizer of its parameters.
-        loader: `AssignedBatches.loader`, or a DataLoader with that ``batch_sampler``.
+        loader: `AssignedBatches.loader`, or a DataLoader whose ``batch_sampler`` is an
+            `AssignedBatches`.
         noise_multiplier: standard deviation of the noise over ``max_grad_norm``, above 0.
         max_grad_norm: clip norm of one record's gradient, above 0; with per_layer clipping a list.
         relation: neighbouring relation of data sets. Under "zero-out" and "replace-one" the

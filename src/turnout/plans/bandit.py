@@ -52,6 +52,7 @@ class EnvironmentSection(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         """Raise an error if keys of random actions and keys of given actions are combined."""
+        # Without features, random actions are drawn, and their parameter is random too.
         if self.features is None:
             if self.actions is None:
                 raise ParameterError("actions", None, "a number of actions, or features")
@@ -60,6 +61,7 @@ class EnvironmentSection(Section):
                     expected = "no value, since features is not given"
                     raise ParameterError(name, getattr(self, name), expected)
             return self
+        # With features, the actions are given, and the rewards follow a parameter or a log.
         for name in ("actions", "gap"):
             if getattr(self, name) is not None:
                 expected = "no value, since features is given"

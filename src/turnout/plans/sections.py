@@ -114,7 +114,7 @@ def optional_key(kind: type[Any], key: str) -> Any:
 
 
 def _setting_field(parameter: Parameter) -> FieldInfo:
-    """Field of a setting with its type, for tables of all keys."""
+    """Pydantic field that describes a setting, with the type of its values."""
     field: FieldInfo = key_of(parameter)
     field.annotation = parameter.members or (int if parameter.domain is Domain.COUNT else float)
     return field
@@ -139,6 +139,7 @@ class ParticipationSection(Section):
             kinds = planned_participations()
         if not isinstance(law, str) or law not in kinds:
             raise ParameterError("law", law, one_of([*kinds, AVAILABILITY]))
+        # An unknown key is an error, which lists the keys of this participation.
         own = settings(kinds[law])
         known = ["law", *(each.key for each in own)]
         for key in given:
@@ -146,6 +147,7 @@ class ParticipationSection(Section):
                 raise PydanticCustomError(
                     "unknown_setting", "unknown", {"key": key, "known": known}
                 )
+        # The values in the order of the settings, with defaults.
         values = values_of(own, given)
         return {"law": law} | {each.key: values[each.name] for each in own}
 

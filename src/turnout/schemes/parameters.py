@@ -123,17 +123,17 @@ def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
 
 
 def chance(words: str, default: float | None = None, **settings: Any) -> Any:
-    """Dataclass field of a number from 0 to 1; the arguments are those of `count`."""
+    """Dataclass field of a number from 0 to 1, with the arguments of `count`."""
     return _parameter(Domain.PROBABILITY, words, default, settings)
 
 
 def positive(words: str, **settings: Any) -> Any:
-    """Dataclass field of a finite number above 0; the arguments are those of `count`."""
+    """Dataclass field of a finite number above 0, with the arguments of `count`."""
     return _parameter(Domain.POSITIVE, words, None, settings)
 
 
 def open_unit(words: str, default: float | None = None, **settings: Any) -> Any:
-    """Dataclass field of a number strictly between 0 and 1; the arguments are those of `count`."""
+    """Dataclass field of a number strictly between 0 and 1, with the arguments of `count`."""
     return _parameter(Domain.OPEN_UNIT, words, default, settings)
 
 
@@ -143,7 +143,7 @@ def choice(members: type[StrEnum], words: str, **settings: Any) -> Any:
 
 
 def text(words: str, **settings: Any) -> Any:
-    """Dataclass field of a text, such as a path; the arguments are those of `count`."""
+    """Dataclass field of a text, such as a path, with the arguments of `count`."""
     return _parameter(Domain.TEXT, words, None, settings)
 
 

@@ -110,7 +110,7 @@ def item_blocks(
         data: a path to .npy of shape (n,), .csv with a header, or .parquet; or rows.
         size: number of items, k.
         labels: names of the items, shape (k,); without them items are whole numbers.
-        column: the column, for a file with several.
+        column: name of the column; None if the data have only one.
         missing: public item that replaces a missing value; None: a missing value is an error.
 
     Raises:
@@ -280,7 +280,7 @@ def entry_blocks(
 
     Args:
         data: a path or rows, see `item_blocks`.
-        column: the column, for a file with several.
+        column: name of the column; None if the data have only one.
         missing: entry that replaces a missing entry; None: a missing entry is an error.
 
     Raises:

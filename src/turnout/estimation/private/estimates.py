@@ -70,7 +70,7 @@ def frequencies(
         privacy: ε, δ, relation and trust model of the estimate.
         source: source of all randomness.
         labels: names of the items, shape (k,); without them items are whole numbers.
-        column: the column, for a file with several.
+        column: name of the column; None if the data have only one.
         mechanism: see `frequency_randomizer`; in the central model "laplace" or "gaussian".
         post_processing: see `estimate_frequencies`.
         confidence: confidence of the intervals, in [0.5, 1).
@@ -163,7 +163,7 @@ def mean(
             data.
         privacy: ε, δ, relation and trust model of the estimate.
         source: source of all randomness.
-        columns: the columns, for a file with others.
+        columns: names of the columns to read; empty: all columns.
         mechanism: see `shuffled_mean`; "auto" in the other models.
         missing: public number that replaces a missing number; None: a missing number is an error.
 
@@ -257,7 +257,7 @@ def user_mean(
         radius: samples lie in [−radius, radius]^d.
         deviation: σ of σ²-sub-Gaussian samples about a common mean, in each coordinate.
         source: source of all randomness.
-        columns: the columns, for a file with others.
+        columns: names of the columns to average; required with ``client``, else empty for all.
         client: the column that names the client of a row.
         samples: least number of samples of a client; required with ``client``.
         missing: number that replaces a missing sample; None: a missing sample is an error.

@@ -128,7 +128,7 @@ def heavy_hitters(
         size: number of items, which are 0 to size − 1; or
         labels: names of the items; or
         letters: number of letters of a word that are read, for items that are words.
-        column: the column, for a file with several.
+        column: name of the column; None if the file has only one.
         error: family-wise error, above 0, at most 0.25.
         missing: item or word that replaces a missing value; None: a missing value is an error.
 

@@ -202,8 +202,16 @@ def _cost(
 ) -> EstimateCost:
     """Privacy cost if each client sends one shuffled message."""
     # ε is an upper bound for the messages of all clients, shuffled together.
+    epsilon = _price(randomizer, privacy, clients)
+    # The guarantee assumes an honest shuffler and n honest clients.
+    assumptions = (
+        "a trusted shuffler mixes all messages and drops who sent which",
+        f"all {clients:,} clients follow the protocol, and that number is public",
+        "without the shuffler only ε₀ is left",
+        *accuracy_notes(randomizer),
+    )
     return EstimateCost(
-        _price(randomizer, privacy, clients),
+        epsilon,
         _delta(privacy),
         "(ε, δ) of all shuffled messages together, an upper bound "
         f"({shuffled_method([(randomizer.priced_as, 1)])})",
@@ -214,17 +222,20 @@ def _cost(
         randomizer.epsilon0,
         randomizer.message_bits,
         public_randomness(randomizer),
-        (
-            "a trusted shuffler mixes all messages and drops who sent which",
-            f"all {clients:,} clients follow the protocol, and that number is public",
-            "without the shuffler only ε₀ is left",
-            *accuracy_notes(randomizer),
-        ),
+        assumptions,
     )
 
 
 def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
     """Privacy cost if each client sends several shuffled messages, composed together."""
+    # The guarantee assumes honest shufflers and n honest clients.
+    assumptions = (
+        f"trusted shufflers, one for each of a client's {found.messages:,} messages, mix it "
+        "with the others' of the same number and drop who sent which",
+        f"all {found.clients:,} clients follow the protocol, and that number is public",
+        "without the shufflers only ε₀ is left",
+        *accuracy_notes(found.randomizer),
+    )
     # ε is an upper bound for all messages of a client, composed over the shuffles.
     return EstimateCost(
         found.epsilon,
@@ -238,12 +249,6 @@ def _several_cost(found: ShuffledMean, reason: str) -> EstimateCost:
         found.randomizer.epsilon0,
         found.randomizer.message_bits,
         public_randomness(found.randomizer),
-        (
-            f"trusted shufflers, one for each of a client's {found.messages:,} messages, mix it "
-            "with the others' of the same number and drop who sent which",
-            f"all {found.clients:,} clients follow the protocol, and that number is public",
-            "without the shufflers only ε₀ is left",
-            *accuracy_notes(found.randomizer),
-        ),
+        assumptions,
         found.messages,
     )
