@@ -182,7 +182,8 @@ def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
     first = grown(light, 1.0, 700)
     if first is None:
         raise UnsupportedError(
-            "the likelihood ratio has no lower bound with so small a probability of failure"
+            "no epsilon_0 up to 700 bounds the likelihood ratio from below with a failure "
+            f"probability of at most {mass:.3g}; use a larger delta or more noise"
         )
     return bisected(light, *first, relative=1e-9).holding
 

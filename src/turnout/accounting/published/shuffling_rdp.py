@@ -87,7 +87,7 @@ def _one(order: float, local_epsilon: float, messages: int, chance: float) -> fl
 
 
 def _change(counts: FloatArray, local_epsilon: float, messages: int) -> FloatArray:
-    """Likelihood ratio minus 1, for each number of messages that are ones."""
+    """Likelihood ratio minus 1, at each number of ones among the messages."""
     p = math.exp(-local_epsilon) / (1 + math.exp(-local_epsilon))
     return 2 * math.sinh(local_epsilon) * (counts / messages - p)
 
