@@ -161,10 +161,10 @@ def test_adaptive_composition_adds_divergences_of_one_order():
     first = rng.dirichlet(np.ones(3), 2)
     seconds = rng.dirichlet(np.ones(4), (3, 2))  # one pair of laws for each first answer
     for order in (1.5, 2.0, 7.0):
-        each = {order: renyi(*first, order)}
+        each = {order: renyi(first[0], first[1], order)}
         worst = {order: max(renyi(p, q, order) for p, q in seconds)}
         joint = [(first[side][:, None] * seconds[:, side]).ravel() for side in (0, 1)]
-        true = renyi(*joint, order)
+        true = renyi(joint[0], joint[1], order)
         bound = lemma_2_1_4(each, worst)[order]
         assert true <= bound
         alike = np.outer(first[0], first[0]).ravel(), np.outer(first[1], first[1]).ravel()
@@ -185,7 +185,7 @@ def test_divergences_of_different_orders_are_not_added():
 
 
 @pytest.mark.parametrize(("level", "clients"), [(0.2, 10**4), (1.0, 10**6), (2.0, 10**8)])
-def test_lemma_3_3_1_lies_above_the_corollary_and_what_is_attained(level, clients):
+def test_lemma_3_3_1_is_above_corollary_5_3_1_and_theorem_5_3_3(level, clients):
     ours, exact = lemma_3_3_1(level, clients), corollary_5_3_1(level, clients)
     assert ours.largest_order == exact.largest_order
     for order in {2, (2 + ours.largest_order) // 2, ours.largest_order}:

@@ -172,7 +172,7 @@ def test_other_messages_are_within_two_delta_over_e():
         assert np.maximum(blanket - other, 0.0).sum() <= 2 * delta0 / e + 1e-12
 
 
-def test_the_infinity_mass_is_attained():
+def test_a_randomizer_attains_the_bound_of_the_infinity_mass():
     """The law that InfinityMassBlock claims: a leaky victim among others who do not leak."""
     local_epsilon, delta0, clients = 1.2, 0.02, 4
     pure = [[*distribution, 0.0, 0.0] for distribution in truths.response(local_epsilon, 2)]
@@ -241,7 +241,7 @@ def test_two_rounds_with_infinity_mass_are_bracketed():
 
     def twice(distribution):
         return {
-            (a, b): p * q for (a, p), (b, q) in itertools.product(distribution.items(), repeat=2)
+            (*a, *b): p * q for (a, p), (b, q) in itertools.product(distribution.items(), repeat=2)
         }
 
     block = ApproximateMessagesBlock(local_epsilon, delta0, 3)
@@ -252,7 +252,7 @@ def test_two_rounds_with_infinity_mass_are_bracketed():
 
 
 @pytest.mark.parametrize(("noise", "clients", "delta"), [(2.0, 10**5, 1e-6), (6.0, 10**4, 1e-9)])
-def test_gaussian_messages_use_the_whole_delta(noise, clients, delta):
+def test_gaussian_epsilon_equals_the_smallest_over_all_local_epsilons(noise, clients, delta):
     """Some ε₀ with its δ₀ proves the ε that is returned, added up anew; and few prove less."""
     epsilon = shuffled_gaussian(noise, clients, delta)
     k = np.array(math.exp(epsilon))
@@ -280,7 +280,7 @@ def test_identical_gaussian_messages_have_a_smaller_epsilon():
         assert bound <= 15 * attained
 
 
-def test_few_gaussian_messages_cost_the_local_epsilon():
+def test_few_gaussian_messages_have_the_epsilon_of_a_single_message():
     alone = PairCurve(GaussianPair(0.5), Direction.REMOVE, Side.UPPER)
     epsilon = shuffled_gaussian(1.0, 50, 1e-6)
     assert float(alone.delta(np.array(math.exp(epsilon)))) == pytest.approx(1e-6, rel=1e-6)
@@ -303,7 +303,7 @@ def test_uncertified_bounds_fall_back_to_the_local_epsilon(monkeypatch):
         shuffled_gaussian(0.01, 5, 1e-6, 3)
 
 
-def test_more_clients_more_noise_and_fewer_rounds_cost_less():
+def test_more_clients_more_noise_and_fewer_rounds_lower_epsilon():
     base = shuffled_gaussian(3.0, 10_000, 1e-6)
     assert shuffled_gaussian(3.0, 40_000, 1e-6) < base
     assert shuffled_gaussian(4.0, 10_000, 1e-6) < base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, combinations_with_replacement
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -42,8 +43,13 @@ DELTA = 1e-2
 
 
 def scheme(randomizer, participation, population=None, **changes) -> Scheme:
-    parts = {"relation": REPLACE, "trust": TrustModel.SHUFFLED, "population": population}
-    return Scheme(randomizer, participation, **(parts | {"order": SpeakingOrder.HIDDEN} | changes))
+    parts: dict[str, Any] = {
+        "relation": REPLACE,
+        "trust": TrustModel.SHUFFLED,
+        "population": population,
+        "order": SpeakingOrder.HIDDEN,
+    }
+    return Scheme(randomizer, participation, **(parts | changes))
 
 
 def mixed(distributions, chances):
@@ -100,7 +106,7 @@ LAWS = [
 @pytest.mark.parametrize("participation", LAWS)
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("kind", [PureRandomizer, NonAdaptiveRandomizer, KaryResponse])
-def test_the_bracket_holds_randomized_response(participation, values, kind):
+def test_enumerated_randomized_response_lies_between_the_bounds(participation, values, kind):
     epsilon0, rows = 1.2, response(1.2, values)
     randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
     found = price(scheme(randomizer, participation, 4), DELTA).epsilon
@@ -175,7 +181,7 @@ def test_stronger_assumptions_never_increase_epsilon():
     assert [float(f"{upper:.3g}") for upper in uppers] == [0.0124, 0.0124, 0.0102]
 
 
-def test_all_clients_of_a_sample_of_all_are_the_shuffle():
+def test_a_sample_of_all_clients_equals_the_full_shuffle():
     whole = price(scheme(PureRandomizer(1.0), EveryStep(1), 100), 1e-4).epsilon.upper
     sample = price(scheme(PureRandomizer(1.0), FixedSize(100, 100, 1)), 1e-4).epsilon.upper
     assert sample == pytest.approx(whole, rel=1e-3)
