@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def held(target, random):
     inputs = random.normal(size=(900, 3)).astype(np.float32)
     towards = inputs @ np.array([2.0, -1.0, 0.5])
     labels = (towards > 0).astype(int) if target == "class" else towards[:, None]
-    rest = {"classes": 2} if target == "class" else {}
+    rest: dict[str, Any] = {"classes": 2} if target == "class" else {}
     clients = np.repeat(np.arange(300), 3)
     return tn.client_data((inputs, labels, clients), target=target, test=0.2, **rest)
 
@@ -74,8 +75,8 @@ def test_a_run_is_resumed_with_its_local_files(run, data):
     assert np.array_equal(again.parameters, run.parameters)
 
 
-def test_another_module_is_not_loaded(run, data):
-    with pytest.raises(tn.ParameterError, match="trained parameters"):
+def test_a_module_of_another_size_is_refused_for_a_trained_model(run, data):
+    with pytest.raises(tn.ParameterError, match="a module of 50 parameters, as in the run"):
         tn.load(run.folder, module=lambda: Net(7)).scores(data.test.inputs)
 
 
@@ -102,6 +103,7 @@ def test_ambiguous_models_are_refused(data, model, module, said):
 def test_a_regression_reports_its_own_metric(tmp_path):
     numbers = held("numbers", np.random.default_rng(2))
     run = tn.train(PLAN, tmp_path / "run", data=numbers, module=Net(1))
+    assert run.folder is not None
     assert list(run.metrics) == ["rmse", "mae", "loss"]
     with pytest.raises(
         UnsupportedError, match="no accuracy; read metrics, which has rmse, mae, loss"
