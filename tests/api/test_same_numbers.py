@@ -15,13 +15,14 @@ from click.testing import CliRunner
 import turnout as tn
 from turnout.api.price import Result
 from turnout.cli.main import turnout
+from turnout.schemes import Randomizer
 
 ROOT = Path(__file__).parents[2]
 ADD, D6 = "add-remove", 1e-6
 GAUSS, PURE = tn.GaussianNoise(1.0), tn.PureRandomizer(1.0)
 
 
-def central(law, randomizer=GAUSS, relation=ADD, **rest) -> tn.Scheme:
+def central(law, randomizer: Randomizer = GAUSS, relation=ADD, **rest) -> tn.Scheme:
     return tn.Scheme(randomizer, law, relation=relation, **rest)
 
 
@@ -184,7 +185,7 @@ def number(text: str) -> str:
         return text
 
 
-def test_every_question_of_the_documentation_is_answered():
+def test_every_documented_question_has_a_function_call_in_this_file():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     text = "\n".join(page.read_text("utf-8").replace("\\\n", " ") for page in pages)
     found = re.findall(r"^\s*\$ turnout ((?:account|calibrate|compare) .*)$", text, re.MULTILINE)

@@ -20,7 +20,7 @@ UNIT = {"inputs": ["unit"], "scaling": None}
 AGE = {"inputs": ["age"], "categories": None}
 
 
-def refusal(name, folder, expected=ParameterError, **keys) -> str:
+def refusal(name, folder, expected: type[Exception] = ParameterError, **keys) -> str:
     """The line that refuses a file."""
     with pytest.raises(expected) as caught:
         own_data(section(name, **keys), folder)
@@ -39,7 +39,7 @@ def changed(column, row, value):
 @pytest.mark.parametrize(
     ("column", "key"), [("who", "client"), ("age", "inputs"), ("unit", "inputs"), ("ill", "label")]
 )
-def test_a_missing_value_is_named_by_column_and_row(name, column, key, tmp_path, cache):
+def test_an_error_about_a_missing_value_names_column_and_row(name, column, key, tmp_path, cache):
     WRITERS[name](tmp_path / name, changed(column, 4, None))
     line = refusal(name, tmp_path)
     assert line.startswith(f"{key} = '{column}': expected ")
@@ -63,7 +63,7 @@ def test_a_missing_value_is_named_by_column_and_row(name, column, key, tmp_path,
     ],
 )
 @pytest.mark.parametrize("name", [*FILES, "visits.npz"])
-def test_a_value_out_of_range_is_named_by_column_and_row(
+def test_an_error_about_a_value_out_of_range_names_column_and_row(
     name, column, value, line, tmp_path, cache
 ):
     WRITERS[name](tmp_path / name, changed(column, 4, value))
@@ -111,7 +111,7 @@ def _named(keys):
     return {("name" if key == "path" else key): value for key, value in keys.items()}
 
 
-def test_an_invalid_csv_cell_is_named(tmp_path, cache):
+def test_an_error_about_an_invalid_csv_cell_names_the_cell(tmp_path, cache):
     write_csv(tmp_path / "visits.csv", VISITS)
     line = refusal("visits.csv", tmp_path, categories=None)
     assert line.startswith("data = 'unit': expected numbers in column 'unit', not 'b' in row 0 (")
@@ -121,7 +121,7 @@ def test_an_invalid_csv_cell_is_named(tmp_path, cache):
     assert "a CSV file has no types" in refusal("visits.csv", tmp_path, classes=None)
 
 
-def test_arrays_of_different_shapes_are_named_by_row(tmp_path, cache):
+def test_an_error_about_arrays_of_different_shapes_names_the_row(tmp_path, cache):
     keys = {"inputs": ["x"], "label": "y", "test": 0.5, "client": None}
     keys |= {"categories": None, "scaling": None}
     table = {"x": [[1.0, 2.0]] * 6 + [[1.0]] + [[1.0, 2.0]], "y": [0] * 8}
@@ -212,7 +212,7 @@ def test_an_unknown_split_is_refused_with_the_valid_names(tmp_path, cache):
         ({"length": 9}, "length = 9: expected no value without a text of all ch"),
     ],
 )
-def test_a_plan_is_refused_before_a_file_is_opened(keys, line):
+def test_a_wrong_plan_is_refused_before_its_data_file_is_opened(keys, line):
     tables = {**KEYS, "path": "visits.parquet", **keys}
     chosen = {key: one for key, one in tables.items() if one is not None}
     with pytest.raises(ParameterError, match="^" + re.escape(f"data.{line}")):
@@ -227,7 +227,7 @@ OTHERS = {
 }
 
 
-def test_a_plan_with_own_data_round_trips():
+def test_a_plan_with_own_data_read_back_from_its_text_is_unchanged():
     plan = Plan.from_mapping({"data": {**KEYS, "path": "visits.parquet"}, **OTHERS})
     assert Plan.from_toml(plan.to_toml()) == plan
     assert plan.data.categories == {"unit": ("a", "b")}

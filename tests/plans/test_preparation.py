@@ -47,7 +47,9 @@ def test_noise_with_an_epsilon_above_the_target_is_refused(small_plan):
                        "")) as error:  # fmt: skip
         prepare(Plan.from_toml(text), 1437)
     assert "noise_multiplier = 0.5" in str(error.value)
-    named = float(re.search(r"at least ([\d.]+),", str(error.value))[1])
+    match = re.search(r"at least ([\d.]+),", str(error.value))
+    assert match is not None
+    named = float(match[1])
     kept = text.replace("epsilon = 3.0", f"epsilon = {named}")
     assert prepare(Plan.from_toml(kept), 1437).guarantee.epsilon.upper <= named
 
@@ -59,7 +61,7 @@ def test_noise_without_a_target_has_a_guarantee(small_plan):
     assert prepared.guarantee.epsilon.upper > 0
 
 
-def test_a_given_participation_is_prepared(small_plan):
+def test_prepare_uses_a_given_participation(small_plan):
     participation = scheme(np.ones((5, 8)), 4).participation
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
     prepared = prepare(Plan.from_toml(text), 5, participation)
@@ -101,7 +103,7 @@ def test_other_participations_keep_all_clients():
     assert participation.population == 1
 
 
-def test_noise_of_the_first_clients_is_replaced_where_others_cost_more(small_plan, monkeypatch):
+def test_noise_is_recalibrated_if_omitted_clients_have_a_larger_epsilon(small_plan, monkeypatch):
     rows = [[1, 1, 0, 0, 0, 0], [1, 0, 0, 1, 0, 0]]
     tried = []
 
@@ -117,6 +119,7 @@ def test_noise_of_the_first_clients_is_replaced_where_others_cost_more(small_pla
     monkeypatch.setattr(preparation, "costliest_clients", wrong_first)
     prepared = prepare(Plan.from_toml(small_plan), 2, scheme(rows, 3).participation)
     assert {None} < set(tried)
+    assert prepared.guarantee.clients is not None
     assert prepared.guarantee.clients.epsilon_upper.argmax() == 1
     assert 2.99 < prepared.guarantee.epsilon.upper <= 3.0
 
@@ -129,6 +132,8 @@ def test_epsilon_of_clients_is_at_most_the_quick_bound(relation):
     assert found.epsilon.upper <= epsilon_upper(asked, 1e-5)
     assert found.epsilon.lower <= found.epsilon.upper < 1.001 * found.epsilon.lower
     # One client's bound is its own, whoever else is there.
+    assert found.clients is not None
+    assert isinstance(asked.participation, AvailabilityCheckIn)
     for client, epsilon in enumerate(found.clients.epsilon_upper):
         alone = price(
             replace(asked, participation=asked.participation.part(clients=[client])), 1e-5
@@ -137,7 +142,7 @@ def test_epsilon_of_clients_is_at_most_the_quick_bound(relation):
         assert alone.epsilon.upper == pytest.approx(epsilon, rel=2e-3)
 
 
-def test_a_run_of_too_many_steps_is_refused_first(small_plan):
+def test_a_run_of_too_many_steps_is_refused(small_plan):
     text = small_plan.replace("windows = 3", "windows = 100_000_000")
     assert text != small_plan
     with pytest.raises(ParameterError, match="steps = 1000000000: expected at most 10,000,000"):

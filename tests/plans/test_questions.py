@@ -167,7 +167,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ({"randomizer": "table"}, "--pair-file = (missing): expected a value (CSV file"),
     ],
 )
-def test_a_missing_or_foreign_setting_of_a_randomizer_is_refused(flags, line):
+def test_a_missing_or_unknown_setting_of_a_randomizer_is_refused(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**NOISELESS, **flags})
     assert "\n" not in str(error.value)
@@ -187,7 +187,7 @@ def test_a_missing_or_foreign_setting_of_a_randomizer_is_refused(flags, line):
         ),
     ],
 )
-def test_errors_of_accounting_name_the_flag(flags, line):
+def test_errors_of_accounting_name_the_option(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         answered(parse_query({**NOISELESS, **flags}))
 
@@ -232,13 +232,13 @@ def test_errors_of_accounting_name_the_flag(flags, line):
         ),
     ],
 )
-def test_a_wrong_flag_is_refused_by_its_name(flags, line):
+def test_an_error_about_a_wrong_option_names_the_option(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**PROMISE, **flags})
     assert "\n" not in str(error.value)
 
 
-def test_a_sliding_window_has_the_guarantee_of_a_fixed_one():
+def test_a_sliding_window_has_the_guarantee_of_one_fixed_window():
     sliding = answered(parse_query({**PROMISE, "scheme": "sliding", "window": 60}))
     fixed = answered(parse_query({**PROMISE, "scheme": "check-in", "window": 60}))
     assert sliding.directions == fixed.directions
@@ -281,10 +281,11 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
         ("windows", {**WINDOW, "randomizer": "approximate", "epsilon0": 1.0, "delta0": 1e-8}),
     ],
 )
-def test_a_solved_unknown_meets_the_target(unknown, flags):
+def test_a_solved_setting_meets_the_target(unknown, flags):
     key = unknown.replace("-", "_")
     answer = solved(parse_query(without(flags, key), unknown), unknown)
     found = answer.calibration
+    assert found is not None
     assert isinstance(found.value, int) == found.unknown.whole
     again = parse_query({**flags, key: found.value})
     scheme = again.scheme
@@ -368,7 +369,7 @@ def test_a_delta_below_delta0_is_refused():
         ("windows", without(CHECK_IN, "window", "windows"), "--window = (missing): expected a"),
     ],
 )
-def test_an_unknown_is_refused_if_it_is_given_or_cannot_be_solved_for(unknown, flags, line):
+def test_solving_for_a_given_or_unsolvable_setting_is_refused(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         solved(parse_query(flags, unknown), unknown)
     assert "\n" not in str(error.value)
