@@ -36,13 +36,16 @@ def gaussian_hockey_stick(c: np.ndarray, k: float, mu: float) -> np.ndarray:
     return ndtr(mu - high) - k * ndtr(-mu - high) - c * ndtr(-high)
 
 
-def gaussian_delta(k: float, window: int, sigma: float, probability: float = 1.0) -> float:
+def gaussian_delta(
+    k: float, window: int, sigma: float, probability: float = 1.0, points: int = 360
+) -> float:
     """δ of two opposite records in a window of at most three steps, by the trapezoidal rule.
 
-    The integrand is smooth and vanishes at both ends, so the rule converges fast.
+    The integrand is smooth and vanishes at both ends, so the rule converges fast, but for little
+    noise, which needs more points.
     """
     mu = 1.0 / sigma
-    z = np.linspace(-9.0 - mu, 9.0 + mu, 360)
+    z = np.linspace(-9.0 - mu, 9.0 + mu, points)
     density = np.exp(-z * z / 2) * (z[1] - z[0]) / math.sqrt(2 * math.pi)
     x, other = gaussian_ratios(z, mu)
     values, weights = np.zeros(1), np.ones(1)
@@ -71,7 +74,11 @@ def mean_excess(triples: list[Triple], k: Fraction, probability: Fraction = Frac
 def extreme_rays(a: Fraction) -> list[tuple[Fraction, Fraction, Fraction]]:
     """All (q, p, p') with pairwise ratios of 1 or a that are not all equal."""
     one = Fraction(1)
-    return [ray for ray in itertools.product((one, a), repeat=3) if len(set(ray)) == 2]
+    return [
+        (q, p, other)
+        for q, p, other in itertools.product((one, a), repeat=3)
+        if len({q, p, other}) == 2
+    ]
 
 
 def random_triple(a: Fraction, generator: np.random.Generator, outcomes: int = 4) -> Triple:
@@ -139,6 +146,9 @@ def adaptive_supremum(a: Fraction, k: Fraction, window: int, start: Fraction) ->
     def best(total: Fraction, steps: int) -> Fraction:
         if steps == 0:
             return max(total, Fraction(0))
-        return max(sum(q * best(total + y, steps - 1) for q, y in one) for one in distributions)
+        return max(
+            sum((q * best(total + y, steps - 1) for q, y in one), start=Fraction(0))
+            for one in distributions
+        )
 
     return float(best(-start, window)) / window

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from replacement_truths import gaussian_delta
 
 from turnout.accounting import price
 from turnout.accounting.divergence.composition import run_curve
@@ -19,7 +20,11 @@ from turnout.accounting.divergence.pairs import (
     PurePair,
     discrete_gaussian_pair,
 )
-from turnout.accounting.participation import replace_one_capped, replace_one_events
+from turnout.accounting.participation import (
+    replace_one_capped,
+    replace_one_events,
+    replace_one_levels,
+)
 from turnout.accounting.participation.replace_one import ReplacementBlock
 from turnout.accounting.participation.replace_one_capped import capped_excess
 from turnout.accounting.participation.replace_one_events import (
@@ -31,6 +36,7 @@ from turnout.accounting.participation.replace_one_events import (
 )
 from turnout.accounting.participation.replace_one_expectations import Sum, excess
 from turnout.accounting.participation.replace_one_grids import MassGrid, half_line_masses
+from turnout.accounting.participation.replace_one_levels import levels_excess
 from turnout.accounting.participation.replace_one_steps import AntitheticStep, SumFrame
 from turnout.schemes import CheckIn, GaussianNoise, LaplaceNoise, Scheme
 
@@ -223,6 +229,81 @@ def test_composed_windows_meet_the_default_tolerance(noise, window, windows, low
     assert found.meets_tolerance
     assert found.epsilon.lower <= high
     assert low <= found.epsilon.upper
+
+
+LITTLE_NOISE = [(0.4, 2, 1.0, 12.0), (0.4, 2, 0.02, 4.0), (0.5, 3, 1.0, 6.0), (0.3, 2, 0.4, 9.0)]
+
+
+@pytest.mark.parametrize(("sigma", "window", "probability", "epsilon"), LITTLE_NOISE)
+def test_unequal_levels_enclose_quadrature(sigma, window, probability, epsilon):
+    k = math.exp(epsilon)
+    truth = gaussian_delta(k, window, sigma, probability, 6000 if window == 2 else 360)
+    block = ReplacementBlock(GaussianPair(sigma), window, probability)
+    lower, upper = (block.delta(k, side) for side in (Side.LOWER, Side.UPPER))
+    assert lower <= truth * (1 + 1e-5)
+    assert truth * (1 - 1e-5) <= upper
+    levels = on_levels(sigma, window, k, probability, 1)
+    assert levels[0] <= truth * (1 + 1e-5)
+    assert truth * (1 - 1e-5) <= levels[1] <= 1.02 * levels[0]
+
+
+def on_levels(sigma, window, k, probability=1.0, refinement=0):
+    """Bounds on δ on unequal levels, from below and from above."""
+    step = AntitheticStep(GaussianPair(sigma), k)
+    threshold = window * (k - 1.0) * (1.0 - probability) / probability
+    return tuple(
+        probability * levels_excess(step, window, threshold, side, refinement)
+        for side in (Side.LOWER, Side.UPPER)
+    )
+
+
+def test_unequal_levels_reach_what_grids_refuse():
+    """δ of ten steps at σ = 0.1, ε = 137 by simulation with importance weights."""
+    generator, samples, mu = np.random.default_rng(3), 500_000, 10.0
+    # Importance sampling: the client's score moved up, the other nine moved as well.
+    own = generator.standard_normal(samples) + 2.8
+    others = generator.standard_normal((samples, 9)) + 1.0
+    weights = np.exp(3.92 - 2.8 * own + 4.5 - others.sum(axis=1))
+    here = np.logaddexp.reduce(np.column_stack([mu * own + 50.0, mu * others - 50.0]), axis=1)
+    there = np.logaddexp.reduce(np.column_stack([-mu * own - 150.0, -mu * others - 50.0]), axis=1)
+    values = weights * np.maximum(1.0 - np.exp(np.minimum(137.0 + there - here, 0.0)), 0.0)
+    margin = STANDARD_ERRORS * values.std() / math.sqrt(samples)
+    lower, upper = on_levels(0.1, 10, math.exp(137.0))
+    assert lower - margin <= values.mean() <= upper + margin
+    assert margin < 0.5 * lower
+    # Negative control: a window of four steps costs more.
+    assert not on_levels(0.1, 4, math.exp(137.0))[0] <= values.mean() + margin
+
+
+def move_sums_to_the_level_below(mutate):
+    of_two = replace_one_levels._Spread.of_two
+
+    def lowered(self, first, second):
+        lower = replace_one_levels._Spread(self.levels, self.below, 0.0 * self.part, self.beyond)
+        return of_two(lower, first, second)
+
+    mutate(replace_one_levels._Spread, "of_two", lowered)
+
+
+def keep_the_tops_of_cells(mutate):
+    def of_two(self, first, second):
+        sums = np.add.outer(first.values, second.values).ravel()
+        cells = np.minimum(np.searchsorted(self.levels, sums), self.levels.size - 1)
+        masses = np.multiply.outer(first.masses, second.masses).ravel()
+        sums_at = np.bincount(cells, masses, self.levels.size).astype(float)
+        return replace_one_levels._Law(self.levels, sums_at)
+
+    mutate(replace_one_levels._Means, "of_two", of_two)
+
+
+@pytest.mark.parametrize("mutant", [move_sums_to_the_level_below, keep_the_tops_of_cells])
+def test_mutants_of_levels_miss_the_quadrature(mutate, mutant):
+    k = math.exp(6.0)
+    truth = gaussian_delta(k, 3, 0.5)
+    assert on_levels(0.5, 3, k)[0] <= truth <= on_levels(0.5, 3, k)[1]
+    mutant(mutate)
+    lower, upper = on_levels(0.5, 3, k)
+    assert not lower <= truth <= upper
 
 
 def forget_the_cap(mutate):

@@ -329,7 +329,7 @@ def _narrow_crossing(
 PricedSide = Callable[[float, Side], float]
 """δ at one K, bounded from one side."""
 
-_LARGEST_EPSILON = 150.0
+_LARGEST_EPSILON = 300.0
 
 _NEAR = 1e-3  # relative width to which the root is found
 

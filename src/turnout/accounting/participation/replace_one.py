@@ -43,7 +43,7 @@ from turnout.accounting.participation.replace_one_expectations import (
     LocalSum,
     Planner,
     Sum,
-    excess,
+    lower_bound,
     response_excess,
     sum_threshold,
     upper_bound,
@@ -266,10 +266,10 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
 class _DeltaBounds:
     """Bounds on δ of a `ReplacementBlock` as a function of K and side, each computed once."""
 
-    def __init__(self, block: ReplacementBlock, refinement: int) -> None:
+    def __init__(self, block: ReplacementBlock, refinement: int, *, composed: bool = False) -> None:
         self._block, self._refinement = block, refinement
         self._known: dict[tuple[float, Side], float] = {}
-        self._planner = Planner()
+        self._planner, self._composed = Planner(), composed
         self._guess: float | None = None
 
     def __call__(self, k: float, side: Side) -> float:
@@ -291,10 +291,12 @@ class _DeltaBounds:
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
         if side is Side.UPPER:
-            value = upper_bound(total, self._guess, self._refinement, self._planner)
+            value = upper_bound(
+                total, self._guess, self._refinement, self._planner, composed=self._composed
+            )
             self._guess = value if 0 < value < math.inf else None
         else:
-            value = excess(total, side, self._refinement, self._planner)
+            value = lower_bound(total, self._refinement, self._planner)
         return min(block.probability * (infinity_mass + (1.0 - infinity_mass) * value), 1.0)
 
 
@@ -359,7 +361,7 @@ def _near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -
 
 @remembered
 def _pair_curve(block: ReplacementBlock, delta: float, refinement: int) -> Curve:
-    priced, density = _DeltaBounds(block, refinement), _DENSITY * 2**refinement
+    priced, density = _DeltaBounds(block, refinement, composed=True), _DENSITY * 2**refinement
     cut = block.floor * (1.0 + 1e-9) + _REACHED * delta
     nodes = nodes_down_to(priced, cut, block.loss_deviation, density)
     return curve_through(priced, nodes, Side.UPPER)

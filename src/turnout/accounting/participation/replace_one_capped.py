@@ -43,10 +43,17 @@ _PARTS = (1.0, 0.6, 0.35, 0.2)  # of the tilt, of which the one with the narrowe
 
 
 class Bounded(NamedTuple):
-    """Upper bound on an excess, and the part of it that is due to the grid and to round-off."""
+    """Upper bound on an excess.
+
+    Attributes:
+        value: the bound.
+        doubt: about the part of it that is due to the grid and to round-off.
+        is_heavy: whether the range of one step is a large part of the window of the sum.
+    """
 
     value: float
     doubt: float
+    is_heavy: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +138,7 @@ def capped_excess(
         # A cell with most of the mass is wider than what it should resolve.
         is_coarse = float(distribution.masses.max()) > _MOST_IN_A_CELL
         spread = math.inf if is_coarse else spread_of(frame, count, bins) * excess
-        found = Bounded(excess + cut, doubt + spread)
+        found = Bounded(excess + cut, doubt + spread, frame.is_heavy)
         if lost <= _MOST_CAPPED * excess or not 0 < excess < math.inf:
             break
         guess = excess

@@ -34,6 +34,7 @@ the blocks. The distance to the exact value falls as 1/b.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -42,7 +43,7 @@ from scipy.special import betainc, gammaln
 
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.replace_one_capped import Bounded, capped_excess
 from turnout.accounting.participation.replace_one_grids import (
@@ -52,6 +53,7 @@ from turnout.accounting.participation.replace_one_grids import (
     expectation,
     grid_distribution,
 )
+from turnout.accounting.participation.replace_one_levels import levels_excess, pair_of
 from turnout.accounting.participation.replace_one_steps import (
     CoarseSum,
     Overview,
@@ -70,6 +72,8 @@ _LOST = 3 * _FAR * _NEGLIGIBLE  # part of an upper bound that may be due to its 
 _UNPILOTED = 7  # consecutive plans that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid, for which spreading adds 3e-4 of δ
 _DOUBTFUL = 2e-3  # part of a bound due to its cap and round-off from which jumps are tried
+_LARGE_MOMENT = 4.8  # second moment of ratios from which a grid may be too coarse for them
+_FEW_LEVELS = -1  # refinement of the unequal levels that show it
 _WORTH_A_JUMP = 0.999  # part of a bound to which treating jumps apart must lower it
 _LEAST_CAP = 20.0  # least cap above c₀/t, in fiftieths of the distance of the quartiles
 _NEAR_TOP = 5.0  # a cap above the largest value over this factor moves to the largest value
@@ -180,7 +184,7 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
 
 
 def upper_bound(
-    total: Sum, guess: float | None, refinement: int, planner: Planner | None = None
+    total: Sum, guess: float | None, refinement: int, planner: Planner, *, composed: bool = False
 ) -> float:
     """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t, by capped steps where that is sharp.
 
@@ -189,6 +193,7 @@ def upper_bound(
         guess: about the excess, from a similar sum; None if nothing is known of it.
         refinement: level of the grid; each halves its step.
         planner: plans of similar sums.
+        composed: whether the bound is one of many, for which unequal levels are sharp enough.
     """
     trivial = _one_by_one(total, Side.UPPER)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -197,9 +202,45 @@ def upper_bound(
         found = capped_excess(total.step, total.count, total.threshold, guess, refinement)
     except NumericalError:
         found = Bounded(math.inf, math.inf)
-    if found.doubt <= _DOUBTFUL * found.value and found.value < trivial:
+    if found.value < trivial and _is_sharp(total, found, refinement):
         return found.value
-    return min(found.value, excess(total, Side.UPPER, refinement, planner))
+    # Little noise: unequal levels, and in one window one value above a low cap as well.
+    spread = _on_levels(total, Side.UPPER, refinement if composed else 0)
+    if composed and spread < math.inf:
+        return min(found.value, spread, trivial)
+    others = min(found.value, excess(total, Side.UPPER, refinement, planner))
+    return min(others, _on_levels(total, Side.UPPER, refinement)) if spread < others else others
+
+
+def _is_sharp(total: Sum, found: Bounded, refinement: int) -> bool:
+    """Whether the bound of capped steps is hardly above the excess, as far as is seen."""
+    if not found.doubt <= _DOUBTFUL * found.value:
+        return False
+    # Where one step matters, ratios may spread over more decades than the grid resolves: few
+    # unequal levels, or a finer grid, show it.
+    pair = pair_of(total.step)
+    if not found.is_heavy or pair.second_moment < _LARGE_MOMENT:
+        return True
+    if isinstance(pair, GaussianPair):
+        return not _on_levels(total, Side.UPPER, _FEW_LEVELS) < found.value
+    finer = capped_excess(total.step, total.count, total.threshold, found.value, refinement + 1)
+    return finer.value >= (1.0 - 4.0 * _DOUBTFUL) * found.value
+
+
+def lower_bound(total: Sum, refinement: int, planner: Planner) -> float:
+    """Lower bound on the excess, with one value above a low cap or on unequal levels."""
+    others = excess(total, Side.LOWER, refinement, planner)
+    if not _on_levels(total, Side.LOWER, 0) > others:
+        return others
+    return max(others, _on_levels(total, Side.LOWER, refinement))
+
+
+def _on_levels(total: Sum, side: Side, refinement: int) -> float:
+    """Bound on unequal levels; ∞ (upper) or 0 (lower) where there is none."""
+    if total.count > 1:
+        with suppress(NumericalError):
+            return levels_excess(total.step, total.count, total.threshold, side, refinement)
+    return math.inf if side is Side.UPPER else 0.0
 
 
 def _one_by_one(total: Sum, side: Side) -> float:
