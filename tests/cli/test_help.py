@@ -31,6 +31,7 @@ RUN = {
     "estimate frequencies": (0, 2),
     "estimate mean": (0, 1),
     "estimate user-mean": (1,),
+    "new": (0, 1),
     "plugins": (0, 1),
     "refine encode": (0, 1),
     "refine decode": (0, 1),
@@ -195,7 +196,9 @@ def test_a_shell_completes_the_words_of_an_option(words, offered, tmp_path, monk
 
 def test_every_option_that_takes_a_file_completes_file_names():
     """An option whose value is called FILE, DB, DIR or PLAN has the type of a path."""
-    named = [each for each in options() if each[1].metavar in ("FILE", "DB", "DIR", "FOLDER")]
+    named = [
+        each for each in options() if each[1].metavar in ("FILE", "DB", "DIR", "FOLDER", "DATA")
+    ]
     assert len(named) > 40
     assert all(isinstance(option.type, click.Path) for _, option in named)
 

@@ -88,6 +88,8 @@ def _python(arguments: list[str]) -> None:
 def script_options(script: str) -> set[str]:
     """Options of a script, or of a folder that is run as a script."""
     path = ROOT / script
+    if not path.exists():  # a script in a folder that `turnout new` writes
+        path = ROOT / "src" / "turnout" / "plans" / "projects" / "table" / script
     files = path.glob("*.py") if path.is_dir() else [path]
     return {name for file in files for name in re.findall(r'"(--[a-z-]+)"', file.read_text())}
 
@@ -107,7 +109,7 @@ def _system(arguments: list[str]) -> None:
     """Accept a program of the operating system, which test_service_page.py runs or replaces."""
 
 
-SYSTEM = ("chmod", "cp", "curl", "install", "mkdir", "openssl", "systemctl", "useradd")
+SYSTEM = ("cd", "chmod", "cp", "curl", "install", "mkdir", "openssl", "systemctl", "useradd")
 
 PROGRAMS: dict[str, Callable[[list[str]], None]] = {
     "turnout": _turnout,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -297,7 +297,8 @@ def estimate_frequencies(
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
     size, names = categories_of(categories)
     # The estimate from private messages, drawn from the operating system's randomness.
-    found = estimates.frequencies(
+    found = _estimated(
+        estimates.frequencies,
         rows_of(values),
         size,
         privacy,
@@ -370,7 +371,8 @@ def estimate_mean(
     chosen = (columns,) if isinstance(columns, str) else tuple(columns)
     rows = rows_of(values)
     # The estimate from private messages, drawn from the operating system's randomness.
-    found = estimates.mean(
+    found = _estimated(
+        estimates.mean,
         rows,
         norm,
         radius,
@@ -412,3 +414,14 @@ def _described(found: Frequencies | Mean, what: str) -> str:
         f"{type(found).__name__}({what}, {clients}; {cost.trust}, "
         f"{sign} = {rounded_up(cost.epsilon)}{delta}, {cost.relation}, {PrivacyUnit.CLIENT.value})"
     )
+
+
+Made = TypeVar("Made")
+
+
+def _estimated(compute: Callable[..., Made], *arguments: Any, **settings: Any) -> Made:
+    """Result of a function, with the running time on a terminal after two seconds."""
+    from turnout.reporting.progress import spinner
+
+    with spinner("estimating"):
+        return compute(*arguments, **settings)

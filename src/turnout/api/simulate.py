@@ -5,6 +5,8 @@ A `SimulatedRun` is the result: the number of participants of each step, and the
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from turnout.learning.algorithm import Algorithm
+    from turnout.participation.schedule import Schedule
     from turnout.randomizers.vectors import VectorRandomizer
     from turnout.reporting.drawing import Picture
     from turnout.simulation import History, SimulationResult
@@ -133,6 +136,7 @@ def simulate(
     expected_check_ins: float | None = None,
     evaluate_every: int | None = None,
     messages: VectorRandomizer | None = None,
+    watch: Callable[[int, int], None] | None = None,
 ) -> SimulatedRun:
     """Simulated run of a scheme: the participants of each step, and training if requested.
 
@@ -154,6 +158,9 @@ def simulate(
         messages: under local or shuffled trust, the randomizer of each client's update. Its
             attribute ``law`` is the scheme's randomizer and its radius is the algorithm's
             ``clip_norm``.
+        watch: called after each step, or without an algorithm after each block, with the number of
+            steps done and of all steps; None shows a progress bar on a terminal or in a notebook
+            when two seconds are over.
 
     Returns:
         The run, with counts of shape (steps,) and, with an algorithm, the history and parameters.
@@ -185,28 +192,57 @@ def simulate(
     means = expected(participation, population), expected_empty_steps(participation, population)
     # Without an algorithm: participation only.
     if algorithm is None:
-        drawn = draw_run(participation, population, SimulationStreams(seed))
-        counts = np.concatenate([schedule.counts() for schedule in drawn])
+        with _watched(watch) as tell:
+            drawn = draw_run(participation, population, SimulationStreams(seed))
+            counts = _counts(drawn, participation.steps, tell)
         return SimulatedRun(participation, population, seed, counts, *means)
     # With an algorithm: training under the scheme.
     if not isinstance(scheme, Scheme):
         raise ParameterError("scheme", scheme, "a Scheme, which includes the randomizer")
-    result = _learned(
-        scheme,
-        algorithm,
-        seed=seed,
-        minibatch=minibatch,
-        expected_check_ins=expected_check_ins,
-        evaluate_every=evaluate_every or max(1, participation.steps // EVALUATIONS),
-        messages=messages,
-    )
+    with _watched(watch) as tell:
+        result = _learned(
+            scheme,
+            algorithm,
+            tell,
+            seed=seed,
+            minibatch=minibatch,
+            expected_check_ins=expected_check_ins,
+            evaluate_every=evaluate_every or max(1, participation.steps // EVALUATIONS),
+            messages=messages,
+        )
     history = result.history
     return SimulatedRun(
         participation, population, seed, history.check_ins, *means, history, result.parameters
     )
 
 
-def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> SimulationResult:
+def _watched(
+    watch: Callable[[int, int], None] | None,
+) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Context that yields the given function, or that of a progress bar."""
+    if watch is not None:
+        return nullcontext(watch)
+    from turnout.reporting.progress import progress_bar
+
+    return progress_bar("simulating")
+
+
+def _counts(
+    drawn: Iterable[Schedule], steps: int, tell: Callable[[int, int], None]
+) -> NDArray[np.int64]:
+    """Number of participants of each step, shape (steps,); ``tell`` is called after each block."""
+    parts: list[NDArray[np.int64]] = []
+    done = 0
+    for schedule in drawn:
+        parts.append(schedule.counts())
+        done += parts[-1].size
+        tell(done, steps)
+    return np.concatenate(parts)
+
+
+def _learned(
+    scheme: Scheme, algorithm: Algorithm, tell: Callable[[int, int], None], **settings: Any
+) -> SimulationResult:
     """Result of a whole simulation with an algorithm.
 
     Raises:
@@ -215,7 +251,8 @@ def _learned(scheme: Scheme, algorithm: Algorithm, **settings: Any) -> Simulatio
     from turnout.runs import InterruptedRunError
     from turnout.simulation import Simulation
 
-    result = Simulation(scheme, algorithm, **settings).run()
+    simulation = Simulation(scheme, algorithm, **settings)
+    result = simulation.run(on_progress=lambda now: tell(now.step, now.steps))
     if not result.finished:
         raise InterruptedRunError(None, result.steps_done, scheme.participation.steps)
     return result

@@ -22,6 +22,9 @@ COMMANDS = {
         "ledger": "Export and verification of a coordinator's releases and their ε.",
         "witness": "Witness that detects a coordinator whose ledger was set back.",
     },
+    "new": {
+        "new": "New folder with a commented plan, data, a model and a test.",
+    },
     "plugins": {
         "plugins": "Participations, randomizers and algorithms of installed packages.",
     },
@@ -46,7 +49,7 @@ COMMANDS = {
 
 GROUPS = {
     "Privacy": ("account", "calibrate", "compare", "budget", "audit"),
-    "Learning": ("train", "tune", "predict", "bandit"),
+    "Learning": ("new", "train", "tune", "predict", "bandit"),
     "Surveys": ("estimate", "refine"),
     "Devices": ("enrol", "serve", "join", "fleet", "witness", "ledger"),
     "This program": ("plugins", "completion"),

@@ -160,7 +160,7 @@ HELP: dict[str, Help] = {
         "docs/deployment.md",
         (
             "turnout fleet http://127.0.0.1:8000 --tokens tokens.txt",
-            "turnout fleet http://127.0.0.1:8000 --tokens tokens.txt --processes 4 --patience 30",
+            "turnout fleet http://127.0.0.1:8000 --tokens tokens.txt --data mine.parquet",
         ),
     ),
     "join": Help(
@@ -174,6 +174,10 @@ HELP: dict[str, Help] = {
     "ledger": Help("docs/ledger.md", (_EXPORT[0], _VERIFY[0])),
     "ledger export": Help("docs/ledger.md", _EXPORT),
     "ledger verify": Help("docs/ledger.md", _VERIFY),
+    "new": Help(
+        "docs/training.md",
+        ("turnout new visits", "turnout new digits --kind images"),
+    ),
     "plugins": Help("docs/extending.md", ("turnout plugins", "turnout plugins --json")),
     "predict": Help(
         "docs/training.md",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -198,6 +199,18 @@ class Word(click.ParamType):
         return [CompletionItem(word) for word in self.look_up() if word.startswith(incomplete)]
 
 
+class _Data(click.Path):
+    """Type of a file or of the name of a built-in data set; a shell completes both."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that begin with the given text; files if there is no such name."""
+        named = Word(lambda: BUILT_IN).shell_complete(ctx, param, incomplete)
+        return named or super().shell_complete(ctx, param, incomplete)
+
+
+DATA = _Data()
 BUILT_IN = ("digits", "mnist", "fashion-mnist")
 """Data sets of images that turnout reads by their names."""
 
@@ -514,6 +527,12 @@ def show(found: Result, *, as_json: bool) -> None:
     from rich.console import Console
 
     Console().print(found.table())
+
+
+def next_step(text: str) -> None:
+    """Print what to do next on stderr, if it is a terminal: logs and pipes stay as they are."""
+    if sys.stderr.isatty():
+        click.echo(f"next: {text}", err=True)
 
 
 def picture_path(picture: str | None) -> Path | None:

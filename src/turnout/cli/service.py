@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import BUILT_IN, PATH, TEXT_PATH, Command, Word, all_of
+from turnout.cli.options import DATA, PATH, TEXT_PATH, Command, all_of, next_step
 from turnout.core.errors import StorageError
 from turnout.core.optional import require
 
@@ -104,6 +104,7 @@ def enrol(
     require("service", what="turnout enrol")
     from turnout.core import checks
     from turnout.service.coordinator.new_task import invite
+    from turnout.service.storage.addresses import place_of
     from turnout.service.storage.opening import open_storage
     from turnout.service.web.server import stored_charter
     from turnout.service.web.settings import Settings
@@ -126,6 +127,9 @@ def enrol(
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
     _hand_out([invitation.encoded() for invitation in invitations], out)
+    place = "printed here" if out is None else f"in {out}, readable by you alone"
+    served = f"turnout serve {plan or 'PLAN'} --db {place_of(db)}"
+    next_step(f"{count} invitations are {place}; serve the task with: {served}")
     return 0
 
 
@@ -285,6 +289,10 @@ def _announce(running: Running, address: str) -> None:
     """Print one line on stdout when the coordinator accepts requests."""
     steps = f"step {running.engine.step} of {running.charter.steps}"
     click.echo(f"Serving task {running.task[:16]} ({steps}) on {address}")
+    next_step(
+        f"open {address} for the dashboard; a device joins with: "
+        f"turnout join {address} --token INVITATION --data FILE"
+    )
 
 
 @click.command(cls=Command)
@@ -385,6 +393,7 @@ def join(
     with StateFile(state or default_place(invitation)) as file:
         tally = asyncio.run(take_part(Diary(file, invitation)))
     click.echo(described(tally))
+    next_step("the device has no further turns; docs/ledger.md says how to verify the task")
     return 0
 
 
@@ -406,10 +415,11 @@ def described(tally: Counter[str]) -> str:
 )
 @click.option(
     "--data",
-    type=Word(lambda: BUILT_IN),
-    metavar="NAME",
-    help="Built-in data set (digits, mnist or fashion-mnist), which is divided among the devices "
-    "as in a simulation of the plan; by default the data set of the plan.",
+    type=DATA,
+    metavar="DATA",
+    help="Your own file or folder, which is split by the plan's column of clients; or a built-in "
+    "data set (digits, mnist or fashion-mnist). Either is divided among the devices as in a "
+    "simulation of the plan. By default the data set that the plan names.",
 )
 @click.option(
     "--processes", type=click.IntRange(1), default=1, help="Number of processes; default 1."
@@ -449,7 +459,7 @@ def fleet(
     allow_http: bool,
     patience: float,
 ) -> int:
-    """Run many devices against the coordinator at URL, for a trial on a built-in data set.
+    """Run many devices against the coordinator at URL, for a trial on one machine.
 
     Client i has the records of client i in a simulation of the plan, so that their accuracies can
     be compared. A warning is printed if far fewer participations were counted than expected under

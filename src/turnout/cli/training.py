@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from turnout.cli.options import BUILT_IN, EXAMPLE_PLAN, PATH, WHOLE, Command, import_option, show
+from turnout.cli.options import (
+    BUILT_IN,
+    EXAMPLE_PLAN,
+    PATH,
+    WHOLE,
+    Command,
+    import_option,
+    next_step,
+    show,
+)
 from turnout.core.errors import InputFileError, ParameterError
 from turnout.core.optional import require
 
@@ -104,6 +113,7 @@ def train(
     require("train", what="turnout train")
     from turnout.api import train as training
     from turnout.reporting.console import Console
+    from turnout.reporting.training_report import PAGE
     from turnout.runs import InterruptedRunError
 
     # Run on the chosen engine; Ctrl-C leaves a checkpoint.
@@ -123,6 +133,7 @@ def train(
         return 130
     assert run.folder is not None
     Console().report(run.summary, run.folder)
+    next_step(f"open {run.folder / PAGE}, and predict with: turnout predict {run.folder} DATA")
     return 0
 
 

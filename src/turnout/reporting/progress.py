@@ -1,4 +1,4 @@
-"""Progress on stderr for commands that take more than a moment.
+"""Progress on stderr, or in a notebook, for what takes more than two seconds.
 
 `progress_bar` counts parts, `spinner` shows the time.
 """
@@ -9,8 +9,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.console
 
 _PATIENCE_SECONDS = 2.0
+
+
+def is_shown(console: rich.console.Console) -> bool:
+    """Whether progress is shown: on a terminal, or in a notebook that has widgets."""
+    widgets = console.is_jupyter and find_spec("ipywidgets") is not None
+    return console.is_terminal or widgets
 
 
 @contextmanager
@@ -23,7 +34,7 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    bar = Progress(console=console, transient=True, disable=not is_shown(console))
     task = bar.add_task(what, total=None)
     with _late(bar.start, bar.stop):
         yield lambda done, of, named=what: bar.update(
@@ -43,7 +54,7 @@ def spinner(what: str) -> Iterator[None]:
 
         console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description} …"), TimeElapsedColumn())
-        hidden = not console.is_terminal
+        hidden = not is_shown(console)
         status = Progress(*columns, console=console, transient=True, disable=hidden)
         task = status.add_task(what, total=None)
         status.tasks[task].start_time = began

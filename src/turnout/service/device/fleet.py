@@ -43,7 +43,12 @@ from turnout.service.device.device import TaskDevice
 from turnout.service.device.link import Link, UnreachableError, connection
 from turnout.service.device.memory import Diary, Memory, StateFile, place_in
 from turnout.service.device.pace import Limits, Pace
-from turnout.service.device.trainer import TrainerOf, UpdateFunction, trainer_on_dealt
+from turnout.service.device.trainer import (
+    TrainerOf,
+    UpdateFunction,
+    trainer_on_dealt,
+    trainers_on_split,
+)
 from turnout.service.device.working import UnfinishedError, Work, Workshop, in_a_process
 
 _AHEAD = "to come"
@@ -188,7 +193,8 @@ class Trial:
     Attributes:
         url: the coordinator's address.
         tokens: the invitations, one per device.
-        data: name of the data set that is dealt to the devices; None for the plan's.
+        data: name of the data set that is dealt to the devices, or file that is split by the plan's
+            column of clients; None for the data set of the plan.
         folder: folder of the state files.
         ca: file of certificates (PEM) to trust.
         cover: send dummy traffic in the steps that a device did not draw.
@@ -281,13 +287,13 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
             # All devices share one link, one trainer and as many workshops as there are processors.
             link = WatchedLink(watch, http, trial.url, allow_http=trial.allow_http)
             group = _DeviceGroup(diaries, link, watch, trial.patience_seconds)
-            trainer_of = group.noting_terms(trainer_on_dealt(trial.data))
+            trainers = _trainers(trial.data)
             workshop = shared(os.cpu_count() or 1)
             devices = [
                 TaskDevice(
                     *each,
                     link,
-                    trainer_of,
+                    group.noting_terms(trainers(each[0].client)),
                     cover=trial.cover,
                     pace=Pace(trial.limits),
                     workshop=workshop,
@@ -296,6 +302,18 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
                 for each in zip(invitations, diaries, strict=True)
             ]
             return await group.run(devices, tell)
+
+
+def _trainers(data: str | None) -> Callable[[int], TrainerOf]:
+    """Function of a client's id, whose value builds the client's update function.
+
+    Args:
+        data: file that is split into clients, or name of a built-in data set; None: the plan's.
+    """
+    if data is not None and Path(data).exists():
+        return trainers_on_split(Path(data))
+    dealt = trainer_on_dealt(data)
+    return lambda client: dealt
 
 
 def shared(places: int) -> Workshop:

@@ -1,14 +1,15 @@
 """Updates of the charter's model on a client's own records.
 
-`trainer_on`, `trainer_on_file` and `trainer_on_dealt` build the `UpdateFunction` of
-`turnout.service.device.step_actions`, once the charter is known: a `Trainer` (PyTorch), or
-`turnout.service.graphs.updates.GraphUpdates` where the charter names a graph. A charter whose plan
-contradicts its terms, or names code, is refused.
+`trainer_on`, `trainer_on_file`, `trainer_on_dealt` and `trainers_on_split` build the
+`UpdateFunction` of `turnout.service.device.step_actions`, once the charter is known: a `Trainer`
+(PyTorch), or `turnout.service.graphs.updates.GraphUpdates` where the charter names a graph. A
+charter whose plan contradicts its terms, or names code, is refused.
 """
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from turnout.core.errors import ParameterError, StorageError
 from turnout.core.optional import require
 from turnout.protocol.randomized import MessageEncoding
 from turnout.schemes import GaussianNoise, NonAdaptiveRandomizer
+from turnout.schemes.settings import MISSING
 from turnout.service.contract.charter import Charter
 from turnout.service.contract.computation import UPDATE_GRAPHS, Computation, checked_labels
 from turnout.service.device.step_actions import TrainerOf, UpdateFunction
@@ -193,7 +195,10 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
                 raise ParameterError("--data", name, f"{plan.data.name!r}, as in the task's plan")
-            data = load_images(plan.data.name or "")
+            if plan.data.name is None:
+                expected = "the file of records that the task's plan describes"
+                raise ParameterError("--data", MISSING, expected)
+            data = load_images(plan.data.name)
             if charter.population > len(data.train):
                 raise ParameterError(
                     "population", charter.population, f"at most the {len(data.train)} records"
@@ -203,6 +208,65 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
         return built[charter.task]
 
     return build
+
+
+def trainers_on_split(path: Path) -> Callable[[int], TrainerOf]:
+    """Function of a client's id, whose value builds the update function of this client.
+
+    The file is split by the column of clients that the charter's plan names, as in a simulation of
+    the plan: client i has the records of client i.
+
+    Args:
+        path: file or folder of the records of all clients, in a format of [data] in plans.
+    """
+    opened: dict[str, tuple[Workload, Trainer | None]] = {}
+
+    def of_task(charter: Charter) -> tuple[Workload, Trainer | None]:
+        # Opened once for all clients of the trial; a graph has an update function for each client.
+        if charter.task not in opened:
+            workload = _split(path, charter)
+            graph = charter.computation.architecture in UPDATE_GRAPHS
+            opened[charter.task] = workload, None if graph else _trainer(workload, charter)
+        return opened[charter.task]
+
+    def of_client(client: int) -> TrainerOf:
+        def build(charter: Charter) -> UpdateFunction:
+            workload, trainer = of_task(charter)
+            if trainer is not None:
+                return trainer
+            held = workload.data.holdings
+            assert held is not None
+            own = held.records[held.offsets[client] : held.offsets[client + 1]]
+            train = workload.data.train
+            records = checked_records(np.array(train.inputs[own]), np.array(train.labels[own]))
+            return trainer_on(records, client)(charter)
+
+        return build
+
+    return of_client
+
+
+def _split(path: Path, charter: Charter) -> Workload:
+    """Workload of a charter's plan whose records are those of a file, by client.
+
+    Raises:
+        ParameterError: the plan names no column of clients, or the file has another number of
+            clients than the task.
+    """
+    from turnout.data import own_data
+    from turnout.plans import Plan
+    from turnout.runs.workload import Workload
+
+    plan = Plan.from_toml(charter.plan, "the charter's plan")
+    if plan.data.path is None or plan.data.client is None:
+        expected = "no file: the task's plan names no column of clients"
+        raise ParameterError("--data", str(path), expected)
+    data = own_data(plan.data.model_copy(update={"path": str(path.resolve())}), Path())
+    held = 0 if data.holdings is None else data.holdings.population
+    if held != charter.population:
+        expected = f"records of {charter.population} training clients, as in the task, not {held}"
+        raise ParameterError("--data", str(path), expected)
+    return Workload(plan, data, charter.population, charter.scheme.participation)
 
 
 def _trainer(workload: Workload, charter: Charter, only: int | None = None) -> Trainer:

@@ -1,0 +1,56 @@
+"""Command ``turnout new``: a folder with a commented plan, sample data, a model and a test.
+
+The files are those of ``turnout/plans/projects``; each kind has a folder, and kinds that can be
+served have the files in ``devices``, too.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from turnout.cli.options import Command
+from turnout.core.errors import ParameterError, StorageError
+
+KINDS = ("table", "images", "module", "bandit")
+_NEXT = {
+    "bandit": ("turnout bandit plan.toml --out run",),
+    "": ("python make_records.py", "turnout train plan.toml --out run"),
+}
+"""Commands to run next, by kind; those of "" for all other kinds."""
+
+
+@click.command(cls=Command)
+@click.argument("folder", metavar="NAME", type=click.Path(path_type=Path))
+@click.option(
+    "--kind",
+    type=click.Choice(KINDS),
+    default="table",
+    show_default=True,
+    help="table: records with a column of clients. images: images with a client each. module: a "
+    "table and a PyTorch module. bandit: a simulated bandit.",
+)
+def new(folder: Path, kind: str) -> None:
+    """Write a new folder NAME with a commented plan, sample data, a model and a test.
+
+    The files run as they are. Except for a bandit, they include scripts for a coordinator and its
+    devices. The command prints what to run next.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise ParameterError("NAME", str(folder), "a folder that does not exist")
+    source = resources.files("turnout.plans") / "projects"
+    try:
+        folder.mkdir(parents=True)
+        for part in (kind,) if kind == "bandit" else (kind, "devices"):
+            for file in (source / part).iterdir():
+                if file.is_file():
+                    (folder / file.name).write_bytes(file.read_bytes())
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror or error}") from None
+    # The names of the files, and the next commands.
+    click.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    click.echo("next:")
+    for line in (f"cd {folder}", *_NEXT.get(kind, _NEXT[""])):
+        click.echo(f"  {line}")
