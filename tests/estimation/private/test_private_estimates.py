@@ -4,6 +4,7 @@ import math
 import re
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -38,7 +39,7 @@ HELD = np.repeat(np.arange(4), [8000, 6000, 4000, 2000])
 SIX_SIGMA = 6.5  # a false alarm of 1e-10 a normal number
 
 
-def source(name="clients"):
+def source(name: Any = "clients"):
     return SimulationStreams(11).source(name)
 
 
@@ -56,7 +57,7 @@ def vectors(tmp_path):
 
 
 @pytest.mark.parametrize("name", all_mechanisms())
-def test_the_epsilon_of_an_estimate_is_that_of_the_enumeration(items, name):
+def test_epsilon_of_an_estimate_equals_the_enumerated_epsilon(items, name):
     found = frequencies(items, 4, LOCAL, source(), mechanism=name)
     randomizer, _ = frequency_randomizer(1.0, 4, name)
     distributions = [randomizer.probabilities(item) for item in range(4)]
@@ -68,6 +69,7 @@ def test_the_epsilon_of_an_estimate_is_that_of_the_enumeration(items, name):
         if other[m]
     )
     assert isinstance(ratio, Fraction)
+    assert found.cost.local_epsilon is not None
     assert found.cost.epsilon == found.cost.local_epsilon <= 1.0
     assert found.cost.epsilon == pytest.approx(math.log(ratio), rel=1e-15)
     assert found.cost.message_bits == randomizer.message_bits
@@ -151,7 +153,7 @@ def counted(drawn, top=9):
     return np.bincount(np.clip(drawn, -top, top) + top, minlength=2 * top + 1)
 
 
-def test_discrete_laplace_noise_has_its_distribution():
+def test_discrete_laplace_samples_follow_the_stated_distribution():
     distribution = folded(laplace_distribution(3, 2, 200))
 
     def agrees(counts):
@@ -169,7 +171,7 @@ def test_discrete_laplace_noise_has_its_distribution():
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.0])
 @pytest.mark.parametrize("reach", [1, 2, 12345, 2**30])
-def test_laplace_epsilon_is_the_ratio_of_its_probabilities(epsilon, reach):
+def test_laplace_epsilon_equals_the_log_ratio_of_probabilities(epsilon, reach):
     noise = laplace_noise(epsilon, reach)
     t, s = noise.scale
     exact = Fraction(reach * s, t)
@@ -201,6 +203,7 @@ def test_no_row_changes_a_sum_beyond_the_sensitivity(relation, norm, delta):
     corners = [np.eye(1, dimension)[0], np.ones(dimension), np.arange(dimension) - 2.5]
     rows = whole_units(np.array([1e6 * corner for corner in corners]), norm, 1.0)
     moves = [np.append(row, weight) for row in rows]
+    largest = Fraction(0)
     if relation == "replace-one":
         moves = [2 * row for row in rows]
     if noise.law == "laplace":
@@ -300,7 +303,7 @@ def test_invalid_files_of_vectors_are_refused(tmp_path):
         mean(tmp_path / "a.csv", "l2", math.nan, LOCAL, source())
 
 
-def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
+def test_an_error_about_missing_pyarrow_names_the_package(tmp_path, monkeypatch):
     def absent(name):
         raise ImportError(name)
 
@@ -310,7 +313,7 @@ def test_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
         list(item_blocks(file, 4))
 
 
-def test_a_folder_of_parquet_files_is_one_column(tmp_path):
+def test_a_folder_of_parquet_files_is_read_as_one_column(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (tmp_path / "b").mkdir()
     for name, held in (("a.parquet", [3, 1]), ("b/c.parquet", [2])):
