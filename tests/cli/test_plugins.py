@@ -226,6 +226,8 @@ def test_a_charter_names_its_plugin_and_is_refused_without_the_same_code(tmp_pat
     (tmp_path / "charter").write_bytes(charter)
     refused = python(tmp_path, "-c", READ, fails=True)
     assert f"needs the plug-in rested-devices 1.2 with the code {digest}" in refused
+    missing = python(tmp_path, "-c", VERIFIED, fails=True)
+    assert "needs the plug-in rested-devices 1.2, which is not installed here" in missing
     with (site / "rested_check_in.py").open("a") as file:
         file.write("# changed\n")
     assert "other code" in python(tmp_path, "-c", READ, path=site, fails=True)

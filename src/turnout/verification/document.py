@@ -22,7 +22,7 @@ import numpy as np
 
 from turnout import schemes as spec
 from turnout.core.errors import ParameterError
-from turnout.core.plugins import plugin_of
+from turnout.core.plugins import installed, plugin_of
 from turnout.schemes import Scheme, TrustModel
 from turnout.schemes.registry import participation_class
 
@@ -389,6 +389,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
         if fields.get("format") != _FORMAT or set(fields) - {"plugins"} != _FIELDS:
             raise ValueError(f"its format or its fields are not those of {_FORMAT}")
         # The scheme, which must be one of this package and fit the formats of updates.
+        _require_at_hand(fields.get("plugins", []))
         dimension, first = _artefacts(fields)
         scheme = rebuilt(_plain(fields["scheme"]))
         if not isinstance(scheme, Scheme):
@@ -442,6 +443,21 @@ def _require_consistent(terms: DocumentTerms) -> None:
         raise ValueError("charged: expected values of at least 0 that never fall")
     if steps[-1] != (total := terms.scheme.participation.steps):
         raise ValueError(f"charged_steps ends at {steps[-1]}: expected the run's {total} steps")
+
+
+def _require_at_hand(named: Any) -> None:
+    """Require that the plug-ins that a charter names are installed, whatever their code.
+
+    Raises:
+        ValueError: names a plug-in that is missing, or not a list of plug-ins.
+    """
+    if not isinstance(named, list) or not all(isinstance(each, dict) for each in named):
+        raise ValueError("the field 'plugins' is not a list of objects")
+    here = {(each.package, each.version) for each in (installed() if named else ())}
+    for each in named:
+        name, version = str(each.get("name"))[:80], str(each.get("version"))[:80]
+        if (name, version) not in here:
+            raise ValueError(f"it needs the plug-in {name} {version}, which is not installed here")
 
 
 def _require_plugins(named: Any, scheme: Scheme) -> None:
