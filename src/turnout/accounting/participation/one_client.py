@@ -67,7 +67,6 @@ from turnout.accounting.participation.replace_one_expectations import (
     Sum,
     excess,
     sum_threshold,
-    upper_bound,
 )
 from turnout.accounting.participation.replace_one_steps import (
     AntitheticStep,
@@ -533,7 +532,6 @@ class _DeltaBounds:
         self._step = _step_of(block, direction, curve)
         self._known: dict[tuple[float, Side], float] = {}
         self._planner = Planner()
-        self._guess: float | None = None
 
     def __call__(self, k: float, side: Side) -> float:
         if (k, side) not in self._known:
@@ -542,11 +540,7 @@ class _DeltaBounds:
             # Plans of grids are shared by the many K of a composed curve alone: a plan that is made
             # for another K may cost a few per cent of δ.
             planner = self._planner if self._composed else Planner()
-            if self._curve is Side.UPPER:
-                value = upper_bound(total, self._guess, self._refinement, planner)
-                self._guess = value if 0 < value < math.inf else None
-            else:
-                value = excess(total, side, self._refinement, planner)
+            value = excess(total, side, self._refinement, planner)
             self._known[k, side] = min(chance * value, 1.0)
         return self._known[k, side]
 

@@ -53,7 +53,7 @@ from turnout.accounting.participation.replace_one_grids import (
     expectation,
     grid_distribution,
 )
-from turnout.accounting.participation.replace_one_levels import levels_excess, pair_of
+from turnout.accounting.participation.replace_one_levels import levels_excess
 from turnout.accounting.participation.replace_one_steps import (
     CoarseSum,
     Overview,
@@ -218,8 +218,8 @@ def _is_sharp(total: Sum, found: Bounded, refinement: int) -> bool:
         return False
     # Where one step matters, ratios may spread over more decades than the grid resolves: few
     # unequal levels, or a finer grid, show it.
-    pair = pair_of(total.step)
-    if not found.is_heavy or pair.second_moment < _LARGE_MOMENT:
+    pair = getattr(total.step, "pair", None)
+    if not found.is_heavy or (pair is not None and pair.second_moment < _LARGE_MOMENT):
         return True
     if isinstance(pair, GaussianPair):
         return not _on_levels(total, Side.UPPER, _FEW_LEVELS) < found.value

@@ -21,7 +21,7 @@ import numpy as np
 
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, Pair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.replace_one_steps import Step
 from turnout.core.arrays import FloatArray, IntArray
@@ -41,11 +41,6 @@ class _Law:
     values: FloatArray
     masses: FloatArray
     lost: float = 0.0
-
-
-def pair_of(step: Step) -> Pair:
-    """Pair of the ratios of a step, that of the two updates which are the furthest apart."""
-    return getattr(step, "apart", None) or step.pair  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def levels_excess(step: Step, count: int, threshold: float, side: Side, refinement: int) -> float:
@@ -79,7 +74,7 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
 
 def _levels(step: Step, size: int) -> FloatArray:
     """Levels s·sinh(u): Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) for a normal score z."""
-    pair = pair_of(step)
+    pair = getattr(step, "pair", None)
     if not isinstance(pair, GaussianPair):
         raise NumericalError("unequal levels are known for Gaussian noise alone")
     k, mu = 1.0 - step.mean, pair.mu
