@@ -1,4 +1,4 @@
-"""Draw the figures of docs/figures.md and print the numbers of each curve on one line.
+"""Draw the figures of docs/figures.md, print their numbers, and write them as CSV files.
 
 python benchmarks/figures [--only N ...] [--out FOLDER]
 """
@@ -6,11 +6,16 @@ python benchmarks/figures [--only N ...] [--out FOLDER]
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
+import io
+import math
 import sys
 import time
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from turnout.reporting.drawing import Picture
 
@@ -52,10 +57,23 @@ FIGURES = {
 FOLDER = Path(__file__).parents[2] / "docs" / "figures"
 
 
+def table(picture: Picture) -> str:
+    """CSV text of a picture's curves: panel, curve, x and y, with six significant digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("panel", "curve", "x", "y"))
+    for panel, axes in enumerate(picture.figure().axes, 1):
+        for curve in axes.get_lines():
+            for x, y in np.asarray(curve.get_xydata(), dtype=float):
+                if math.isfinite(y):
+                    writer.writerow((panel, curve.get_label(), f"{x:.6g}", f"{y:.6g}"))
+    return text.getvalue()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", type=int, nargs="+", choices=FIGURES, help="which figures")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="where SVGs go")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder for SVG and CSV files")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     for number in options.only or FIGURES:
@@ -64,6 +82,7 @@ def main() -> None:
         drawn = FIGURES[number]()
         path = options.out / f"{drawn.name}.svg"
         path.write_text(drawn.svg())
+        path.with_suffix(".csv").write_text(table(drawn))
         print(f"  {path} in {time.perf_counter() - started:.0f} s", flush=True)
 
 

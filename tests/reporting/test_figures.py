@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import importlib
+import importlib.util
 import itertools
 import sys
 from pathlib import Path
@@ -35,6 +37,8 @@ def figures(monkeypatch):
         monkeypatch.setattr(importlib.import_module(name), "line", line)
     monkeypatch.delitem(sys.modules, "__main__", raising=False)
     spec = importlib.util.spec_from_file_location("figures_main", FOLDER / "__main__.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.FIGURES
@@ -89,3 +93,13 @@ def test_every_figure_follows_the_style_rules_and_equals_the_committed_file(figu
         committed = html.unescape((DRAWN / f"{drawn.name}.svg").read_text())
         for text in (drawn.title, *legends(drawn)):
             assert text in committed, f"{drawn.name}: make figures"
+
+
+def test_the_data_of_a_figure_name_curves_of_its_legend():
+    files = sorted(DRAWN.glob("*.csv"))
+    assert files
+    for file in files:
+        picture = html.unescape(file.with_suffix(".svg").read_text())
+        rows = list(csv.DictReader(file.read_text().splitlines()))
+        assert [row["curve"] for row in rows if row["curve"] not in picture] == [], file.name
+        assert all(float(row["y"]) >= 0 for row in rows), file.name
