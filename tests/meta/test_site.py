@@ -1,10 +1,12 @@
 """The documentation site builds without a warning, needs no network and has every public name."""
 
+import html
 import json
 import re
 import subprocess
 import sys
 import tomllib
+from urllib.parse import unquote
 
 import pytest
 from installed import program
@@ -91,3 +93,16 @@ def test_a_search_finds_its_page_among_the_first_three(site):
 def test_search_words_name_pages_that_exist():
     words = tomllib.loads((ROOT / "docs/search_words.toml").read_text())
     assert [page for page in words if not (ROOT / "docs" / f"{page}.md").exists()] == []
+
+
+def test_every_link_within_the_site_has_a_page_and_an_anchor(site):
+    pages = {page: page.read_text() for page in site.glob("**/*.html") if page.name != "404.html"}
+    anchors = {page: set(re.findall(r'\bid="([^"]*)"', text)) for page, text in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for link in set(re.findall(r'<a\b[^>]*?\bhref="([^":]*)"', text)):
+            path, _, anchor = unquote(html.unescape(link)).partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors.get(target, {anchor})):
+                dead.append((page.name, link))
+    assert dead == []
