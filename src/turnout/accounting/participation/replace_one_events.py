@@ -24,7 +24,12 @@ import numpy as np
 from scipy.special import ndtr
 
 from turnout.accounting.divergence.curves import PolygonCurve, Side
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, tail_rounding
+from turnout.accounting.divergence.pairs import (
+    UNIT_ROUNDOFF,
+    GaussianPair,
+    LaplacePair,
+    tail_rounding,
+)
 from turnout.accounting.participation.replace_one_capped import (
     Outline,
     bins_of,
@@ -43,6 +48,7 @@ from turnout.core.arrays import FloatArray
 _LEAST_TAIL = 1e-200  # chance of an event below which its cell joins the cell below
 _REACH, _DEVIATIONS = 1.5, 20.0  # range of scores: distances to the threshold, and deviations
 _TRIES, _CLOSE, _UNLIKELY = 3, 0.3, 1e-3  # windows, and by how much a guess may be too high
+_BISECTED_LOG2 = 13  # most bins where thresholds take a bisection
 _LEAST_FALL = 1e-290  # difference of slopes below which two lines do not cross
 _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative rounding of a line's two terms, and of a product
 
@@ -103,7 +109,10 @@ def event_lines(
         # Tilt and window. What is lost outside counts 1, not 1/(eθ), and K times under P'.
         worth = guess / (4.0 * step.k * max(1.0, math.e * count * outline.tilt))
         frame = frame_of(outline, count, threshold, worth)
-        scores = _Scores.of(step, frame, bins_of(frame, count, refinement))
+        bins = bins_of(frame, count, refinement)
+        if not isinstance(step.pair, GaussianPair | LaplacePair):  # thresholds by bisection
+            bins = min(bins, 1 << _BISECTED_LOG2 + refinement)
+        scores = _Scores.of(step, frame, bins)
         lines = _all_lines(scores, part, frame)
         # A guess that was far too high made the window too narrow.
         found = max(float(lines.at(here).max()) / part.probability, _UNLIKELY * guess)

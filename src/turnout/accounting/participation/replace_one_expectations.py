@@ -43,7 +43,7 @@ from scipy.special import betainc, gammaln
 
 from turnout.accounting.divergence.convex_order import convex_slopes
 from turnout.accounting.divergence.curves import Side
-from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, GaussianPair, LaplacePair
 from turnout.accounting.divergence.work import charge
 from turnout.accounting.participation.replace_one_capped import Bounded, capped_excess
 from turnout.accounting.participation.replace_one_grids import (
@@ -198,6 +198,10 @@ def upper_bound(
     trivial = _one_by_one(total, Side.UPPER)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
         return trivial
+    pair = getattr(total.step, "pair", None)
+    by_bisection = not isinstance(pair, GaussianPair | LaplacePair)
+    if by_bisection and (pair is None or pair.second_moment >= _LARGE_MOMENT):
+        return excess(total, Side.UPPER, refinement, planner)  # large grids take long there
     try:
         found = capped_excess(total.step, total.count, total.threshold, guess, refinement)
     except NumericalError:
