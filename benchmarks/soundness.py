@@ -206,7 +206,8 @@ def window_replaced(mu: float, steps: int, picks: int, probability: float) -> Re
         # a − K·other + b·w·y − K·slope·w/y rises in y = e^{μz}; its root without cancellation.
         rest = a - k * other
         root = np.sqrt(rest**2 + 4 * k * b * slope * w * w)
-        y = np.where(rest > 0, 2 * k * slope * w / (rest + root), (root - rest) / (2 * b * w))
+        far = rest > 0
+        y = np.where(far, 2 * k * slope * w, root - rest) / np.where(far, rest + root, 2 * b * w)
         at = np.log(y) / mu
         value = rest * ndtr(-at) + b * ndtr(mu - at) - k * slope * ndtr(-mu - at)
         return sides(float(weights @ np.maximum(value, 0)))

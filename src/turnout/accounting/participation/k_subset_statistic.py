@@ -1,8 +1,9 @@
 """Lower bounds for k of t steps: an adversary who observes only a sum over the steps.
 
 `statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is the sum of
-independent bin indices whose tails the curve needs. `k_subset` uses the module, `bin_masses` and
-`largest_ratio` included; the module builds on `k_subset_levels`.
+independent bin indices whose tails the curve needs; `curve_of_sums` makes a curve of any two such
+sums. `k_subset` and `k_subset_records` use the module, `bin_masses` and `largest_ratio` included;
+the module builds on `k_subset_levels`.
 
 Notation: Q is the output of a step without the client's message, P with it, X = dP/dQ, N the number
 of successes, u the unit round-off.
@@ -102,6 +103,10 @@ class StatisticCurve:
         return -self.loss[self._at(k)]
 
 
+_Mixture = Sequence[tuple[float, "BinSum"]]
+"""Sums of bin indices with their probabilities."""
+
+
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
     """Lower curve of k of t steps; each level of refinement halves the width of the bins."""
     return _scaled_curve(task, _best_scale(task), _STEP / 2**refinement)
@@ -127,7 +132,7 @@ def _best_scale(task: SubsetProblem) -> float:
     for factor in _STARTS[task.direction]:
         tried = curve(base * factor)
         if best is None or tried.value(threshold) > delta:
-            best, threshold = base * factor, _threshold(tried, delta)
+            best, threshold = base * factor, threshold_of(tried, delta)
     assert best is not None
     for factor in _STEPS if window <= _MANY_STEPS else _STEPS[:1]:
         best = valley(lambda x: -curve(x).value(threshold), best, factor)
@@ -200,11 +205,25 @@ def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
     else:  # the gain is where T is small: bins are numbered from the top
         gain = [(1.0, BinSum((steps.absent[0][::-1],), (task.window,)))]
         loss = _presence(task, steps.present[1][::-1], steps.absent[1][::-1])
+    return curve_of_sums(gain, loss, task.delta)
+
+
+def curve_of_sums(gain: _Mixture, loss: _Mixture, delta: float) -> StatisticCurve:
+    """Lower curve from the distributions of T in two worlds, sharp near δ.
+
+    Args:
+        gain: mixture of sums with lower masses, in the world whose probability counts once.
+        loss: mixture of sums with upper masses, in the world whose probability counts K times.
+        delta: δ.
+
+    Raises:
+        NumericalError: the distributions are too wide for a grid, or have no common values.
+    """
     # The τ that matters at δ, and tilts under which it is typical.
     parts = [*gain, *loss]
-    tilts = [part.tilt_to_tail(_log_tail(task.delta, chance)) for chance, part in gain]
+    tilts = [part.tilt_to_tail(_log_tail(delta, chance)) for chance, part in gain]
     means = [part.moments(tilt).mean for (_, part), tilt in zip(gain, tilts, strict=True)]
-    likely = [m for m, (chance, _) in zip(means, gain, strict=True) if chance > 8.0 * task.delta]
+    likely = [m for m, (chance, _) in zip(means, gain, strict=True) if chance > 8.0 * delta]
     mean = max(likely or means)
     if len(gain) > 1:
         tilts = [part.tilt_to_mean(mean) for _, part in gain]
@@ -224,10 +243,6 @@ def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
         raise NumericalError("the statistic has disjoint distributions with and without the client")
     ratio = np.log(won.cells[clear] / lost.cells[clear])
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
-
-
-_Mixture = Sequence[tuple[float, "BinSum"]]
-"""Sums of bin indices with their probabilities."""
 
 
 def _presence(task: SubsetProblem, present: FloatArray, absent: FloatArray) -> _Mixture:
@@ -256,7 +271,7 @@ def _mixed_tails(
     return Tails(bounds, cells)
 
 
-def _threshold(curve: StatisticCurve, delta: float) -> float:
+def threshold_of(curve: StatisticCurve, delta: float) -> float:
     """K ≥ 1 at which a curve is about δ."""
     values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
     above = np.flatnonzero(values > delta)

@@ -1,0 +1,166 @@
+"""One uniform k-subset of t steps under replace-one, for noise known against absence.
+
+`SubsetRecordsBlock` is such a window. `record_windows` returns the k windows of one pick that bound
+it from above; its lower curve belongs to an attack. `decomposition` uses both; they build on
+`replace_one` and on the statistic of `k_subset_statistic`. docs/design/subsets.md has the proofs
+("Two records").
+
+Notation: X and X' are the likelihood ratios of a step for the two records, S and S' those of the
+window, e_k(X)/C(t, k) each.
+
+**From above.** In each step S − K·S' is a·X − K·a'·X' + b with a, a' ≥ 0, so the antithetic
+coupling of X and X' is the worst one in every step, also if steps depend on earlier outputs. A
+random cut of the steps into k groups, of which each contains one step of the client, does not
+depend on the record; to reveal it never lowers δ. So k windows, one for each group, are a bound.
+
+**From below.** Two opposite records attain the coupling. Of T = Σ g(step), with a score g that
+rises where X is large and X' small, the masses with the client are φ_P^{*k} * φ_Q^{*(t−k)} for one
+record and φ_{P'}^{*k} * φ_Q^{*(t−k)} for the other, whichever steps it draws. So
+
+    δ(K) ≥ P(T ≥ τ) − K·P'(T ≥ τ)    for every τ, with g = ln(1 + r·X) − ln(1 + r·X').
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.accounting.divergence.blocks import Block, CurvePair, curves_apart
+from turnout.accounting.divergence.composition import run_curve
+from turnout.accounting.divergence.curves import Curve, Direction, Side
+from turnout.accounting.divergence.pairs import UNIT_ROUNDOFF, Pair, tail_rounding
+from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.k_subset_levels import SubsetProblem, valley
+from turnout.accounting.participation.k_subset_statistic import (
+    BinSum,
+    StatisticCurve,
+    curve_of_sums,
+    largest_ratio,
+    threshold_of,
+)
+from turnout.accounting.participation.replace_one import ReplacementBlock
+from turnout.accounting.participation.replace_one_events import event_masses
+from turnout.accounting.participation.replace_one_steps import AntitheticStep
+from turnout.core.arrays import FloatArray
+from turnout.core.errors import NumericalError
+
+_STEP, _COARSER = 0.06, 4.0  # width of a bin over the deviation of a score; coarser for trials of r
+_MOST_BINS = 1 << 13
+_NODES, _BEND = 4001, 14.0  # values of X − X' at which a score is known, and how they are spaced
+_CUT = 1e-4  # part of δ that is due to ratios above the last bin
+_FIRST_SCALE, _FACTORS = 2.0, (1.6, 1.25)  # r over k/(t − k), and factors by which r is moved
+_FINEST = 2
+_HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
+
+
+def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int]]:
+    """Windows of one pick that together bound a k-subset under replace-one, with their numbers.
+
+    Source: docs/design/subsets.md, "Two records". The groups have ⌊t/k⌋ or ⌈t/k⌉ steps.
+    """
+    short, longer = divmod(window, picks)
+    sizes = [(short + 1, longer), (short, picks - longer)]
+    return [(ReplacementBlock(pair, size), count) for size, count in sizes if count]
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetRecordsBlock:
+    """Window of a k-subset in which two records are compared, without an infinity mass.
+
+    Source: docs/design/subsets.md, "Two records". The upper curve is that of `record_windows`. The
+    lower curve holds for noise with which opposite records attain the antithetic coupling.
+
+    Attributes:
+        pair: outputs of one step with the client's message, and without it.
+        window: t, steps.
+        picks: k, less than t.
+    """
+
+    pair: Pair
+    window: int
+    picks: int
+
+    @property
+    def loss_deviation(self) -> float:
+        """Approximate standard deviation of the privacy loss."""
+        variance = 4.0 * max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
+        return math.sqrt(self.picks * min(1.0, variance))
+
+    def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
+        """Curve of either direction, which are alike, sharp near one δ."""
+        if side is Side.UPPER:
+            windows = record_windows(self.pair, self.window, self.picks)
+            return run_curve(windows, Direction.REMOVE, side, delta, refinement)
+        task = SubsetProblem(self.pair, self.window, self.picks, Direction.REMOVE, min(0.5, delta))
+        scale = _best_scale(task)
+        return _scaled_curve(task, scale, _STEP / 2 ** min(refinement, _FINEST))
+
+    def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
+        """Curves that are sharp at several δ, down to just below a given δ."""
+        curves, _ = curves_apart(self, side, delta, refinement, _HINTS_APART)
+        return CurvePair(side, curves, curves)
+
+
+@remembered
+def _best_scale(task: SubsetProblem) -> float:
+    """Nearly best scale r of the score, found on coarse bins; any r gives a lower bound."""
+
+    def curve(scale: float) -> StatisticCurve:
+        return _scaled_curve(task, scale, _COARSER * _STEP)
+
+    best = _FIRST_SCALE * task.picks / (task.window - task.picks)
+    threshold = threshold_of(curve(best), task.delta)
+    for factor in _FACTORS:
+        best = valley(lambda scale: -curve(scale).value(threshold), best, factor)
+    return best
+
+
+@remembered
+def _scaled_curve(task: SubsetProblem, scale: float, width: float) -> StatisticCurve:
+    """Lower curve of the score with a scale r, with bins of a given width in its deviations."""
+    step = AntitheticStep(task.pair, 1.0)
+    cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
+    present, elsewhere, absent = event_masses(step, _edges(step, scale, cap, width))
+    rest = task.window - task.picks
+    # The same sum with either record: lower masses for the gain, upper ones for the loss.
+    gain = BinSum((_lower_masses(present), _lower_masses(absent)), (task.picks, rest))
+    loss = BinSum((_upper_masses(elsewhere), _upper_masses(absent)), (task.picks, rest))
+    return curve_of_sums([(1.0, gain)], [(1.0, loss)], task.delta)
+
+
+def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> FloatArray:
+    """Rising values c of X − X' that divide the events {X − X' > c} into bins of equal score.
+
+    The values are approximate: every rising sequence gives nested events and a lower bound.
+    """
+    # The score at values of X − X' that are dense near 0.
+    c = cap * np.sinh(np.linspace(-_BEND, _BEND, _NODES)) / math.sinh(_BEND)
+    ratio, other = step.thresholds(c)
+    score = np.maximum.accumulate(np.log1p(scale * ratio) - np.log1p(scale * other))
+    # Its standard deviation without the client.
+    masses = -np.diff(np.concatenate([[1.0], event_masses(step, c)[2]]))
+    mean = float(masses @ score)
+    deviation = math.sqrt(max(float(masses @ (score - mean) ** 2), 0.0))
+    if not deviation > 0.0:
+        raise NumericalError("all likelihood ratios of a step are equal to the last digit")
+    # Bins of equal width between the ends.
+    bins = math.ceil((score[-1] - score[0]) / (width * deviation))
+    places = np.linspace(score[0], score[-1], min(max(bins, 2), _MOST_BINS))
+    return np.maximum.accumulate(np.interp(places, score, c))
+
+
+def _lower_masses(tails: FloatArray) -> FloatArray:
+    """Masses of bins whose sums from any bin on are at most the tails of nested events."""
+    falling = np.minimum.accumulate(np.clip(tails - tail_rounding(tails), 0.0, 1.0))
+    whole = np.concatenate([[1.0], falling])
+    masses = -np.diff(np.append(whole, 0.0))
+    return np.maximum(masses - 2.0 * UNIT_ROUNDOFF * whole, 0.0)
+
+
+def _upper_masses(tails: FloatArray) -> FloatArray:
+    """Masses of bins whose sums from any bin on are at least the tails of nested events."""
+    raised = np.clip(tails + tail_rounding(tails), 0.0, 1.0)
+    whole = np.concatenate([[1.0], np.maximum.accumulate(raised[::-1])[::-1]])
+    return -np.diff(np.append(whole, 0.0)) + 2.0 * UNIT_ROUNDOFF * whole
