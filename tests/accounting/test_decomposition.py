@@ -176,8 +176,22 @@ def test_a_k_subset_is_one_block_without_an_exact_bound():
     begun = decompose(scheme(KSubset(10, 3, 2)), steps=14).record_against_null
     block = BegunSubsetBlock(GaussianPair(SIGMA), 10, 3, 4)
     assert begun.upper == begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1), (block, 1)]
-    two_bounds = decompose(scheme(KSubset(10, 3, 2), REPLACE))
-    assert two_bounds.replacement_against_null == two_bounds.record_against_null
+
+
+def test_a_k_subset_under_replace_one_is_windows_of_two_records_or_two_bounds():
+    pair = GaussianPair(SIGMA)
+    records = decompose(scheme(KSubset(10, 3, 2), REPLACE))
+    assert records.replacement_against_null is None
+    windows = [(ReplacementBlock(pair, 4), 2), (ReplacementBlock(pair, 3), 4)]
+    assert records.record_against_null.upper == windows
+    assert records.record_against_null.lower == [(SubsetRecordsBlock(pair, 10, 3), 2)]
+    # Picks in more than half of the steps: two neighbour bounds, and the attack.
+    frequent = decompose(scheme(KSubset(10, 7, 2), REPLACE))
+    assert frequent.replacement_against_null is not None
+    assert frequent.record_against_null.attacks == ([(SubsetRecordsBlock(pair, 10, 7), 2)],)
+    # A begun window and a randomizer that is known by ε₀ only: two neighbour bounds.
+    begun = decompose(scheme(KSubset(10, 3, 2), REPLACE), steps=14)
+    assert begun.replacement_against_null == begun.record_against_null
 
 
 @pytest.mark.parametrize(("relation", "distance"), [(ZERO, 1.0), (REPLACE, 2.0)])
