@@ -63,7 +63,7 @@ TRACE = AvailabilityCheckIn(np.ones((2, 6), dtype=bool), 3)
 
 @pytest.mark.parametrize("steps", [-1, 21, 2.0, 2.5, "3", True, math.nan, math.inf, [3]])
 @pytest.mark.parametrize("law", [CheckIn(10, 2), EveryStep(20), KSubset(10, 2, 2), TRACE])
-def test_a_part_of_a_run_is_one_that_the_run_has(steps, law):
+def test_step_counts_outside_the_run_are_refused(steps, law):
     """−1 steps of k-subsets cost 0, and 2.5 of twenty steps, or 40 of them, something."""
     scheme = Scheme(GaussianNoise(2.0), law, "add-remove")
     with pytest.raises(ParameterError, match="steps"):
@@ -85,13 +85,13 @@ def test_numpy_counts_do_not_wrap_around():
 
 
 @pytest.mark.parametrize("whole", [-1.0, math.nan, True, "1", None, np.array([1.0])])
-def test_cap_of_a_curve_must_be_a_number(whole):
+def test_a_cap_that_is_not_a_number_is_refused(whole):
     with pytest.raises(ParameterError, match="whole"):
         spent(SCHEME, 1e-5, [5], whole)
 
 
 @pytest.mark.parametrize("word", ["add_remove", "Add-Remove", None, True])
-def test_budget_arguments_accept_their_words(word):
+def test_relation_words_are_accepted_and_other_words_refused(word):
     parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
@@ -173,7 +173,7 @@ def test_a_written_account_that_was_edited_is_refused(path, value):
         RenyiFilter.from_dict(edited)
 
 
-def test_a_ledger_and_an_odometer_are_read_as_strictly():
+def test_edited_ledgers_and_odometers_are_refused():
     ledger = Ledger(TERMS).add(SCHEME)
     odometer = Odometer(TERMS, most_windows=9).record(SCHEME)
     assert Ledger.from_dict(ledger.to_dict()) == ledger
@@ -187,7 +187,7 @@ def test_a_ledger_and_an_odometer_are_read_as_strictly():
                 Odometer.from_dict(_edited(odometer, (*ENTRY, "charge", name, 0), wrong))
 
 
-def test_a_profile_needs_numbers():
+def test_profiles_refuse_arguments_that_are_not_numbers():
     once = Scheme(GaussianNoise(1.0), EveryStep(1), "add-remove")
     for epsilons in ("1.0", True, ["0.5"], None, [True, False], [math.nan], [1j]):
         with pytest.raises(ParameterError, match="epsilons"):

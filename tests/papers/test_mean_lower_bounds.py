@@ -87,7 +87,7 @@ def kary_error(ratio, values):
     return 1 / gap + low * squares / gap**2 - 1 + Fraction(1, (values - 1) ** 2)
 
 
-def test_the_printed_orders_hold_with_no_constant():
+def test_errors_fall_below_the_printed_orders_for_every_constant():
     """d = 1, ε₀ = 20 (e^{ε₀} rounded down): exact errors far below the printed orders."""
     assert kary_error(3, 2) == 4  # binary response: coth²(ε₀/2) at x = 0
     ratio = math.floor(math.exp(20.0))
@@ -114,7 +114,7 @@ def test_printed_orders_hold_in_the_range_of_the_errata():
             assert theorem_3_6_3(epsilon, dimension, 10, norm=3.0) >= order / 4
 
 
-def test_laplace_noise_beats_the_printed_central_order_but_not_ours():
+def test_laplace_noise_is_below_the_printed_central_order_but_above_the_proved_bound():
     """(ε, 0) is (ε, δ) for every δ, so ln(1/δ) cannot be in a bound for all δ."""
     n, epsilon = 100, 0.5
     laplace = 2 * (2 / (n * epsilon)) ** 2  # E of Lap(2/(nε))², values in [−1, 1]
@@ -127,7 +127,7 @@ def test_laplace_noise_beats_the_printed_central_order_but_not_ours():
     )
 
 
-def test_the_pure_central_bound_is_that_of_two_points():
+def test_no_unbiased_mechanism_has_less_variance_than_the_pure_central_bound():
     """d = 1: no unbiased law on a grid, e^ε-close at neighbours, has less variance (n = 1)."""
     from scipy.optimize import linprog
 

@@ -217,7 +217,7 @@ def test_identical_others_lie_slightly_below_the_bound(local_epsilon: float, cli
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 10**6), (4.0, 10**5), (8.0, 10**6)])
-def test_grows_with_order_and_epsilon_and_falls_with_clients(
+def test_renyi_bound_grows_with_order_and_epsilon_and_falls_with_clients(
     local_epsilon: float, clients: int
 ) -> None:
     found = bound(clones_pair(local_epsilon), clients)
@@ -227,12 +227,12 @@ def test_grows_with_order_and_epsilon_and_falls_with_clients(
     assert np.all(found <= bound(clones_pair(local_epsilon), clients // 2))
 
 
-def test_large_orders_give_the_local_epsilon() -> None:
+def test_renyi_bound_at_large_orders_equals_the_local_epsilon() -> None:
     assert bound(clones_pair(2.0), 50, (1e7,))[0] == pytest.approx(2.0, rel=1e-4)
     assert bound(clones_pair(700.0), 50, (2.0,))[0] == pytest.approx(600.0)
 
 
-def test_general_blocks_give_at_most_the_same() -> None:
+def test_renyi_bound_is_at_most_that_of_the_block_and_close() -> None:
     orders = (1.5, 2.0, 10.0)
     by_prices = block_renyi(BlanketBlock(clones_pair(1.0), 300), orders, 1e-8).remove
     found = bound(clones_pair(1.0), 300, orders)
@@ -338,7 +338,7 @@ def test_neutral_messages_that_take_too_long_are_refused(mutate) -> None:
 
 
 @pytest.mark.parametrize("orders", [(), (1.0,), (3.0, 2.0), (math.inf,)])
-def test_orders_rise_from_above_one(orders: tuple[float, ...]) -> None:
+def test_orders_that_do_not_increase_above_one_are_refused(orders: tuple[float, ...]) -> None:
     with pytest.raises(ParameterError, match="orders"):
         blanket_renyi(clones_pair(1.0), 10, orders)
     with pytest.raises(ParameterError, match="orders"):

@@ -100,7 +100,7 @@ def test_two_steps_agree_with_the_quadrature(direction):
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon", "_"), CELLS[:4])
-def test_values_stay_within_the_bound_that_the_interval_rests_on(sigma, window, epsilon, _):
+def test_sampled_values_are_within_the_bound_that_the_interval_uses(sigma, window, epsilon, _):
     parts = [
         *strata.remove_strata(1 / sigma, window, math.exp(epsilon)),
         *strata.add_strata(1 / sigma, window, math.exp(epsilon)),

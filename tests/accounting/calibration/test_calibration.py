@@ -227,7 +227,7 @@ def test_poisson_noise_agrees_with_dp_accounting():
     assert noise == pytest.approx(theirs, rel=4e-3)
 
 
-def test_no_window_of_a_full_scan_is_missed():
+def test_calibration_finds_the_smallest_window_of_a_full_scan():
     costs = {t: epsilon_upper(scheme(1.0, CheckIn(t)), 1e-5) for t in range(1, 33)}
     for target in (3.0, 1.6):
         first = min(t for t, cost in costs.items() if cost <= target)

@@ -142,12 +142,12 @@ def test_step_functions_are_searched_value_by_value():
         (DELTA, 1.23456789e-9, 1.23457e-9),
     ],
 )
-def test_values_are_rounded_as_printed(unknown, value, printed):
+def test_values_are_rounded_to_the_printed_digits(unknown, value, printed):
     assert unknown.value(unknown.position(value)) == printed
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(0.1, 1e-6), (1.0, 1e-3), (3.0, 1e-12), (20.0, 1e-5)])
-def test_search_unit_is_the_gaussian_noise(mu, delta):
+def test_cost_of_a_gaussian_pair_is_its_mu(mu, delta):
     from mpmath import erfc, exp, mp, mpf, sqrt
 
     def gap(epsilon):

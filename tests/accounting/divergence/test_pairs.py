@@ -120,7 +120,7 @@ def test_curves_lie_on_the_stated_side_of_the_truth(name, side):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_tails_belong_to_two_distributions(name):
+def test_tail_functions_of_each_pair_are_probabilities_of_two_distributions(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-9, 1e9, 400))
     for below, above in (("q_below", "q_above"), ("p_below", "p_above")):
@@ -172,7 +172,7 @@ def test_a_tiny_infinity_mass_is_kept():
     assert (pair.zero, infinity_mass) == (0.0, 1e-17)
 
 
-def test_outcomes_of_one_ratio_are_one_value():
+def test_outcomes_with_equal_ratios_are_merged():
     pair, _ = pair_of_table([0.25, 0.25, 0.5], [0.125, 0.125, 0.75])
     assert pair.values.size == 2
 
@@ -241,7 +241,7 @@ def test_discrete_and_rounded_gaussians_agree_on_a_fine_lattice():
 NORMALS = MonotonePair(stats.norm(1.0, 2.0), stats.norm(0.0, 2.0), -60.0, 60.0)
 
 
-def test_two_normals_are_the_gaussian_pair():
+def test_monotone_pair_of_two_normals_equals_the_gaussian_pair():
     exact = GaussianPair(2.0)
     k = np.append(0.0, np.exp(np.linspace(-3.0, 3.0, 41)))
     for name in ("q_below", "q_above", "p_below", "p_above"):
@@ -249,7 +249,7 @@ def test_two_normals_are_the_gaussian_pair():
     assert NORMALS.second_moment == pytest.approx(exact.second_moment, rel=1e-4)
 
 
-def test_two_laplaces_have_atoms_at_both_ends():
+def test_monotone_pair_of_two_laplaces_has_atoms_at_both_ends():
     """The ratio is flat outside [0, 1]: its largest and smallest values have mass."""
     pair = MonotonePair(stats.laplace(1.0, 2.0), stats.laplace(0.0, 2.0), -200.0, 200.0)
     exact, k = LaplacePair(2.0), np.exp(np.linspace(-0.7, 0.7, 29))

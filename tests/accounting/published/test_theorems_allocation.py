@@ -288,7 +288,7 @@ def test_theorem_4_1_removes_the_probability_of_no_participation():
 
 
 @pytest.mark.parametrize(("local", "window"), [(0.5, 4), (1.0, 8), (3.0, 5), (2.0, 10)])
-def test_theorem_4_6_is_above_randomized_response(local, window):
+def test_theorem_4_6_is_above_the_delta_of_randomized_response(local, window):
     present, absent = response_law(local, window)
     moments = allocation_forms.randomized_response_log_moments(local, 80)
     curve = random_allocation.theorem_4_6(moments, window)

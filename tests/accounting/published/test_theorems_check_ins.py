@@ -158,7 +158,7 @@ def test_theorem_5_1_is_never_below_shuffled_randomized_response():
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-4, 1.0), st.integers(1, 10**6), st.floats(1e-15, 0.01), st.floats(0.0, 1.0))
-def test_the_simple_form_is_above_the_full_one(local, window, delta, chance):
+def test_simple_form_of_theorem_3_2_is_above_the_full_form(local, window, delta, chance):
     simple = check_in_forms.theorem_3_2_simple(local, window, delta, chance)
     assert simple >= check_ins.theorem_3_2(local, window, delta, chance)
 
@@ -239,7 +239,7 @@ def test_theorem_3_2_refuses_invalid_arguments(local, window, delta, chance):
         check_ins.theorem_3_2(local, window, delta, chance)
 
 
-def test_large_randomizers_give_infinity_not_an_error():
+def test_epsilon_is_infinite_for_very_large_local_epsilon():
     assert check_ins.theorem_3_2(400.0, 10, 1e-6) == math.inf
     assert check_ins.theorem_5_1(400.0, 10, 1e-6) == math.inf
     assert check_ins.theorem_3_2(1.0, 10, 1e-6, 0.0) == 0.0
@@ -290,7 +290,7 @@ def test_the_approximate_branch_is_the_pure_one_at_eight_epsilons():
     assert half.epsilon < point.epsilon
 
 
-def test_every_message_is_replaced():
+def test_delta_of_approximate_bounds_counts_every_message():
     right = check_ins.theorem_5_1_approximate(0.05, 1e-18, 1000, 1e-6, slack=1e-14)
     printed = check_ins.theorem_a_7_as_printed(0.05, 1e-18, 1000, 1e-6, messages=10, slack=1e-14)
     assert printed.epsilon == right.epsilon
@@ -309,7 +309,7 @@ def test_the_approximate_branch_refuses_values_outside_its_range():
         check_ins.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
 
 
-def test_composed_bounds_use_the_whole_delta():
+def test_bounds_at_total_delta_use_nearly_all_of_delta():
     def point(delta):
         return check_ins.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
 

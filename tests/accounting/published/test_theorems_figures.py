@@ -44,7 +44,7 @@ def test_poisson_sampling_agrees_with_a_tilted_transform(figures, sigma, rate, s
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.LOWER), rel=1e-3)
 
 
-def test_theorem_4_1_has_the_stated_distribution(figures):
+def test_the_plotted_loss_distribution_has_the_epsilon_of_theorem_4_1(figures):
     module, pair = figures("poisson"), GaussianPair(1.0)
     distribution = module.decomposed_distribution(pair, 200, 1e-6)
     found = module.composed_epsilon(*distribution, 1, 1e-6)

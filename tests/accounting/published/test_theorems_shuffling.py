@@ -149,7 +149,7 @@ def test_theorem_5_3_2_is_vacuous_at_epsilon0_four():
     assert shuffling.theorem_5_3_2_epsilon(*TABLE[3]) > 4
 
 
-def test_corollary_9_in_the_table():
+def test_corollary_9_gives_the_value_of_the_table():
     assert three_digits(shuffling.efm19_corollary_9(*TABLE[0])) == "0.223"
 
 

@@ -93,7 +93,7 @@ def printed_5_9(local_epsilon: float, clients: int, order: int) -> mpmath.mpf:
 
 @pytest.mark.parametrize("order", [2, 3, 7, 40, 300])
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.1, 50), (0.5, 10**4), (2.0, 10**6)])
-def test_theorem_5_3_1_is_5_4_rounded_up(epsilon0, clients, order):
+def test_theorem_5_3_1_equals_equation_5_4_rounded_up(epsilon0, clients, order):
     with mpmath.workdps(50):
         exact = printed_5_4(epsilon0, clients, order)
         found = shuffling_rdp.theorem_5_3_1(epsilon0, clients).divergence(order)
@@ -102,7 +102,7 @@ def test_theorem_5_3_1_is_5_4_rounded_up(epsilon0, clients, order):
 
 @pytest.mark.parametrize("order", [2, 3, 6, 15])
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.01, 20), (0.5, 60), (3.0, 60)])
-def test_theorem_5_3_3_is_5_9_rounded_down(epsilon0, clients, order):
+def test_theorem_5_3_3_equals_equation_5_9_rounded_down(epsilon0, clients, order):
     with mpmath.workdps(60):
         exact = printed_5_9(epsilon0, clients, order)
         found = shuffling_rdp.theorem_5_3_3(epsilon0, clients).divergence(order)
@@ -138,7 +138,7 @@ def test_upper_and_lower_bounds_enclose_binary_response(epsilon0, clients):
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 12), (2.0, 12), (2.0, 60)])
-def test_uppers_are_above_every_split_of_the_others_and_the_third_value(epsilon0, clients):
+def test_upper_bounds_are_above_binary_and_ternary_response(epsilon0, clients):
     pairs = [two_valued(epsilon0, clients, ones) for ones in range(clients)]
     pairs.append(third_value(epsilon0, clients))
     for order in (2, 5, 20):

@@ -95,7 +95,7 @@ def test_the_table_of_theorem_5_4_1(setting, rounds, delta_, printed):
 
 @pytest.mark.parametrize("epsilon0", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize(("clients", "k"), [(10, 10), (50, 10), (1000, 200)])
-def test_theorem_5_4_1_is_above_and_5_4_2_is_what_binary_response_attains(epsilon0, clients, k):
+def test_theorem_5_4_1_is_above_and_theorem_5_4_2_equals_binary_response(epsilon0, clients, k):
     one, zero = zeros_and_one(epsilon0, k, k / clients)
     for order in (2, 3, 8, 32):
         attained, back = divergence(one, zero, order), divergence(zero, one, order)
