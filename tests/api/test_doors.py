@@ -80,7 +80,7 @@ NUL = {"town": ["a\0", "a", "a\0\0", "a"] * 25, "x": [1.0, 2.0, 3.0, 4.0] * 25}
 NORMAL = {"town": ["Ko\u0308ln", "K\xf6ln", "Ulm", "Ulm"] * 25, "x": [1.0, 2.0, 3.0, 4.0] * 25}
 
 
-def test_a_trailing_nul_makes_another_text(door):
+def test_texts_with_and_without_a_trailing_nul_differ(door):
     assert shares(door(NUL), ["a", "a\0", "a\0\0"]) == [0.5, 0.25, 0.25]
     table = {**NUL, "y": [0, 1] * 50, "held": HELD}
     keys = {"client": "town", "inputs": "x", "label": "y", "classes": 2, "test": "held"}
@@ -111,7 +111,7 @@ def test_equivalent_unicode_names_are_one_name(door):
     assert abs(mean.value[0] - 2.5) < 1.0
 
 
-def test_a_missing_value_is_refused_by_row_or_counts_as_a_public_constant(door):
+def test_every_input_refuses_or_replaces_missing_values(door):
     table = {"town": ["a", None, "b", "b"] * 25, "x": [1.0, 2.0, None, 4.0] * 25, "y": [0, 1] * 50}
     with pytest.raises(tn.ParameterError, match=r"a value in every row, but not in row 1, 5, 9, "):
         shares(door(table), ["a", "b"])
@@ -135,7 +135,7 @@ def test_a_missing_value_is_refused_by_row_or_counts_as_a_public_constant(door):
 @pytest.mark.parametrize(
     ("text", "rows"), [("town\na\n\nb\n\n", "1"), ("town,x\na,1\n\n\nb,1\r\n\r\n", "1, 2")]
 )
-def test_a_blank_line_is_a_row_without_values_but_for_the_end(tmp_path, text, rows):
+def test_blank_lines_are_empty_rows_except_at_the_end_of_a_file(tmp_path, text, rows):
     path = tmp_path / "table.csv"
     path.write_text(text, newline="")
     line = rf"but not in row {rows} \(counted from 0\)"
@@ -145,7 +145,7 @@ def test_a_blank_line_is_a_row_without_values_but_for_the_end(tmp_path, text, ro
         tn.client_data(path, inputs="town", vocabulary="ab", length=2, test=0.5)
 
 
-def test_missing_value_words_in_a_csv_stay_text(tmp_path):
+def test_words_such_as_na_in_a_csv_file_stay_text(tmp_path):
     path = written_csv(tmp_path, {"town": ["NA", "null"] * 50, "x": [1, 2] * 50})
     assert shares(path, ["NA", "null"]) == [0.5, 0.5]
     keys = {"inputs": "x", "label": "town", "classes": ["NA", "null"], "test": 0.5}
@@ -336,7 +336,7 @@ def test_privacy_curves_in_a_list_can_be_summed():
         1 + curves[0]
 
 
-def test_warning_covers_rows_selected_by_a_private_attribute():
+def test_a_public_row_count_warns_about_private_selection_of_rows():
     """The counterexample of docs/estimate.md: one person moves, and a group's size tells it."""
     bonn, ulm = [("Bonn", 40.0)] * 100, [("Ulm", 50.0)] * 5
     sizes = []

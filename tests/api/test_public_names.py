@@ -25,7 +25,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-r
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)
 
 
-def test_public_names_are_those_of_the_package():
+def test_public_names_equal_the_expected_names():
     assert dir(tn) == sorted(NAMES.split())
     for name in dir(tn):
         assert getattr(tn, name).__name__ == name
@@ -64,7 +64,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
-def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
+def test_results_have_text_json_table_picture_and_equality(verb):
     answer, again = ANSWERS[verb](), ANSWERS[verb]()
     assert len(repr(answer)) < 120
     assert repr(answer) == repr(again)
@@ -78,14 +78,14 @@ def test_an_answer_has_text_json_a_table_a_picture_and_equality(verb):
 
 
 @pytest.mark.parametrize("verb", ["price", "compare"])
-def test_a_picture_without_its_extra_is_refused_by_the_extras_name(verb, monkeypatch):
+def test_an_error_about_a_missing_extra_names_the_extra(verb, monkeypatch):
     answer = ANSWERS[verb]()
     monkeypatch.setattr(optional, "EXTRAS", {"plots": ("no_such_package",)})
     with pytest.raises(tn.TurnoutError, match=r"plot.*\[plots\]"):
         answer.plot()
 
 
-def test_an_explanation_keeps_its_price():
+def test_explaining_a_price_keeps_its_epsilon_and_sentences():
     price = tn.price(SCHEME, delta=1e-6)
     explained = tn.explain(price)
     assert (price.explanation, explained.epsilon) == (None, price.epsilon)
@@ -102,7 +102,7 @@ def test_an_explanation_keeps_its_price():
         tn.explain(SCHEME)
 
 
-def test_a_calibration_has_the_price_of_its_scheme():
+def test_a_calibrated_guarantee_equals_the_price_of_its_scheme():
     found = tn.calibrate(SCHEME, epsilon=1, delta=1e-6)
     assert found == tn.calibrate(SCHEME.participation, epsilon=1, delta=1e-6, relation="add-remove")
     assert found.value == found.noise_multiplier == found.scheme.randomizer.noise_multiplier
@@ -132,7 +132,7 @@ def test_impossible_calibrations_are_refused(given, line):
     assert str(refusal.value).startswith(line)
 
 
-def test_noise_of_another_randomizer_has_its_own_name():
+def test_calibrated_noise_has_the_name_that_its_randomizer_uses():
     found = tn.calibrate(
         tn.Scheme(tn.LaplaceNoise(1.0), tn.CheckIn(50), relation="add-remove"),
         epsilon=1,

@@ -253,7 +253,7 @@ def coverage(randomizer, confidence, simultaneous, rounds=400) -> tuple[int, int
 
 @pytest.mark.parametrize("randomizer", [ALL[0], ALL[2], ALL[4], ALL[10]], ids=str)
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_intervals_cover_at_their_confidence(randomizer, simultaneous):
+def test_intervals_cover_the_true_shares_at_their_confidence(randomizer, simultaneous):
     from scipy import stats
 
     holding, trials = coverage(randomizer, 0.9, simultaneous)
@@ -337,7 +337,7 @@ def test_heavy_hitters_exceed_the_threshold(randomizer):
             items_above(told_here, threshold, error)
 
 
-def test_an_estimate_as_text_has_its_privacy():
+def test_the_text_of_an_estimate_states_its_privacy():
     tally = collect(OneBitHadamard(1.0, 5, public=True), np.arange(500) % 5, source("words"))
     estimate = estimate_frequencies(tally)
     assert (estimate.epsilon, estimate.clients, estimate.bits) == (1.0, 500, 500)

@@ -225,7 +225,7 @@ def test_tallies_of_blocks_add_up_in_any_order():
     ],
     ids=lambda r: type(r).__name__,
 )
-def test_an_estimate_as_text_has_its_privacy(randomizer):
+def test_the_text_of_an_estimate_states_its_privacy(randomizer):
     held = np.zeros((500, 40))
     held[:, 0] = 1
     estimate = estimate_mean(collect_mean(randomizer, held, source("words"), block_clients=64))

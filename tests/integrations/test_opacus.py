@@ -77,7 +77,7 @@ def test_epsilon_of_forty_batches_and_four_epochs_is_as_documented(kept, epsilon
     assert run.engine.get_epsilon(DELTA) == the_price(participation)
 
 
-def test_the_noise_is_the_least_for_a_target():
+def test_make_private_with_epsilon_uses_the_least_noise():
     model = nn.Linear(3, 2)
     loader = AssignedBatches.of(60, 8, 2).loader(data())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -125,7 +125,7 @@ def test_the_released_noise_has_the_scale_of_the_scheme():
     assert deviation == pytest.approx(1.5 * 2.0 / (0.5 * 1e-9), rel=0.03)
 
 
-def test_the_noise_does_not_follow_a_seed():
+def test_the_noise_does_not_depend_on_a_seed():
     grads = []
     for _ in range(2):
         torch.manual_seed(7)
@@ -136,7 +136,7 @@ def test_the_noise_does_not_follow_a_seed():
     assert not torch.equal(*grads)
 
 
-def test_microbatches_are_one_step():
+def test_microbatches_of_one_batch_count_as_one_step():
     run = private(60, 4, 1)
     taken = 0
     manager = BatchMemoryManager(
@@ -192,7 +192,7 @@ def simulated(dataset):
         (simulated, "simulation"),
     ],
 )
-def test_loaders_without_a_price_are_refused_by_name(loader, words):
+def test_an_error_about_an_unsupported_loader_names_the_loader(loader, words):
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     keys = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "relation": "zero-out"}
@@ -210,12 +210,12 @@ def test_the_number_of_records_is_private_under_add_remove():
 @pytest.mark.parametrize(
     "option", [{"clipping": "adaptive"}, {"grad_sample_mode": "ghost"}, {"noise_generator": 1}]
 )
-def test_options_without_a_price_are_refused(option):
+def test_options_without_a_privacy_analysis_are_refused(option):
     with pytest.raises(UnsupportedError, match=f"{next(iter(option))} = "):
         private(**option)
 
 
-def test_steps_without_their_own_batch_are_refused():
+def test_repeated_and_combined_steps_are_refused():
     run = private(60, 4, 1)
     inputs, labels = next(iter(run.loader))
     step(run, inputs, labels)
@@ -232,7 +232,7 @@ def test_steps_without_their_own_batch_are_refused():
         run.optimizer.step()
 
 
-def test_a_release_is_of_the_last_fetched_batch():
+def test_a_release_must_use_the_last_fetched_batch():
     run = private(60, 8, 1)
     kept = list(run.loader)
     with pytest.raises(UnsupportedError, match="8 batches were fetched"):
@@ -252,7 +252,7 @@ def with_workers(records, batches):
     return make_private(model, torch.optim.SGD(model.parameters(), 0.1), loader, **keys)
 
 
-def test_workers_fetch_ahead_and_one_batch_has_one_release():
+def test_prefetching_workers_do_not_permit_a_second_release():
     run = with_workers(60, 6)
     epoch(run)
     assert run.engine.get_epsilon(DELTA) == the_price(CheckIn(6, 1))
@@ -304,7 +304,7 @@ def test_clip_norm_scale_and_divisor_must_not_change():
             private(max_grad_norm=norm)
 
 
-def test_batches_have_one_accountant_with_any_optimizer_hook():
+def test_batches_have_one_accountant_even_with_an_optimizer_hook():
     run = private(60, 4, 1)
     run.optimizer.attach_step_hook(lambda optimizer: None)
     epoch(run)
@@ -345,7 +345,7 @@ def test_releases_without_a_scheme_have_no_epsilon():
         accountant.get_epsilon(DELTA)
 
 
-def test_the_accountant_alone_prices_no_other_loader():
+def test_the_accountant_refuses_loaders_that_are_not_turnouts():
     engine = opacus.PrivacyEngine  # Opacus' Poisson loader under our accountant
     model = nn.Linear(3, 2)
     with pytest.warns(UserWarning, match="Secure RNG"):

@@ -109,7 +109,7 @@ def test_a_known_order_needs_a_non_adaptive_randomizer(scheme):
         ({"epsilon0": 2.0, "randomizer": "sampled-bit-response"}, SampledBitResponse(2.0)),
     ],
 )
-def test_the_randomizer_follows_from_the_given_flags(flags, randomizer):
+def test_the_given_options_determine_the_randomizer(flags, randomizer):
     found = parse_query({**SHUFFLE, **flags}).scheme.randomizer
     assert (type(found), found) == (type(randomizer), randomizer)
 
@@ -127,7 +127,7 @@ def test_the_randomizer_follows_from_the_given_flags(flags, randomizer):
         ("noise", {"randomizer": "kary-response"}, KaryResponse),
     ],
 )
-def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
+def test_the_setting_to_solve_for_determines_the_randomizer(unknown, given, kind):
     assert type(parse_query({**SHUFFLE, **given}, unknown).scheme.randomizer) is kind
 
 
@@ -203,7 +203,7 @@ def test_the_randomizer_follows_from_the_unknown(unknown, given, kind):
         ),
     ],
 )
-def test_a_wrong_flag_of_a_shuffle_is_refused_by_its_name(flags, line):
+def test_an_error_about_a_wrong_option_of_a_shuffle_names_the_option(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         parse_query({**ALL, **flags})
     assert "\n" not in str(error.value)
@@ -225,7 +225,7 @@ def test_averaged_check_ins_take_a_number_of_clients():
     assert parse_query(AVERAGED).scheme.population is None
 
 
-def test_a_plan_assumes_nothing_about_other_clients(small_plan):
+def test_a_plan_has_central_trust_and_no_assumed_population(small_plan):
     prepared = prepare(Plan.from_toml(small_plan), 1437)
     assert prepared.scheme.population is None
     assert prepared.scheme.trust is TrustModel.CENTRAL
@@ -264,7 +264,7 @@ def test_solvable_settings_of_a_shuffle(scheme, randomizer, names):
         ),
     ],
 )
-def test_an_unknown_of_a_shuffle_is_refused_if_it_cannot_be_solved_for(unknown, flags, line):
+def test_solving_for_an_unsolvable_setting_of_a_shuffle_is_refused(unknown, flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         solved(parse_query(flags, unknown), unknown)
 
@@ -354,7 +354,7 @@ def test_a_solved_level_agrees_with_bisection(key, flags):
         assert found.value >= good * (1 - 4e-4)
 
 
-def test_the_next_value_misses_the_target():
+def test_one_client_fewer_or_one_round_more_exceeds_the_target():
     """Negative control: one client less or one round more misses the target."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):

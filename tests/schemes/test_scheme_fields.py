@@ -53,7 +53,7 @@ def scheme(**changes):
 
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
-def test_a_word_becomes_its_member(field, choices):
+def test_the_text_of_a_member_becomes_the_member(field, choices):
     for member in choices:
         for word in (member, member.value, np.str_(member.value)):
             assert getattr(scheme(**{field: word}), field) is member
@@ -63,7 +63,7 @@ def test_a_word_becomes_its_member(field, choices):
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
 @pytest.mark.parametrize("wrong", [*NO_CHOICE, "record", "average", TrustModel, Relation])
-def test_an_unknown_word_is_refused_with_the_choices(field, choices, wrong):
+def test_an_error_about_an_unknown_text_lists_the_choices(field, choices, wrong):
     with pytest.raises(ParameterError) as refused:
         scheme(**{field: wrong})
     assert refused.value.name == field
@@ -90,7 +90,7 @@ def test_a_member_of_another_enumeration_is_refused():
         ("zero-out", "averaged", 4.8861),
     ],
 )
-def test_words_and_members_have_the_same_guarantee(relation, release, expected):
+def test_texts_and_members_give_the_same_guarantee(relation, release, expected):
     words = Scheme(NOISE, CheckIn(1000), relation, release=release)
     members = Scheme(NOISE, CheckIn(1000), Relation(relation), ReleaseRule(release))
     guarantee = price(words, 1e-6, tolerance=1e-2)
@@ -99,7 +99,7 @@ def test_words_and_members_have_the_same_guarantee(relation, release, expected):
     assert guarantee.relation is Relation(relation)
 
 
-def test_budget_terms_take_words():
+def test_budget_terms_accept_the_texts_of_members():
     assert (
         BudgetTerms("zero-out")
         == BudgetTerms.of(scheme())
@@ -248,7 +248,7 @@ def test_numbers_outside_their_domain_are_refused(kind, fitting, name, wrong):
         assert refused.value.name in fitting | {name: None}
 
 
-def test_every_number_of_a_scheme_has_a_refused_value():
+def test_every_number_of_a_scheme_is_tested_outside_its_domain():
     tabled = {(kind.__name__, name) for kind, _, name, _ in NUMBERS}
     special = {"TableRandomizer", "PairRandomizer", "Scheme"}  # they have their own tests
     for name in set(schemes.__all__) - special - set(OPEN):
@@ -354,13 +354,13 @@ def _changed(path, value):
         (("sequence",), "anything"),
     ],
 )
-def test_a_changed_dictionary_of_a_scheme_is_refused(path, value):
+def test_an_invalid_dictionary_of_a_scheme_is_refused(path, value):
     assert scheme_from_dict(scheme_to_dict(scheme(population=9))) == scheme(population=9)
     with pytest.raises(ParameterError):
         scheme_from_dict(_changed(path, value))
 
 
-def test_a_word_in_a_dictionary_is_read_as_its_member():
+def test_the_text_of_a_member_in_a_dictionary_is_read_as_the_member():
     assert scheme_from_dict(_changed(("relation",), "zero-out")).relation is Relation.ZERO_OUT
 
 
@@ -377,7 +377,7 @@ def test_a_word_in_a_dictionary_is_read_as_its_member():
         [[True, False], [False, True]],
     ],
 )
-def test_a_trace_in_a_dictionary_holds_bool_alone(array):
+def test_a_trace_in_a_dictionary_must_hold_bool(array):
     plain = scheme_to_dict(scheme(participation=AvailabilityCheckIn(np.eye(2, dtype=bool), 1)))
     assert scheme_from_dict(plain).participation.available.tolist() == [
         [True, False],
