@@ -22,6 +22,7 @@ from turnout.accounting.participation.fixed_size import (
 )
 from turnout.accounting.participation.k_subset import SubsetBlock
 from turnout.accounting.participation.k_subset_begun import BegunSubsetBlock
+from turnout.accounting.participation.k_subset_records import SubsetRecordsBlock
 from turnout.accounting.participation.one_client import (
     OneClientBlock,
     one_client_pair,
