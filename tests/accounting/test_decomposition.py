@@ -10,7 +10,12 @@ from scipy.special import ndtr
 from turnout.accounting import calibrate_noise, epsilon_upper, price, spent
 from turnout.accounting.decomposition import decompose, unhidden
 from turnout.accounting.divergence import composition
-from turnout.accounting.divergence.blocks import ANYTHING, Decomposition, PairBlock
+from turnout.accounting.divergence.blocks import (
+    ANYTHING,
+    Decomposition,
+    PairBlock,
+    joined_decompositions,
+)
 from turnout.accounting.divergence.pairs import GaussianPair
 from turnout.accounting.divergence.unhidden import Unhidden
 from turnout.accounting.participation.check_ins import AllocationBlock
@@ -186,10 +191,13 @@ def test_a_k_subset_under_replace_one_is_windows_of_two_records_or_two_bounds():
     windows = [(ReplacementBlock(pair, 4), 2), (ReplacementBlock(pair, 3), 4)]
     assert records.record_against_null.upper == windows
     assert records.record_against_null.lower == [(SubsetRecordsBlock(pair, 10, 3), 2)]
-    # Picks in more than half of the steps: two neighbour bounds, and the attack.
-    frequent = decompose(scheme(KSubset(10, 7, 2), REPLACE))
-    assert frequent.replacement_against_null is not None
-    assert frequent.record_against_null.attacks == ([(SubsetRecordsBlock(pair, 10, 7), 2)],)
+    # The way through the null record is a further upper bound, and twice the run has it too.
+    null = [(SubsetBlock(pair, 10, 3), 2)]
+    assert records.through_null is not None
+    assert records.through_null.upper == null
+    joined = joined_decompositions([records, records]).through_null
+    assert joined is not None
+    assert joined.upper == [(SubsetBlock(pair, 10, 3), 4)]
     # A begun window and a randomizer that is known by ε₀ only: two neighbour bounds.
     begun = decompose(scheme(KSubset(10, 3, 2), REPLACE), steps=14)
     assert begun.replacement_against_null == begun.record_against_null

@@ -374,9 +374,9 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
 def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decomposition:
     """Blocks of k-subsets under replace-one: exact for Gaussian noise in half of the steps.
 
-    Other noise and other numbers of picks: an attack on two records is a lower bound, and k windows
-    an upper bound for picks in up to half of the steps. Otherwise two neighbour bounds pass through
-    the null record.
+    Other noise and other numbers of picks: an attack on two records is a lower bound, and the upper
+    bound is the smaller one of k windows and of two neighbour bounds through the null record.
+    Otherwise the latter alone.
     Source: docs/design/subsets.md, "Half of the steps" and "Two records".
     """
     from turnout.accounting.participation.k_subset import SubsetBlock
@@ -393,13 +393,11 @@ def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decom
         return Decomposition(bound, bound)
     if not (isinstance(randomizer, GaussianNoise) and draw.steps == 2 * draw.picks):
         lower = [(SubsetRecordsBlock(b.pair, b.window, b.picks), count) for b, count in blocks]
-        # With picks in more than half of the steps the way through the null record may be shorter.
-        if 2 * draw.picks > draw.steps:
-            return Decomposition(replace(bound, attacks=(*bound.attacks, lower)), bound)
         windows = [(record_windows(b.pair, b.window, b.picks), count) for b, count in blocks]
         upper = [(each, n * count) for parts, count in windows for each, n in parts]
-        method = "two opposite records in k windows, composed as PLD"
-        return Decomposition(NeighbourBound(upper, lower, method, tight=False, symmetric=True))
+        method = "two records in k windows, or each against the null record, composed as PLD"
+        records = NeighbourBound(upper, lower, method, tight=False, symmetric=True)
+        return Decomposition(records, through_null=bound)
     # The likelihood ratio of a window is that of two steps with √(t/2) times less noise.
     noise = randomizer.noise_multiplier * math.sqrt(2.0 / draw.steps)
     run = [(ReplacementBlock(GaussianPair(noise), 2), count) for _, count in bound.upper]

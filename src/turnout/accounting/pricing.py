@@ -326,6 +326,17 @@ def _upper(
     return run_epsilon(run, direction, Side.UPPER, delta, 0, grid=grid)
 
 
+def _cap(parts: Decomposition, delta: float) -> float:
+    """Upper bound on ε in both directions that does not need the blocks of the two records."""
+    cap = parts.unhidden.upper(delta)
+    if parts.through_null is None:
+        return cap
+    run = parts.through_null.upper
+    with suppress(NumericalError, WorkSpentError), budget(share=0.5):
+        cap = min(cap, two_bound_epsilon(run, run, delta))
+    return cap
+
+
 def _capped(bound: Callable[[], float], cap: float) -> float:
     """Smaller of an upper bound on ε and a cap; the cap if the bound cannot be computed.
 
@@ -349,7 +360,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
     exact = bound.exact
     # Without tight blocks finer grids hardly raise the lower bound: it is computed once.
     closing = bound.tight or bound.upper == bound.lower
-    lower, upper, before, refinement = 0.0, parts.unhidden.upper(delta), math.inf, 0
+    lower, upper, before, refinement = 0.0, _cap(parts, delta), math.inf, 0
     refusal = f"no upper bound on epsilon can be certified at delta = {delta:g}"
     while refinement < _REFINEMENTS:
         # Both bounds on this grid; bounds of coarser grids stay valid, so the best ones are kept.
@@ -522,7 +533,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
 
 def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict[Direction, float]:
     """Upper bounds on ε in each direction, on one fixed grid."""
-    bound, cap, found = parts.record_against_null, parts.unhidden.upper(delta), {}
+    bound, cap, found = parts.record_against_null, _cap(parts, delta), {}
     for direction in bound.directions:
         with budget(share=1.0 / (len(bound.directions) - len(found))):
             found[direction] = _capped(partial(_upper, bound, direction, delta, shared=shared), cap)

@@ -362,6 +362,7 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
     return Decomposition(
         bound(parts.record_against_null),
         bound(parts.replacement_against_null) if parts.replacement_against_null else None,
+        bound(parts.through_null) if parts.through_null else None,
         parts.unhidden * times,
     )
 

@@ -168,3 +168,14 @@ def test_composed_windows_of_subsets_have_a_narrow_bracket():
     found, half = tn.price(scheme, delta=1e-5).epsilon, tn.price(absence, delta=1e-5).epsilon
     assert half.upper < found.lower
     assert found.upper <= 1.02 * found.lower
+
+
+@pytest.mark.parametrize(
+    ("window", "picks", "sigma", "delta", "most"),
+    [(4, 3, 1.0, 1e-3, 13.498), (5, 2, 4.0, 1e-2, 0.8003)],
+)
+def test_the_way_through_absence_counts_where_it_is_shorter(window, picks, sigma, delta, most):
+    scheme = tn.Scheme(tn.GaussianNoise(sigma), tn.KSubset(window, picks), relation="replace-one")
+    found = tn.price(scheme, delta=delta).epsilon
+    assert found.upper <= most
+    assert tn.PrivacyCurve.of(scheme).delta(found.upper).upper <= delta * 1.05

@@ -353,12 +353,16 @@ class Decomposition:
         replacement_against_null: the neighbouring record against the same reference, if the
             relation needs two neighbour bounds (replace-one; zero-out if the null record displaces
             another client); None if the reference *is* the neighbour.
+        through_null: bound of either record against the reference, if `record_against_null`
+            compares the two records directly; two such bounds are a further upper bound, and the
+            smaller one counts.
         unhidden: the client's releases if participation is observed; they bound ε independently
             of the blocks.
     """
 
     record_against_null: NeighbourBound
     replacement_against_null: NeighbourBound | None = None
+    through_null: NeighbourBound | None = None
     unhidden: Unhidden = ANYTHING
 
 
@@ -387,8 +391,13 @@ def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
         merged_runs(*(getattr(part.unhidden, side) for part in parts))
         for side in ("above", "below")
     )
+    # The way through the reference is known only if it is known for all mechanisms.
+    through = [part.through_null for part in parts if part.through_null is not None]
     return Decomposition(
-        _in_a_row(bounds), _in_a_row(others) if others else None, Unhidden(above, below)
+        _in_a_row(bounds),
+        _in_a_row(others) if others else None,
+        _in_a_row(through) if through and len(through) == len(parts) else None,
+        Unhidden(above, below),
     )
 
 

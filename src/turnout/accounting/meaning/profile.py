@@ -221,8 +221,8 @@ def _lower(
 class ProfileCurves:
     """Curves of a scheme, from which its profile can be read at any ε."""
 
-    forward: tuple[_Sharpest, _Sharpest | _TwoBounds]
-    backward: tuple[_Sharpest, _Sharpest | _TwoBounds]
+    forward: tuple[_Sharpest, _Upper]
+    backward: tuple[_Sharpest, _Upper]
     relation: Relation
 
     def at(self, epsilons: FloatArray) -> Profile:
@@ -265,17 +265,22 @@ class ProfileCurves:
         return float(epsilons[low[0]])
 
 
-def _uppers(
-    parts: Decomposition, sharp_to: float, refinement: int
-) -> list[_Sharpest] | list[_TwoBounds]:
+def _uppers(parts: Decomposition, sharp_to: float, refinement: int) -> Sequence[_Upper]:
     """Upper curves of the forward and the backward direction, by one or two neighbour bounds."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
 
-    if parts.replacement_against_null is None:
-        return [sharpest(parts.record_against_null.upper, direction) for direction in Direction]
-    bounds = (parts.record_against_null.upper, parts.replacement_against_null.upper)
+    record, other = parts.record_against_null.upper, parts.replacement_against_null
+    if other is None and parts.through_null is None:
+        return [sharpest(record, direction) for direction in Direction]
+    if other is None and parts.through_null is not None:
+        # Two records directly, or through the reference; both directions are alike.
+        direct, run = sharpest(record, Direction.REMOVE), parts.through_null.upper
+        through = _TwoBounds(*(sharpest(run, direction) for direction in Direction))
+        return [_Smaller(direct, through)] * 2
+    assert other is not None
+    bounds = (record, other.upper)
     leaving, entering = ([sharpest(run, direction) for run in bounds] for direction in Direction)
     return [_TwoBounds(leaving[0], entering[1]), _TwoBounds(leaving[1], entering[0])]
 
@@ -369,6 +374,20 @@ class _TwoBounds:
             best = np.minimum(best, value * (1.0 + _ROUNDING * (1.0 + early)))
         return best
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Smaller:
+    """The smaller one of two upper bounds on δ at each ε."""
+
+    direct: _Sharpest
+    through: _TwoBounds
+
+    def delta(self, epsilons: FloatArray) -> FloatArray:
+        """Upper bound on δ, shape of ``epsilons``."""
+        return np.minimum(self.direct.delta(epsilons), self.through.delta(epsilons))
+
+
+_Upper = _Sharpest | _TwoBounds | _Smaller
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, above the error of a sum of two positive products
 
