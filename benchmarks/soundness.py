@@ -428,17 +428,17 @@ def kary_shuffle(rng: np.random.Generator) -> Case:
 
 
 FAMILIES = {
-    every_step: 200,
-    laplace: 200,
-    poisson_step: 300,
-    poisson_run: 300,
-    gaussian_window: 500,
-    composed_windows: 120,
-    cohort: 300,
-    one_client: 120,
-    table: 600,
-    binary_shuffle: 240,
-    kary_shuffle: 120,
+    every_step: 150,
+    laplace: 150,
+    poisson_step: 250,
+    poisson_run: 250,
+    gaussian_window: 240,
+    composed_windows: 60,
+    cohort: 500,
+    one_client: 60,
+    table: 800,
+    binary_shuffle: 340,
+    kary_shuffle: 200,
 }
 """Families, with the number of questions of each."""
 
