@@ -37,7 +37,8 @@ _ROUNDING = (
 )
 _AIM = 3e-4  # about a third of the relative width of ε that the first grid should reach
 _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at first, most
-_THRESHOLDS, _TILTS, _EDGES = 24, 48, 24  # numbers that are tried
+_THRESHOLDS, _TILTS = 24, 48  # numbers that are tried
+_EDGES = np.geomspace(1e-2, 30.0, 24)  # exponents of Chernoff bounds, in units of a deviation
 _COMMON = 0.99  # mass of the ratios that are too small to reach a threshold alone
 _CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
@@ -151,7 +152,7 @@ class Framing:
         """Frame around one threshold, at which ln δ falls by ``slope`` per unit of the sum."""
         # Cap of one ratio: above the threshold less what the other ratios surely sum to.
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
-        exponents = np.geomspace(1e-2, 30.0, _EDGES) * _unit(self.distribution, self.window)
+        exponents = _EDGES * _unit(self.distribution, self.window)
         lows = (
             -math.log(_NEGLIGIBLE) + (self.window - 1) * self.distribution.log_moments(-exponents)
         ) / exponents
@@ -165,7 +166,7 @@ class Framing:
         # Tilt, then the edges of the grid, beyond which Chernoff bounds are a negligible part of δ.
         tilt = _tilt(distribution, self.window, threshold, sign, math.log(_NOISE) + log_worth)
         log_mass = math.log(_NEGLIGIBLE) + log_worth + sign * tilt * threshold + math.log(tilt)
-        steps = np.geomspace(1e-2, 30.0, _EDGES) * _unit(distribution, self.window)
+        steps = _EDGES * _unit(distribution, self.window)
         step, variance = self._step(threshold, slope)
         up = (
             self._log_moments(distribution, sign * tilt + steps, step, variance) - log_mass
