@@ -20,7 +20,14 @@ from turnout.integrations.dp_accounting import (
     shuffle,
     to_pld,
 )
-from turnout.schemes import CheckIn, EveryStep, GaussianNoise, KaryResponse, Scheme
+from turnout.schemes import (
+    CheckIn,
+    EveryStep,
+    GaussianNoise,
+    KaryResponse,
+    Scheme,
+    TableRandomizer,
+)
 
 ADD, ZERO = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_SPECIAL
 REPLACE = NeighboringRelation.REPLACE_ONE
@@ -127,8 +134,8 @@ def test_shuffled_messages_compose():
 
 
 def test_a_curve_of_two_neighbour_bounds_is_not_converted():
-    event = random_allocation(dp_event.GaussianDpEvent(2.0), 3, 10, REPLACE)
-    assert isinstance(event, SchemeDpEvent)
+    table = TableRandomizer([0.7, 0.3], [0.5, 0.5])
+    event = SchemeDpEvent(Scheme(table, CheckIn(10), "replace-one"))
     with pytest.raises(UnsupportedEventError, match="two neighbour bounds"):
         Accountant(REPLACE).compose(event)
 

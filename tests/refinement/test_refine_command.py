@@ -186,12 +186,6 @@ def test_refine_decode_prints_no_estimate_for_a_refused_key(data, tmp_path):
     assert result.output == ""
 
 
-@pytest.mark.parametrize("command", ["encode", "decode", "limited"])
-def test_the_help_of_each_refine_command_has_an_example(command):
-    text = run(command, "--help")
-    assert f"\n    turnout refine {command} " in text
-
-
 def read_values(path, size, labels=()):
     return np.concatenate(list(item_blocks(path, size, labels)))
 

@@ -178,6 +178,7 @@ def test_shuffled_epsilon_of_a_custom_randomizer_is_below_the_generic_bound(rand
     asked = "account --scheme shuffle --clients 1e4 --delta 1e-6 --json --epsilon0 2 --items 10"
     kind = ["--randomizer", "square-response"]
     own = json.loads(run(randomizer_folder, command(RANDOMIZER_IMPORTED), *asked.split(), *kind))
+    assert own["randomizer"].pop("plugin").startswith("square_response of the file square_response")
     assert own["randomizer"] == {"name": "square-response", "epsilon0": 2.0, "items": 10}
     assert own["epsilon"] < 0.9 * shuffled_price([(NonAdaptiveRandomizer(2.0), 1)], 10_000, 1e-6)
 

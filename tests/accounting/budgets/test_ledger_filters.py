@@ -30,10 +30,10 @@ from turnout.schemes import (
     CheckIn,
     EveryStep,
     GaussianNoise,
-    KSubset,
     PoissonSampling,
     Relation,
     Scheme,
+    TableRandomizer,
 )
 
 DELTA = 1e-5
@@ -98,8 +98,9 @@ def test_a_filter_refuses_other_terms_traces_and_two_neighbour_bounds():
     with pytest.raises(UnsupportedError, match="one account for all"):
         state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
     replace_one = BudgetTerms(Relation.REPLACE_ONE)
+    table = TableRandomizer([0.7, 0.3], [0.5, 0.5])
     with pytest.raises(UnsupportedError, match="two neighbour bounds"):
-        replace_one.run_of(scheme(1.0, KSubset(6, 2), Relation.REPLACE_ONE))
+        replace_one.run_of(Scheme(table, CheckIn(6), Relation.REPLACE_ONE))
 
 
 def test_a_filter_refuses_more_than_most_windows():
