@@ -48,7 +48,7 @@ def measured_on() -> str:
 def machine() -> dict[str, str]:
     """Processor, and the instruction sets that NumPy, its BLAS and PyTorch choose on it.
 
-    PyTorch's is there where it is loaded, that of BLAS where threadpoolctl is installed.
+    PyTorch is included if it is loaded, the BLAS if threadpoolctl is installed.
     """
     extensions = np.show_config(mode="dicts").get("SIMD Extensions", {})  # pyright: ignore
     used = [*extensions.get("baseline", []), *extensions.get("found", [])]

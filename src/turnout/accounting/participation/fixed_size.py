@@ -191,7 +191,7 @@ class SubstitutedCohortBlock:
 class OpposedCurve:
     """Curve of the attack with b = −r under zero-out with Gaussian noise, a lower bound.
 
-    At each K the best event is a half-line, or what two half-lines leave out or cover: with
+    At each K the best event is a half-line, an interval or the complement of an interval: with
     y = e^{μx} and w = e^{−μ²/2}, P > K·P' where q·w·y² − K·q·y − (K − 1)(1 − q)·w > 0. Any event
     gives a lower bound, so the rounding of its ends costs no validity.
 
