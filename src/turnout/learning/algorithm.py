@@ -350,8 +350,8 @@ def _joined(parameters: NDArray[np.floating], own: ServerState) -> ServerState:
 class RecordSGD(FedSGD):
     """Federated SGD whose clients send updates of single records.
 
-    Source: thesis, Algorithm 4.3.1 (CLDP-SGD): s of a client's m records, drawn uniformly without
-        replacement in each step.
+    Source: Girgis 2023 (thesis), Algorithm 4.3.1 (CLDP-SGD): in each step a client draws s of its m
+        records uniformly without replacement.
     """
 
     task: SupervisedTask

@@ -419,8 +419,8 @@ def apply_features(
 ) -> NDArray[Any]:
     """Features of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
 
-    For "pixels" the inputs themselves; otherwise float16, shape ``(n, ...)``: half the memory,
-    and the rounding is part of the function.
+    For "pixels" the result is the inputs themselves. Otherwise it is float16, which takes half of
+    the memory; the rounding is part of the function.
 
     Args:
         features: result of `build_features`, or an expression without user code.

@@ -245,7 +245,10 @@ DEFAULTS = {loss.target: loss for loss in LOSSES.values()}
 
 
 def own_loss(function: Function, reference: Reference | None, name: str = "own") -> Loss:
-    """Loss from a user's function that maps outputs and labels to one loss per example, (n,)."""
+    """Loss from a user's function that maps outputs and labels to one loss per example, (n,).
+
+    The returned loss raises a ParameterError if the function returns another shape.
+    """
 
     def each(outputs: Tensor, labels: Tensor) -> Tensor:
         found = function(outputs, labels)

@@ -295,7 +295,7 @@ def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metri
 
 
 def _called(key: str, given: object) -> Callable[..., Any]:
-    """Reference and function of a loss or metric that a user supplied."""
+    """Function of a loss or metric that a user supplied, after a check that it can be called."""
     if not callable(given):
         raise ParameterError(key, repr(given), "a function of outputs and labels")
     return given

@@ -89,8 +89,8 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
     """Raise an error if an example's outputs depend on more than the example and parameters.
 
     Raises:
-        ParameterError: a module that fails or gives nothing finite, draws, keeps or changes
-            something, or mixes the examples of a batch.
+        ParameterError: the module raises an error, has no finite outputs, draws random numbers,
+            keeps state between calls, changes its inputs, or mixes the examples of a batch.
     """
     # Synthetic inputs, at most so many that the outputs fit a limit of memory.
     random = np.random.default_rng(_SEED)
@@ -209,7 +209,8 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
         updates: computation of one local step with learning rate 1, on the CPU.
 
     Raises:
-        ParameterError: there is no gradient, none that is finite, or one that mixes examples.
+        ParameterError: the outputs have no gradient, no gradient is finite, or a gradient mixes
+            the examples of several clients.
     """
     # A synthetic client, and the initial parameters of the module.
     random = np.random.default_rng(_SEED)

@@ -207,8 +207,8 @@ class ModuleModel:
     def own_module(self) -> nn.Module:
         """Copy of the module for the current thread; all copies share their tensors.
 
-        Calling a module with other parameters swaps them in and out, which two threads must not do
-        to one module.
+        A call with other parameters replaces the module's parameters for its duration, so two
+        threads must not share one module.
         """
         found = getattr(self._threads, "module", None)
         if found is None:
@@ -317,7 +317,8 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
         adapters: layers, rank and scale.
 
     Raises:
-        ParameterError: a pattern that no linear layer has, or a rank that saves nothing.
+        ParameterError: a pattern matches no linear layer, or the rank is above the smaller side of
+            an adapted layer's weight matrix.
     """
     # Every pattern must match a linear layer inside the module.
     linear = {

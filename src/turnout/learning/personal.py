@@ -67,7 +67,7 @@ class ClientGroup:
 class PersonalTask(SupervisedTask):
     """Task in which each client evaluates models on the client's held-out examples.
 
-    Its metrics are means over clients, each counting the same: ``personal_accuracy`` among all
+    Its metrics are means over clients with equal weights: ``personal_accuracy`` among all
     classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
     ``loss``. They are for simulations only: they are computed from the clients' own labels, and no
     ε covers them.
@@ -363,13 +363,14 @@ class AdaPeD(_PersonalModels):
     μ and ψ. It sends the changes of μ and ψ as one vector of d + 1 coordinates, which is clipped as
     a whole, so that one sensitivity C covers both changes.
 
-    Guarantee: a function of the messages' sum with noise of standard deviation σC in each of the
-    d + 1 coordinates, hence ε of the run's scheme for μ and ψ together.
+    Guarantee: the server computes μ and ψ from the sum of the messages with noise of standard
+    deviation σC in each of the d + 1 coordinates. So ε of the run's scheme covers both together.
 
-    Source: Girgis' thesis, Algorithm 4.4.1. There noise is added at each local step and fed back
-    into the next, of which the proof counts more than is left (docs/design/personal.md); here it is
-    added once, to what leaves. There θ moves before μ, and μ before ψ; here all three move by the
-    same answers, which halves the work.
+    Source: Girgis' thesis, Algorithm 4.4.1. The thesis adds noise at each local step and feeds it
+    back into the next step, where it can cancel in part although the proof counts it in full
+    (docs/design/personal.md); here noise is added once, to the message. In the thesis θ moves
+    before μ, and μ before ψ; here one evaluation of both models moves all three, which halves the
+    work.
 
     Args:
         task: clients' examples and the model.
@@ -495,7 +496,7 @@ class Ridge(_PersonalModels):
 class Alone(_PersonalModels):
     """Personal models without a shared model: every message is 0, so the server learns nothing.
 
-    The baseline of the other algorithms: it has no privacy cost, whatever the ε of the scheme.
+    It is a baseline for the other algorithms. It has no privacy cost at any ε of the scheme.
     """
 
     @property
