@@ -90,7 +90,8 @@ def check_outputs(model: ModuleModel, examples: Examples) -> None:
 
     Raises:
         ParameterError: the module raises an error, has no finite outputs, draws random numbers,
-            keeps state between calls, changes its inputs, or mixes the examples of a batch.
+            changes its parameters, buffers or inputs, keeps state between calls, or mixes the
+            examples of a batch.
     """
     # Synthetic inputs, at most so many that the outputs fit a limit of memory.
     random = np.random.default_rng(_SEED)
@@ -209,8 +210,8 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
         updates: computation of one local step with learning rate 1, on the CPU.
 
     Raises:
-        ParameterError: the outputs have no gradient, no gradient is finite, or a gradient mixes
-            the examples of several clients.
+        ParameterError: the outputs have no gradient, no gradient is finite, or a client's update is
+            not the weighted sum of the updates of its examples.
     """
     # A synthetic client, and the initial parameters of the module.
     random = np.random.default_rng(_SEED)
