@@ -291,7 +291,7 @@ def keep_the_tops_of_cells(mutate):
         cells = np.minimum(np.searchsorted(self.levels, sums), self.levels.size - 1)
         masses = np.multiply.outer(first.masses, second.masses).ravel()
         sums_at = np.bincount(cells, masses, self.levels.size).astype(float)
-        return replace_one_levels._Law(self.levels, sums_at)
+        return type(first)(self.levels, sums_at)
 
     mutate(replace_one_levels._Means, "of_two", of_two)
 

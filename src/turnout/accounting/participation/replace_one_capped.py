@@ -7,8 +7,8 @@ uses both for lower bounds. `replace_one` makes blocks of them; the module build
 is bounded"); the notation is that of `replace_one_steps`.
 
 Y is capped at M, so large that E[(Y − M)₊] is a small part of the result. The tilt is at most 20/M:
-under a larger one a heavy tail would stand up again at its cap. All that is chosen here, by the
-outline and by a guess of the result, may be wrong: `expectation` bounds what is lost.
+under a larger tilt most of a heavy tail's mass would be at the cap. The outline and the guess of
+the result are estimates; `expectation` bounds the error that they cause.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ so that they are dense where Y is near 0 and in proportion to Y elsewhere. `repl
 blocks of it; the module builds on `replace_one_steps`. docs/design/replacement.md has the proofs
 ("Unequal levels").
 
-All laws stay on these levels. Two laws are added by all pairs of their values. From above each sum
-is spread onto its two neighbours, with the mean kept; from below all sums of one cell become their
-mean. t − 1 steps are added by doubling, and the last one by its price. All terms are positive, so
-round-off is relative to the result, however small that is.
+All distributions stay on these levels. Two distributions are added by all pairs of their values.
+For an upper bound each sum is spread onto the two levels beside it, with the mean kept; for a lower
+bound all sums of one cell become their mean. t − 1 steps are added by doubling, and the last step by
+its hockey stick. All terms are positive, so round-off is relative to the result, however small the
+result is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PLACES = 4.0 * UNIT_ROUNDOFF  # relative rounding of a sum, and of a part of a 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Law:
+class _Masses:
     """Masses on values, rising, and what capped sums lose in the payoff."""
 
     values: FloatArray
@@ -85,14 +86,14 @@ def _levels(step: Step, size: int) -> FloatArray:
     return 2.0 * math.sqrt(k) * math.exp(-0.5 * mu * mu) * np.sinh(u)
 
 
-def _first(step: Step, levels: FloatArray, side: Side) -> _Law:
-    """Law of one step, above or below it in increasing convex order."""
+def _first(step: Step, levels: FloatArray, side: Side) -> _Masses:
+    """Distribution of one step, above or below it in increasing convex order."""
     gaps = np.diff(levels)
     if side is Side.UPPER:
         prices = step.upper(levels)
         lost = float(prices[-1])
         slopes = np.clip(convex_slopes(np.diff(prices) / gaps, gaps), -1.0, 0.0)
-        return _Law(levels, np.diff(slopes, prepend=-1.0, append=0.0), lost)
+        return _Masses(levels, np.diff(slopes, prepend=-1.0, append=0.0), lost)
     # Lines that touch in the middle of each cell, or at its end where they are steep.
     middles = 0.5 * (levels[1:] + levels[:-1])
     values, slopes = step.tangent(middles)
@@ -108,12 +109,12 @@ def _first(step: Step, levels: FloatArray, side: Side) -> _Law:
     slopes = np.clip(convex_slopes(np.diff(polygon) / gaps, gaps), -1.0, 0.0)
     # Mass below the lowest level is left out: it only lowers.
     masses = np.diff(slopes, prepend=slopes[0], append=0.0)
-    return _Law(levels, masses * (1.0 - 16.0 * UNIT_ROUNDOFF))
+    return _Masses(levels, masses * (1.0 - 16.0 * UNIT_ROUNDOFF))
 
 
-def _power(one: _Law, count: int, sums: _Spread | _Means) -> _Law:
-    """Law of a sum of ``count`` ≥ 1 steps, by doubling."""
-    total: _Law | None = None
+def _power(one: _Masses, count: int, sums: _Spread | _Means) -> _Masses:
+    """Distribution of a sum of ``count`` ≥ 1 steps, by doubling."""
+    total: _Masses | None = None
     while True:
         if count & 1:
             total = one if total is None else sums.of_two(total, one)
@@ -152,8 +153,8 @@ class _Spread:
         part = np.clip(part + _PLACES, 0.0, 1.0)
         return cls(levels, below.ravel(), part.ravel(), np.maximum(sums - levels[-1], 0.0).ravel())
 
-    def of_two(self, first: _Law, second: _Law) -> _Law:
-        """Law above the sum of two laws."""
+    def of_two(self, first: _Masses, second: _Masses) -> _Masses:
+        """Distribution above the sum of two distributions."""
         charge(_UNITS_A_PAIR * self.below.size)
         masses = np.multiply.outer(first.masses, second.masses).ravel()
         upper = masses * self.part
@@ -161,7 +162,7 @@ class _Spread:
         spread = np.bincount(self.below, masses - upper, size).astype(np.float64)
         spread[1:] += np.bincount(self.below, upper, size)[:-1]
         lost = first.lost + second.lost + float(masses @ self.beyond)
-        return _Law(self.levels, spread, lost)
+        return _Masses(self.levels, spread, lost)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,8 +171,8 @@ class _Means:
 
     levels: FloatArray
 
-    def of_two(self, first: _Law, second: _Law) -> _Law:
-        """Law below the sum of two laws."""
+    def of_two(self, first: _Masses, second: _Masses) -> _Masses:
+        """Distribution below the sum of two distributions."""
         charge(_UNITS_A_PAIR * 4 * first.values.size * second.values.size)
         sums = np.add.outer(first.values, second.values).ravel()
         sizes = np.add.outer(np.abs(first.values), np.abs(second.values)).ravel()
@@ -184,4 +185,4 @@ class _Means:
         alive = total > 0
         slack = UNIT_ROUNDOFF * (16.0 + 2.0 * sums.size) * errors[alive]
         values = (moments[alive] - slack) / total[alive]
-        return _Law(values, total[alive])
+        return _Masses(values, total[alive])
