@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from extending_page import PAGE, PLAN, example
 
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.plugins import plugin_of, source_digest
@@ -21,26 +22,8 @@ from turnout.plans import Plan
 from turnout.plans.plugins import import_file, require_installed
 from turnout.schemes import CheckIn
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
 QUESTION = ["account", "--scheme=rested", "--window=4", "--pairs=2", "--noise-multiplier=2"]
 TARGET = ["--delta", "1e-5", "--relation", "add-remove", "--json"]
-PLAN = """
-[data]
-name = "digits"
-clients = 60
-[model]
-name = "logistic"
-[participation]
-law = "rested"
-window = 3
-pairs = 2
-[privacy]
-relation = "add-remove"
-delta = 1e-4
-epsilon = 3.0
-[optimizer]
-learning_rate = 0.5
-"""
 METADATA = "Metadata-Version: 2.1\nName: rested-devices\nVersion: 1.2\n"
 ALGORITHM = """
 from dataclasses import dataclass
@@ -60,16 +43,9 @@ def slower(task, optimizer, clip_norm, *, loud=False):
 """
 
 
-def example(marker: str) -> str:
-    """Code block of docs/extending.md that follows a comment."""
-    found = re.search(rf"<!-- {re.escape(marker)} -->\n```python\n(.*?)```", PAGE, re.S)
-    assert found is not None
-    return found[1]
-
-
 def entry_points() -> str:
     """Entry points of docs/extending.md, as an installed package has them."""
-    found = re.search(r"```toml\n(\[project.*?)```", PAGE, re.S)
+    found = re.search(r"```toml\n(\[project.*?)```", PAGE.read_text(), re.S)
     assert found is not None
     groups = tomllib.loads(found[1])["project"]["entry-points"]
     lines = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,38 +15,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from extending_page import PLAN, example
 
 from turnout.accounting import shuffled_price
 from turnout.cli.main import turnout
 from turnout.schemes import NonAdaptiveRandomizer
 from turnout.testing import assert_randomizer
-
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
-PLAN = """
-[data]
-name = "digits"
-clients = 60
-[model]
-name = "logistic"
-[participation]
-law = "rested"
-window = 3
-pairs = 2
-[privacy]
-relation = "add-remove"
-delta = 1e-4
-epsilon = 3.0
-[optimizer]
-learning_rate = 0.5
-"""
-
-
-def example(marker: str) -> str:
-    """Code block that follows the comment ``marker`` on the page."""
-    found = re.search(rf"<!-- {re.escape(marker)} -->\n```python\n(.*?)```", PAGE.read_text(), re.S)
-    assert found is not None
-    return found[1]
-
 
 LAW = example("participation: rested_check_in.py")
 SUITE = "from rested_check_in import RestedCheckIn\n" + example("test of the participation")
