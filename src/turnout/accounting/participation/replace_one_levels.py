@@ -8,9 +8,9 @@ blocks of it; the module builds on `replace_one_steps`. docs/design/replacement.
 
 All distributions stay on these levels. Two distributions are added by all pairs of their values.
 For an upper bound each sum is spread onto the two levels beside it, with the mean kept; for a lower
-bound all sums of one cell become their mean. t − 1 steps are added by doubling, and the last step by
-its hockey stick. All terms are positive, so round-off is relative to the result, however small the
-result is.
+bound all sums of one cell become their mean. t − 1 steps are added by doubling, and the last step
+by its hockey stick. All terms are positive, so round-off is relative to the result, however small
+the result is.
 """
 
 from __future__ import annotations
