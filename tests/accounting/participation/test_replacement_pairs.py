@@ -13,7 +13,13 @@ from replacement_truths import mean_excess, random_triple
 
 from turnout.accounting.divergence.blocks import PairBlock
 from turnout.accounting.divergence.curves import Direction, Side
-from turnout.accounting.divergence.pairs import GaussianPair, LaplacePair, PurePair
+from turnout.accounting.divergence.pairs import (
+    GaussianPair,
+    LaplacePair,
+    PurePair,
+    discrete_gaussian_pair,
+    pair_of_table,
+)
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.fixed_size import SubstitutedCohortBlock
 from turnout.accounting.participation.replace_one import (
@@ -22,7 +28,11 @@ from turnout.accounting.participation.replace_one import (
     ReplacementBlock,
     under_replacement,
 )
-from turnout.accounting.participation.replace_one_steps import AntitheticStep, AnyTwoStep
+from turnout.accounting.participation.replace_one_steps import (
+    AntitheticStep,
+    AnyTwoStep,
+    antithetic_upper,
+)
 from turnout.core.errors import UnsupportedError
 
 HERE = Direction.REMOVE  # replace-one is symmetric
@@ -132,7 +142,7 @@ def antithetic_atoms(pair):
                 return value
         return steps[-1][0]
 
-    pieces = [(b - a, 0.5 * (a + b)) for a, b in itertools.pairwise(cuts) if b - a > 1e-12]
+    pieces = [(b - a, 0.5 * (a + b)) for a, b in itertools.pairwise(cuts)]
     return [(mass, at(falling, place), at(rising, place)) for mass, place in pieces]
 
 
@@ -153,6 +163,35 @@ def test_bracket_of_atoms_contains_the_enumeration(pair, infinity_mass, window, 
         assert lower <= truth + 1e-12
         assert truth - 1e-12 <= upper <= truth * (1 + 2e-3) + 1e-9
         assert lower >= 0.9 * truth - 1e-9
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        pair_of_table([0.6, 0.3, 0.1], [0.1, 0.5, 0.4])[0],
+        pair_of_table([0.0, 0.5, 0.3, 0.2], [0.05, 0.15, 0.2, 0.6])[0],
+        pair_of_table([0.3, 0.7], [0.3, 0.7])[0],
+        discrete_gaussian_pair(0.8, 1),
+    ],
+    ids=["three", "with_zero", "one", "discrete_gaussian"],
+)
+@pytest.mark.parametrize("k", [1.0, 3.0, 40.0])
+def test_hockey_stick_of_few_ratios_is_that_of_the_coupling(pair, k):
+    outcomes = antithetic_atoms(AtomPair(*map(tuple, pair.atoms)))
+    masses, x, other = map(np.array, zip(*outcomes, strict=True))
+    y = x - k * other
+    c = np.concatenate([y, y + 0.1, [y.max() + 50.0]])
+    truth = np.maximum(np.subtract.outer(y, c), 0.0).T @ masses
+    step, scale = AntitheticStep(pair, k), 1.0 + np.abs(c) + k * x.max()
+    values, slopes = step.tangent(c)
+    assert (np.abs(step.upper(c) - truth) <= 1e-10 * scale).all()
+    assert (values <= truth + 1e-12 * scale).all()
+    assert (values >= truth - 1e-6 * scale).all()
+    assert (np.abs(slopes) <= 1.0).all()
+    # Thresholds that hold the wrong ratio are valid, but not best.
+    threshold, rival = np.maximum(c, 0.0) + 0.3, (np.maximum(-c, 0.0) + 0.3) / k
+    worse = antithetic_upper(pair, k, threshold, rival)
+    assert (worse >= truth - 1e-12 * scale).all()
 
 
 def test_infinity_mass_is_the_floor_of_the_curve():

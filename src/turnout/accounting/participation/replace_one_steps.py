@@ -48,6 +48,7 @@ import numpy as np
 from turnout.accounting.divergence.curves import Side
 from turnout.accounting.divergence.pairs import (
     UNIT_ROUNDOFF,
+    DiscretePair,
     GaussianPair,
     LaplacePair,
     Pair,
@@ -61,6 +62,7 @@ from turnout.core.bounds import bisected, bisected_each
 from turnout.core.errors import NumericalError
 
 _SOLVED_THRESHOLDS = 1 << 15  # thresholds found by bisection; others are interpolated between them
+_SOLVED = GaussianPair | LaplacePair | DiscretePair  # pairs whose thresholds need no bisection
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class AntitheticStep:
 
     def thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Thresholds of X and of X' at each c, interpolated if there are many c."""
-        if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, GaussianPair | LaplacePair):
+        if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, _SOLVED):
             return antithetic_thresholds(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
         gain = antithetic_thresholds(self.pair, self.k, nodes)[0] - np.maximum(nodes, 0.0)
@@ -312,6 +314,7 @@ Ratio = float | FloatArray
 """K: one number, or one for each threshold."""
 _JUST_ABOVE = 1e-12  # relative distance by which a threshold is moved to lie above an atom
 _BISECTIONS = 40
+_LEAST_GAIN = math.exp(-60.0)
 _NEAR = 1e-8  # relative distance within which a threshold may replace another
 _LARGEST_LOG = 690.0
 
@@ -341,9 +344,13 @@ def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArr
         root = 0.5 * (np.abs(c) + np.hypot(c, 2 * np.sqrt(product)))
         threshold = np.where(c > 0, root, product / root)
         return threshold, np.where(c > 0, product / root, root) / k
-    # Other pairs: bisection in ln(k − c₊).
     plus, minus = np.maximum(c, 0.0), np.maximum(-c, 0.0)
+    # Finitely many ratios: one of the two thresholds is a value of its ratio.
+    if isinstance(pair, DiscretePair):
+        gain = np.maximum(_Staircase.of(pair).thresholds(k, c) - plus, _LEAST_GAIN)
+        return plus + gain, (minus + gain) / k
 
+    # Other pairs: bisection in ln(k − c₊).
     def enough(log_gain: FloatArray) -> BoolArray:
         gain = np.exp(log_gain)
         return pair.q_below((minus + gain) / k) >= pair.q_above(plus + gain)
@@ -351,6 +358,50 @@ def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArr
     low, high = np.full(c.shape, -60.0), np.full(c.shape, _LARGEST_LOG)
     gain = np.exp(bisected_each(enough, low, high, _BISECTIONS)[1])
     return plus + gain, (minus + gain) / k
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Staircase:
+    """Antithetic coupling of two ratios with the same n values, in order of rising Y = X − K·X'.
+
+    X rises and X' falls, one value at a time. The order is the same for every K. Before the first
+    pair of values stands Y = −∞.
+
+    Attributes:
+        x, other: values of X and of X', shape (2n,) each.
+        held: what does not change from each pair of values to the next one, X or X', shape (2n,).
+        holds_x: whether it is X.
+    """
+
+    x: FloatArray
+    other: FloatArray
+    held: FloatArray
+    holds_x: BoolArray
+
+    @staticmethod
+    @lru_cache(maxsize=16)
+    def of(pair: DiscretePair) -> _Staircase:
+        """Coupling of a pair, from the order in which X and X' change along the masses."""
+        values, masses = pair.atoms
+        changes = np.append(np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[:-1])
+        rises = np.argsort(changes, kind="stable") < values.size - 1
+        x = values[np.append(0, np.cumsum(rises))]
+        other = values[::-1][np.append(0, np.cumsum(~rises))]
+        # X' is held below all values of Y, X above them, and between them what does not change.
+        holds_x = np.concatenate([[False], ~rises, [True]])
+        x, other = np.append(-np.inf, x), np.append(other[0], other)
+        return _Staircase(x, other, np.where(holds_x, x, other), holds_x)
+
+    def thresholds(self, k: Ratio, c: FloatArray) -> FloatArray:
+        """Threshold of X at each c, just above a value that X or X' holds, shape of ``c``."""
+        # Last pair of values at which Y is at most c.
+        last, beyond = np.zeros(c.shape, dtype=np.int64), np.full(c.shape, self.x.size)
+        for _ in range(self.x.size.bit_length()):
+            middle = (last + beyond) // 2
+            reached = self.x[middle] - k * self.other[middle] <= c
+            last, beyond = np.where(reached, middle, last), np.where(reached, beyond, middle)
+        held = self.held[last] * (1.0 + _JUST_ABOVE)
+        return np.where(self.holds_x[last], held, c + k * held)
 
 
 def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray) -> FloatArray:
