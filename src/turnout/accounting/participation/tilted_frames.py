@@ -19,15 +19,17 @@ a few hundred points bound the moments of a distribution on a million, and show 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from turnout.accounting.divergence.curves import Direction
 from turnout.accounting.divergence.pairs import Pair, hockey_stick, reverse_hockey_stick
 from turnout.accounting.divergence.sums import log_sums, smooth_size
 from turnout.core.arrays import FloatArray
-from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
 _NEGLIGIBLE = 1e-5  # part of δ that the cap and the window may add to the error
@@ -40,6 +42,8 @@ _FEWEST, _MOST_FIRST, _MOST = 1 << 8, 1 << 20, 1 << 22  # bins: least, most at f
 _THRESHOLDS, _TILTS = 24, 48  # numbers that are tried
 _EDGES = np.geomspace(1e-2, 30.0, 24)  # exponents of Chernoff bounds, in units of a deviation
 _COMMON = 0.99  # mass of the ratios that are too small to reach a threshold alone
+_ROUNDS, _TRIED = 4, 33  # finer and finer grids of a search, and their numbers of points
+_LARGEST_LOG = 700.0  # logarithm of the largest cap
 _CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
 _LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
 _MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of the cap above the threshold, in e-folds of δ
@@ -130,7 +134,7 @@ class Framing:
             if after == 0:
                 break
             first, last = max(after - 2, 0), min(after + 1, candidates.size - 1)
-            candidates = np.geomspace(candidates[first], candidates[last], _THRESHOLDS)
+            candidates = _geometric(candidates[first], candidates[last], _THRESHOLDS)
             thresholds, log_deltas = estimates.at(candidates)
         return cls(pair, direction, window, distribution, log_delta, thresholds, log_deltas)
 
@@ -233,13 +237,13 @@ class _HockeySticks:
     def candidates(self) -> FloatArray:
         """First candidates, ordered by falling δ."""
         reach = max(float(np.log(self._distribution.points[-1])), 1e-6)
-        return np.append(1e-7, np.geomspace(1e-6, 1.02 * reach, _THRESHOLDS))
+        return np.append(1e-7, _geometric(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Thresholds of the candidates, and estimates of ln δ at each threshold."""
         # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
-        tilts = np.geomspace(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
+        tilts = _geometric(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
         points = self._distribution.points
         common = points[np.searchsorted(np.cumsum(self._distribution.masses), _COMMON)]
         caps = np.clip((thresholds - window) / 3.0 + 2.0, common, points[-1])
@@ -269,7 +273,7 @@ class _ReverseHockeySticks:
             1e-4 * _unit(self._distribution, self._window),
             1e3 / float(self._distribution.points[1]),
         )
-        return np.geomspace(least, most, 2 * _THRESHOLDS)
+        return _geometric(least, most, 2 * _THRESHOLDS)
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
         distribution, window, tilts = self._distribution, self._window, candidates
@@ -326,14 +330,14 @@ def _tilt(
         600.0 / min(threshold, float(distribution.points[-1])), 100.0 * _unit(distribution, window)
     )
     for _ in range(4):
-        tilts = np.geomspace(low, high, 24)
+        tilts = _geometric(low, high, 24)
         exponents = window * distribution.log_moments(sign * tilts) - sign * tilts * threshold
         best = int(np.argmin(exponents))
         low, high = tilts[max(best - 1, 0)], tilts[min(best + 1, tilts.size - 1)]
     if sign < 0:
         return math.sqrt(low * high)
     # *Remove*: the smallest tilt below it whose round-off meets the target.
-    tilts = math.sqrt(low * high) * np.geomspace(1e-3, 1.0, 40)
+    tilts = math.sqrt(low * high) * _geometric(1e-3, 1.0, 40)
     exponents = window * distribution.log_moments(sign * tilts) - sign * tilts * threshold
     enough = math.log(_ROUNDING) + exponents - np.log(tilts) <= log_target
     return float(tilts[np.argmax(enough)] if enough.any() else tilts[-1])
@@ -341,29 +345,47 @@ def _tilt(
 
 def _hockey_stick_threshold(pair: Pair, value: float) -> float:
     """Smallest cap found at which the hockey stick is at most ``value``."""
-
-    def cheap(log_threshold: float) -> bool:
-        return not float(hockey_stick(pair, np.array(math.exp(log_threshold)))) > value
-
-    first = grown(cheap, 1.0, 700.0)
-    if first is None:
+    cap = _first(lambda caps: ~(hockey_stick(pair, caps) > value), 0.0)
+    if cap is None:
         raise NumericalError("delta is too small: the likelihood ratio has a heavy tail")
-    return math.exp(bisected(cheap, *first, halvings=20).holding)
+    return cap
 
 
 def _tail_threshold(pair: Pair, mass: float) -> float:
     """Smallest cap found above which Q has a mass of at most ``mass``."""
+    cap = _first(lambda caps: ~(pair.q_above(caps) > mass), -60.0)
+    return math.exp(_LARGEST_LOG) if cap is None else cap
 
-    def light(log_threshold: float) -> bool:
-        return not float(pair.q_above(np.array(math.exp(log_threshold)))) > mass
 
-    high = 1.0
-    while not light(high) and high < 700.0:
-        high = 2 * high
-    return math.exp(min(bisected(light, -60.0, high, halvings=20).holding, 700.0))
+def _first(holds: Callable[[FloatArray], NDArray[np.bool_]], low: float) -> float | None:
+    """Smallest number found, from e^low on, at which a condition holds and keeps holding."""
+    high = _LARGEST_LOG
+    for _ in range(_ROUNDS):
+        logs = np.linspace(low, high, _TRIED)
+        holding = holds(np.exp(logs))
+        after = int(np.argmax(holding))
+        if not holding[after]:
+            return None
+        low, high = float(logs[max(after - 1, 0)]), float(logs[after])
+    return math.exp(high)
+
+
+def _geometric(first: float, last: float, count: int) -> FloatArray:
+    """Numbers in geometric progression; `numpy.geomspace` without its checks."""
+    log = math.log(first)
+    numbers = np.exp(log + _fractions(count) * (math.log(last) - log))
+    numbers[0], numbers[-1] = first, last
+    return numbers
+
+
+@lru_cache(maxsize=16)
+def _fractions(count: int) -> FloatArray:
+    """Evenly spaced numbers from 0 to 1."""
+    return np.linspace(0.0, 1.0, count)
 
 
 _POINTS = 160
+_MASSES = np.array([1e-9, 0.01, 0.99])  # of the quantiles between which points are dense
 _LARGEST_EXPONENT = 600.0
 
 
@@ -378,11 +400,11 @@ class CoarseDistribution:
     def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
         """Distribution of a pair's ratio on few points, dense where the mass is and at the cap."""
         # Points in geometric progression, evenly up to the cap, and between two quantiles.
-        low, middle, high = (_quantile(pair, mass) for mass in (1e-9, 0.01, 0.99))
+        low, middle, high = _quantiles(pair)
         low = min(low, 0.01 * cap)
         points = [
             np.zeros(1),
-            np.geomspace(low, cap, _POINTS),
+            _geometric(low, cap, _POINTS),
             np.linspace(0.0, cap, _POINTS // 2)[1:-1],
             np.linspace(middle, high, _POINTS // 4),
         ]
@@ -421,29 +443,31 @@ class CoarseDistribution:
         Infinite where s·cap is too large. ``tails`` are Q(X > cap), which the points are too far
         apart to give.
         """
-        # Weights of the points up to each cap, and of the mass that the cap gathers.
+        # Weights of the points, and of the mass that each cap gathers.
         exponents = np.multiply.outer(self.points, s)
         weights = self.masses[:, None] * np.exp(np.minimum(exponents, _LARGEST_EXPONENT))
-        last = np.searchsorted(self.points, caps, side="right")  # an atom may lie at the cap
+        within = (self.points <= caps[:, None]).astype(float)  # an atom may lie at the cap
         heights = np.multiply.outer(caps, s)
         at_cap = tails[:, None] * np.exp(np.minimum(heights, _LARGEST_EXPONENT))
+        # Each power multiplies the weights by one more factor Y.
         moments = []
-        for power in range(3):
-            sums = np.cumsum(weights * self.points[:, None] ** power, axis=0)
-            sums = np.concatenate([np.zeros((1, s.size)), sums])[last]
-            moment = sums + at_cap * caps[:, None] ** power
+        for _ in range(3):
+            moment = within @ weights + at_cap
             moments.append(np.where(heights < _LARGEST_EXPONENT, moment, np.inf))
+            weights, at_cap = weights * self.points[:, None], at_cap * caps[:, None]
         return tuple(moments)
 
 
-def _quantile(pair: Pair, mass: float) -> float:
-    """Approximate quantile: the k with Q(X ≤ k) = ``mass``."""
-    low, high = -60.0, 60.0
-    for _ in range(4):
-        logs = np.linspace(low, high, 33)
-        after = int(np.searchsorted(pair.q_below(np.exp(logs)), mass))
-        low, high = float(logs[max(after - 1, 0)]), float(logs[min(after, 32)])
-    return math.exp(high)
+@lru_cache(maxsize=16)
+def _quantiles(pair: Pair) -> tuple[float, ...]:
+    """Approximate quantiles: for each of three masses the k with Q(X ≤ k) = mass."""
+    low, high = np.full(len(_MASSES), -60.0), np.full(len(_MASSES), 60.0)
+    each = np.arange(len(_MASSES))
+    for _ in range(_ROUNDS):
+        logs = np.linspace(low, high, _TRIED)
+        after = np.sum(pair.q_below(np.exp(logs)) < _MASSES, axis=0)
+        low, high = logs[np.maximum(after - 1, 0), each], logs[np.minimum(after, _TRIED - 1), each]
+    return tuple(map(math.exp, high))
 
 
 def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
