@@ -249,11 +249,9 @@ def size_of(value: Any) -> int:
     """Number of bytes of the arrays in a result."""
     if isinstance(value, np.ndarray):
         return value.nbytes
-    if isinstance(value, _SCALARS):
-        return 0
-    if isinstance(value, list | tuple):
-        return sum(map(size_of, value))
-    return sum(size_of(getattr(value, name)) for name in _field_names(type(value)))
+    if not isinstance(value, list | tuple):
+        value = [getattr(value, name) for name in _field_names(type(value))]
+    return sum(size_of(part) for part in value if not isinstance(part, _SCALARS))
 
 
 _SCALARS = (float, int, str)

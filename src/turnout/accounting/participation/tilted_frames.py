@@ -409,24 +409,15 @@ class CoarseDistribution:
             np.linspace(middle, high, _POINTS // 4),
         ]
         points = np.sort(np.minimum(np.concatenate(points), cap))
-        points = points[np.diff(points, prepend=-1.0) > 0]
-        # Masses are second differences of reverse hockey sticks below 1 and of hockey sticks above,
-        # where these keep their digits.
+        points = points[np.append(True, points[1:] > points[:-1])]
+        # Masses are differences of slopes, of reverse hockey sticks below 1 and of hockey sticks
+        # above, where these keep their digits.
         split = int(np.searchsorted(points, 1.0, side="right"))
         low, high = points[:split], points[max(split - 1, 0) :]
-        reverse_hockey_sticks = np.diff(reverse_hockey_stick(pair, low)) / np.diff(low)
-        hockey_sticks = np.diff(hockey_stick(pair, high)) / np.diff(high)
-        masses = np.concatenate(
-            [
-                np.diff(reverse_hockey_sticks, prepend=0.0),
-                [
-                    1.0
-                    + (hockey_sticks[0] if hockey_sticks.size else 0.0)
-                    - (reverse_hockey_sticks[-1] if reverse_hockey_sticks.size else 0.0)
-                ],
-                np.diff(hockey_sticks, append=0.0) if hockey_sticks.size else [],
-            ]
-        )
+        below = np.append(0.0, _slopes(low, reverse_hockey_stick(pair, low)))
+        above = np.append(_slopes(high, hockey_stick(pair, high)), 0.0)
+        middle = 1.0 + above[0] - below[-1]
+        masses = np.concatenate([below[1:] - below[:-1], [middle], above[1:] - above[:-1]])
         masses = np.maximum(masses, 0.0)
         return cls(points, masses / masses.sum())
 
@@ -456,6 +447,11 @@ class CoarseDistribution:
             moments.append(np.where(heights < _LARGEST_EXPONENT, moment, np.inf))
             weights, at_cap = weights * self.points[:, None], at_cap * caps[:, None]
         return tuple(moments)
+
+
+def _slopes(points: FloatArray, values: FloatArray) -> FloatArray:
+    """Slopes between neighbouring points."""
+    return (values[1:] - values[:-1]) / (points[1:] - points[:-1])
 
 
 @lru_cache(maxsize=16)
