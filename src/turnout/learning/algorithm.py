@@ -1,8 +1,8 @@
-"""Algorithms: what clients compute and send, and what the server makes of a release.
+"""Federated algorithms: the updates that clients send, and the server's step after a release.
 
-`Algorithm` is the interface, `FedSGD` federated SGD (clients send what lowers their own loss, an
-optimizer follows the mean), `RecordSGD` descends along updates of single records that clients draw
-in each step.
+`Algorithm` is the interface. `FedSGD` is federated SGD: each client sends the update of its local
+training, and a server optimizer descends along the mean update. `RecordSGD` is federated SGD in
+which each client sends updates of single records, which it draws in each step.
 
 An algorithm has a client part and a server part. The client part computes an update from the
 received vector, the client's data and the client's state, if there is one. The server part computes
@@ -27,26 +27,26 @@ from turnout.learning.optimizers import Optimizer, prefixed, unprefixed
 from turnout.learning.tasks import SupervisedTask
 
 ServerState = Mapping[str, NDArray[Any]]
-"""The state that the server keeps from step to step, as named arrays. All of it is postprocessing
-of releases, so all of it may be shown."""
+"""State that the server keeps from step to step, as named arrays. The state is postprocessing of
+releases, so it may be published."""
 
 ClientState = Mapping[str, NDArray[Any]]
-"""The state that one client keeps between its steps, as named arrays."""
+"""State that one client keeps between its steps, as named arrays."""
 
 ClientStates = Mapping[int, ClientState]
-"""The states of the clients that took part so far, by client."""
+"""States of the clients that have participated so far, by client number."""
 
 ClientStore = MutableMapping[int, ClientState]
-"""Keeps the clients' states during a run; a ``dict`` keeps them in memory."""
+"""Storage of the clients' states during a run, by client number, such as a ``dict`` in memory."""
 
 
 class Algorithm(Protocol):
     """Interface of federated algorithms: the clients' updates and the server's steps.
 
-    Every method is a function of its arguments and of the settings and data that the algorithm was
-    built with, and changes none of them. ``client_update`` and ``init_client`` read the data of one
-    client only, and ``evaluate`` may read all data. The other methods must read no client data,
-    since no noise would cover it. `turnout.testing.assert_algorithm` tests these rules.
+    The result of each method depends only on its arguments and on the settings and data of the
+    algorithm, and no method changes any of these. ``client_update`` and ``init_client`` read the
+    data of one client only; ``evaluate`` may read all data. The other methods must read no client
+    data, since no noise would cover it. `turnout.testing.assert_algorithm` tests these rules.
 
     A run with checkpoints needs an algorithm whose computation and data can be identified: a
     dataclass of plain values and arrays, or a `turnout.core.identity.Resumable`.
@@ -96,10 +96,13 @@ class Algorithm(Protocol):
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], ClientState | None]:
-        """Unclipped update of a client, and the client's new state.
+        """Unclipped update of a client, shape ``(dimension,)``, and the client's new state.
 
-        ``sent`` is the vector that method `sent` returned; ``generator`` is the source of the
-        client's randomness in this step.
+        Args:
+            sent: vector that method `sent` returned.
+            client_state: state of the client; None if the algorithm keeps no client states.
+            client: number of the client.
+            generator: source of the client's randomness in this step.
         """
         ...
 
@@ -108,8 +111,10 @@ class Algorithm(Protocol):
     ) -> ServerState:
         """New server state after a release.
 
-        ``direction`` is the released estimate of the mean update, shape ``(dimension,)``; ``move``
-        counts the releases that moved the model before, skipped ones included.
+        Args:
+            state: server state before the release.
+            direction: released estimate of the mean update, shape ``(dimension,)``.
+            move: number of earlier updates of the model, skipped updates included.
         """
         ...
 
@@ -118,8 +123,8 @@ class Algorithm(Protocol):
     ) -> Mapping[str, float]:
         """Metrics of the model by name; every call returns the same names.
 
-        The metrics are for a simulation only: ε covers the models, but not metrics of clients'
-        states and data.
+        The metrics are for simulations only: they are computed from clients' states and data, and
+        ε does not cover them.
         """
         ...
 
@@ -131,8 +136,8 @@ class Batched(Protocol):
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
         """Sum of the updates of the given clients, each update clipped to ``clip_norm``.
 
-        The engine checks the norm of every sum, and the updates of some single clients before each
-        evaluation.
+        The engine checks the norm of every sum and, once between two evaluations, the updates of
+        up to eight single clients.
         """
         ...
 
@@ -141,7 +146,7 @@ class Batched(Protocol):
 class Separate(Protocol):
     """Algorithm without client states that computes many clients' updates as separate rows.
 
-    If clients randomize their own messages, no party computes a sum of updates.
+    A run in which each client randomizes its own update needs these rows, not their sum.
     """
 
     def updates(
@@ -152,19 +157,19 @@ class Separate(Protocol):
     ) -> Iterator[Any]:
         """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
 
-        ``use`` receives the number of clients in the earlier groups and a group's updates, (c, d),
-        in one of several threads. Results keep the order of the groups, which is the same in every
-        call. Clients without examples are in no group.
+        ``use`` is called for each group, in one of several threads, with the number of clients in
+        the earlier groups and the group's updates, (c, d). The results are in the order of the
+        groups, which is the same in every call. Clients without examples are in no group.
         """
         ...
 
 
 @runtime_checkable
 class OfRecords(Protocol):
-    """Algorithm whose clients send updates of single records, which each client draws."""
+    """Algorithm whose clients send updates of single records, drawn by each client."""
 
     def require_records(self, count: int) -> None:
-        """Raise an error for a count above the number of records of any client."""
+        """Raise a ParameterError if a client holds fewer than ``count`` records."""
         ...
 
     def record_updates(
@@ -177,15 +182,18 @@ class OfRecords(Protocol):
     ) -> Iterator[Any]:
         """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
-        ``use`` receives the index of the drawn record, the number of clients in the earlier groups,
-        and a group's updates, (c, d).
+        ``use`` is called with j (from 0, for the j-th drawn record of each client), the number of
+        clients in the earlier groups, and a group's updates, (c, d).
         """
         ...
 
 
 @runtime_checkable
 class Grouped(Protocol):
-    """Algorithm with client states whose clients draw nothing and are computed in groups."""
+    """Algorithm with client states that computes the updates of many clients in one call.
+
+    The updates of such an algorithm use no random numbers, so the method has no generator.
+    """
 
     def client_updates(
         self,
@@ -195,7 +203,8 @@ class Grouped(Protocol):
     ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
         """Unclipped updates of the given clients, (c, d), and the clients' new states, in order.
 
-        Each row is a function of the sent vector and of that client's state and data only.
+        The update and the new state of a client depend only on the sent vector and on that
+        client's state and data.
         """
         ...
 
@@ -207,11 +216,11 @@ _PARAMETERS, _OPTIMIZER = "parameters", "optimizer."
 class Task(Protocol):
     """Interface of a learning task for `FedSGD`: a model and the clients' data.
 
-    Guarantee: `clipped_sum` adds to the total a vector of ℓ2 norm at most ``clip_norm`` for each
-    client, which depends on that client's own data and the parameters alone.
+    Guarantee: each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm`` and
+    depends only on the parameters and on that client's data.
 
-    A run with checkpoints needs a task that is `turnout.core.identity.Resumable` as well: its
-    ``resume_parts`` names all settings and all data that the methods below depend on.
+    A run with checkpoints needs a task that is also `turnout.core.identity.Resumable`: its
+    ``resume_parts`` returns all settings and data that the methods below depend on.
     """
 
     @property
@@ -257,7 +266,13 @@ class SeparateTask(Protocol):
 class FedSGD:
     """Federated SGD: the server's optimizer descends along the mean of the clients' updates.
 
-    C, the ``clip_norm``, is from 1e-6 to 1e6: clip factors then stay in float32's normal range.
+    Attributes:
+        task: model and clients' data.
+        optimizer: server optimizer.
+        clip_norm: C, from 1e-6 to 1e6, so that clip factors stay in float32's normal range.
+
+    Raises:
+        ParameterError: a clip norm outside this range.
     """
 
     task: Task
@@ -316,7 +331,11 @@ class FedSGD:
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of the callback ``use``, applied to groups of the clients' unclipped updates."""
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
+
+        Raises:
+            UnsupportedError: a task that returns only sums of updates.
+        """
         if not isinstance(self.task, SeparateTask):
             kind = type(self.task).__name__
             raise UnsupportedError(
@@ -329,7 +348,7 @@ class FedSGD:
     ) -> ServerState:
         """Server state after one step of the optimizer."""
         parameters = state[_PARAMETERS]
-        # What happens to a release is postprocessing: rounding it costs no privacy.
+        # Rounding a release is postprocessing, which costs no privacy.
         rounded = direction.astype(parameters.dtype)
         own = unprefixed(_OPTIMIZER, state)
         return _joined(*self.optimizer.update(parameters, own, rounded, move))
@@ -350,8 +369,9 @@ def _joined(parameters: NDArray[np.floating], own: ServerState) -> ServerState:
 class RecordSGD(FedSGD):
     """Federated SGD whose clients send updates of single records.
 
-    Source: Girgis 2023 (thesis), Algorithm 4.3.1 (CLDP-SGD): in each step a client draws s of its m
-        records uniformly without replacement.
+    In each step a client draws s of its m records uniformly without replacement.
+
+    Source: Girgis 2023 (thesis), Algorithm 4.3.1 (CLDP-SGD).
     """
 
     task: SupervisedTask
@@ -361,7 +381,7 @@ class RecordSGD(FedSGD):
         return self.task.by_record()
 
     def require_records(self, count: int) -> None:
-        """Raise an error for a count above the number of records of any client.
+        """Raise an error if a client holds fewer than ``count`` records.
 
         Raises:
             ParameterError: a client holds fewer records.
@@ -382,12 +402,15 @@ class RecordSGD(FedSGD):
         """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
         Args:
-            sent: shape (d,).
+            sent: parameters, shape (d,).
             clients: numbers of the participating clients, each with at least ``count`` records.
-            count: s.
+            count: number s of records that each client draws.
             generator: source of the draws.
-            use: function of j (the index of each client's drawn record), the number of clients in
-                the earlier groups, and a group's updates, (c, d).
+            use: function of j (from 0 to s − 1, for the j-th drawn record of each client), the
+                number of clients in the earlier groups, and a group's updates, (c, d).
+
+        Raises:
+            ParameterError: a client holds fewer than ``count`` records.
         """
         drawn = self.task.holdings.sampled(np.asarray(clients, np.int64), count, generator)
         for j, records in enumerate(drawn.T):

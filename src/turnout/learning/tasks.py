@@ -1,7 +1,7 @@
 """Supervised learning: a model, an objective, and the labelled examples that clients hold.
 
-`SupervisedTask` computes sums of clipped updates and evaluates models. `check_fit` tells, before
-anything is trained, whether a model fits the examples, and raises one line where it does not.
+`SupervisedTask` computes sums of clipped updates and evaluates models. `check_fit` raises a
+one-line error, before any training, if model, examples and objective do not fit together.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BLOCKS = 256
-"""Of one sum, at most: so many vectors of d numbers travel where another machine computes them."""
+"""Largest number of blocks of one sum. If other machines compute the blocks, they return one vector
+of d numbers for each block."""
 
 
 class Executor(Protocol):
-    """Interface of an engine that computes sums of clients' updates, block by block.
+    """Interface of an engine that computes a task's sums of updates, for example on other machines.
 
-    Guarantee: block i's result is `SupervisedTask.block_sum` of block i, once, in the order of the
-    blocks.
+    Guarantee: `sums` yields exactly one result for each block, in the order of the blocks. The
+    result of a block is `SupervisedTask.block_sum` of that block.
     """
 
     def sums(
@@ -50,7 +51,14 @@ class Executor(Protocol):
         blocks: Sequence[NDArray[np.int64]],
         clip_norm: float,
     ) -> Iterator[UpdateSum]:
-        """Sum of the clipped updates in each block of clients."""
+        """Sum of the clipped updates of each block of clients, in the order of the blocks.
+
+        Args:
+            task: model, examples and settings.
+            parameters: shape (d,).
+            blocks: numbers of the clients of each block, int64, shape (c,).
+            clip_norm: C.
+        """
         ...
 
 
@@ -59,11 +67,12 @@ class SupervisedTask:
 
     Guarantees:
         Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
-        the client holds.
-        A client whose update is not finite, or above 1e30, or who holds nothing, contributes
-        the zero vector and is counted.
-        The same parameters and clients (in the same order) give the same bits, on any number
-        of threads and by any engine on processors of one kind; not so on a GPU.
+        data the client holds.
+        A client without examples, or whose update is not finite or has an ℓ2 norm above 1e30,
+        contributes the zero vector and is counted.
+        On a CPU the same parameters and clients, in the same order, give the same bits, on any
+        number of threads and with any engine on processors of the same kind. On a GPU the last
+        bits may differ.
     """
 
     def __init__(
@@ -80,8 +89,20 @@ class SupervisedTask:
     ) -> None:
         """Build a task from the clients' training examples and held-out test examples.
 
-        By default client ``i`` holds example ``i``, computes one gradient in the fastest exact
-        way, and the objective is the usual one for the examples' kind of label.
+        Args:
+            model: model to train.
+            examples: training examples of all clients.
+            held_out: examples for `evaluate`.
+            holdings: assignment of the examples to clients; by default client ``i`` holds
+                example ``i``.
+            local: settings of local training; by default one step with learning rate 1.
+            updates: computation of the updates; by default the fastest exact one for the model.
+            objective: loss and metrics; by default those of the examples' kind of label.
+            compute: device and precision.
+
+        Raises:
+            ParameterError: the holdings contain an unknown example, or model, examples, loss and
+                metrics do not fit together.
         """
         # Without holdings each client has a single example.
         holdings = holdings or Holdings.one_each(len(examples))
@@ -108,10 +129,10 @@ class SupervisedTask:
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Executor | None) -> Self:
-        """Copy of the task whose sums an engine computes; None: threads of this process.
+        """Copy of the task whose sums the given engine computes; None for threads of this process.
 
         Raises:
-            UnsupportedError: an engine, for a task on a GPU.
+            UnsupportedError: an engine is given for a task on a GPU.
         """
         if engine is not None and not self._compute.on_cpu:
             raise UnsupportedError("worker machines compute on CPUs only: set run.device = 'cpu'")
@@ -125,7 +146,7 @@ class SupervisedTask:
         return self._holdings
 
     def by_record(self) -> Self:
-        """Same task in which each example is a client."""
+        """Copy of the task in which each training example is a client."""
         other = copy.copy(self)
         other._holdings = Holdings.one_each(len(self._examples))
         other._counts = other._holdings.sizes
@@ -181,18 +202,24 @@ class SupervisedTask:
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """Sum of the clipped updates of some clients; ``parameters`` (d,) are read as float32.
+        """Sum of the clipped updates of some clients, float64, shape (d,), and the client count.
+
+        Args:
+            parameters: shape (d,), read as float32.
+            clients: numbers of the clients.
+            clip_norm: C.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.
         """
+        # Inputs: parameters on the device, and clients of the population.
         at = self._checked(parameters)
         clients = np.asarray(clients, dtype=np.int64).reshape(-1)
         if clients.size and not within(clients, self.population):
             raise ParameterError(
                 "clients", clients, f"client numbers below the population, {self.population}"
             )
-
+        # Sums of blocks, in float64; the blocks depend only on the clients, not on the engine.
         groups = list(self._groups(clients))
         size = -(-len(groups) // BLOCKS)
         total, clipped = np.zeros(self.dimension), 0
@@ -204,9 +231,13 @@ class SupervisedTask:
     def block_sum(
         self, parameters: NDArray[np.floating], block: NDArray[np.int64], clip_norm: float
     ) -> UpdateSum:
-        """Sum of the clipped updates of one block of clients, in the given order.
+        """Sum of the clipped updates of one block of clients, added in the given order.
 
-        A block consists of whole groups, so every engine computes the same groups.
+        A block consists of whole groups, so every engine computes the same groups and gets the
+        same bits.
+
+        Raises:
+            ParameterError: parameters of another shape.
         """
         parts = self._group_sums(self._checked(parameters), list(self._groups(block)), clip_norm)
         return self._merged(list(parts), block.size)
@@ -258,8 +289,11 @@ class SupervisedTask:
         Args:
             parameters: shape (d,), read as float32.
             clients: numbers of the clients; clients without examples are in no group.
-            use: gets the number of clients in the groups before and a group's updates, (c, d), in
-                one of several threads.
+            use: function of the number of clients in the earlier groups and of a group's updates,
+                float32, (c, d); it is called in several threads.
+
+        Raises:
+            ParameterError: parameters of another shape.
         """
         at, clients = self._checked(parameters), np.asarray(clients, dtype=np.int64)
         groups = list(self._groups(clients))
@@ -275,7 +309,10 @@ class SupervisedTask:
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
         """Metrics on the held-out examples, by name.
 
-        ``loss`` is the mean over examples, in nats where it is a cross-entropy.
+        ``loss`` is the mean over examples, in nats if the loss is a cross-entropy.
+
+        Raises:
+            ParameterError: parameters of another shape.
         """
         # Batches of held-out examples that fit the cache.
         at = self._checked(parameters)
@@ -306,7 +343,7 @@ class SupervisedTask:
         return {**found, LOSS: sum(part[LOSS][0] for part in totals) / size}
 
     def predicted(self, parameters: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Class with the highest score for each held-out example, shape ``(n,)``."""
+        """Class with the highest score for each held-out example, int64, shape ``(n,)``."""
         at, size = self._checked(parameters), len(self._held_out)
         at_once = self._updates.clients_at_once(1)
 
@@ -320,8 +357,8 @@ class SupervisedTask:
     def _checked(self, parameters: NDArray[np.floating]) -> Tensor:
         """Parameters as a float32 tensor on the device, after a check of their shape.
 
-        Matrix products may round differently on differently aligned memory, so numpy's memory
-        is copied rather than shared.
+        Matrix products may round differently on memory with another alignment, so NumPy's memory
+        is copied, not shared.
         """
         if parameters.shape != (self.dimension,):
             raise ParameterError("parameters", parameters.shape, f"shape ({self.dimension},)")
@@ -337,7 +374,7 @@ class SupervisedTask:
         return self._updates.logits(at, self._compute.take(inputs)).cpu()
 
     def _groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Groups of clients that fit the cache, with the clients of most examples first."""
+        """Groups of clients that fit the cache, in decreasing order of their example counts."""
         counts = self._counts[clients]
         order = np.argsort(-counts, kind="stable")
         clients, counts = clients[order], counts[order]
@@ -364,8 +401,8 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
     """Raise an error if model, examples, loss and metrics do not fit together.
 
     Raises:
-        ParameterError: another shape, more classes than the model has scores for, or a kind of
-            label that the objective is not for.
+        ParameterError: the model does not take the inputs, has no output for a class or label
+            column, or the loss or a metric is for another kind of label.
     """
     if examples.target != objective.target:
         raise ParameterError(
@@ -381,7 +418,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
 
 
 def _telling(examples: Examples) -> np.ndarray:
-    """First example or, for tokens, the examples with the smallest and the largest token."""
+    """Index of the first example or, for tokens, of those with the smallest and largest token."""
     if examples.inputs.dtype != np.int64:
         return np.zeros(1, dtype=np.int64)
     flat, width = examples.inputs.reshape(-1), int(np.prod(examples.input_shape))
@@ -407,7 +444,7 @@ def _outputs(model: Model, examples: Examples, index: np.ndarray) -> Tensor:
                 outputs = model.logits(torch.zeros(model.dimension), inputs)
         except ParameterError:
             raise
-        except Exception:  # of PyTorch, about shapes
+        except Exception:  # an error of PyTorch about shapes
             raise ParameterError("inputs", shape, "an input shape that the model accepts") from None
     # The result must be one tensor of floats with one row for each example.
     plain = isinstance(outputs, Tensor) and outputs.is_floating_point()
@@ -451,7 +488,7 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
 
 
 def check_curve(held_out: Examples, objective: Objective) -> None:
-    """Raise an error if an AUC metric meets held-out examples with one label only.
+    """Raise an error if the metrics include AUC and all held-out examples have the same label.
 
     Raises:
         ParameterError: all examples are of one class, or agree in every tag.
