@@ -1,6 +1,7 @@
 """Labelled examples: the arrays that a model is trained and evaluated on.
 
-`Examples` checks inputs and labels; `rows`, `as_tensor` and `as_floats` read parts of them.
+`Examples` holds inputs and labels and checks them. `rows` and `as_tensor` copy or view arrays as
+tensors, and `as_floats` converts stored inputs to the inputs of a model.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ class Examples:
     """Inputs with labels, as arrays in memory or memory-mapped.
 
     Attributes:
-        inputs: uint8, float16, float32, or int64 for tokens, shape ``(n, ...)``. Bytes are read as
-            fractions of 255. Computations use float32; the stored type may be smaller. Lists of
-            such numbers, and float64, are converted to float32.
-        labels: int64 classes from 0, shape ``(n,)``, or the form of the target; anything that NumPy
-            converts to this form.
-        target: kind of label: "class"; "tags", 0 or 1 each, shape ``(n, K)``; "numbers",
-            float32, ``(n, K)``; or "tokens", int64 classes of which −1 is ignored, ``(n, L)``.
+        inputs: shape ``(n, ...)``; uint8 (read as fractions of 255), float16, float32, or int64 for
+            tokens. Lists are accepted; numbers in float64 are converted to float32. Models compute
+            in float32, whatever type is stored.
+        labels: labels of the form that ``target`` requires, as an array or a list.
+        target: kind of label: "class" for int64 classes from 0, shape ``(n,)``; "tags" for 0 or 1,
+            shape ``(n, K)``; "numbers" for finite float32 numbers, shape ``(n, K)``; "tokens" for
+            int64 classes, shape ``(n, L)``, where −1 marks a token that is ignored.
+
+    Raises:
+        ParameterError: inputs or labels of another shape or type, or not one label per input.
     """
 
     inputs: NDArray[Any]
@@ -54,7 +58,7 @@ class Examples:
 
     @property
     def classes(self) -> int:
-        """Number of outputs that a model needs: the largest class + 1, or the label columns."""
+        """Number of outputs that a model needs: largest class + 1, or number of label columns."""
         if self.target in ("tags", "numbers"):
             return self.labels.shape[1]
         return int(self.labels.max()) + 1
@@ -82,8 +86,8 @@ def _as_inputs(array: NDArray) -> NDArray:
 
 
 def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
-    """Labels converted to the dtype of the prediction target."""
-    # Properties that every target needs: a label for each example, with the right axes.
+    """Labels converted to the dtype of the kind of label ``target``."""
+    # Properties that every kind needs: a label for each example, with the right axes.
     whole, given = np.issubdtype(labels.dtype, np.integer), (labels.dtype, labels.shape)
     axes = 1 if target == "class" else 2
     fits = labels.shape[:1] == (count,) and labels.ndim == axes and labels.size > 0
@@ -115,19 +119,23 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
 
 
 def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
-    """Copy of the selected rows, in memory that is aligned as PyTorch aligns tensors.
+    """Copy of the rows of an array at the given indices, as a tensor in memory of PyTorch.
 
-    Matrix products may round differently on differently aligned memory, and only these rows of a
-    memory-mapped array are read.
+    Matrix products may round differently on memory with another alignment, so the copy has the
+    alignment of PyTorch's own tensors. Of a memory-mapped array only these rows are read.
+
+    Args:
+        array: shape ``(n, ...)``.
+        index: row numbers from 0 to n − 1, shape ``(k,)``; they are not checked.
     """
     found = torch.from_numpy(np.empty(0, array.dtype)).new_empty((index.size, *array.shape[1:]))
-    if index.size:  # "clip" writes without a buffer; the index is known to be within the array
+    if index.size:  # mode "clip" lets NumPy write without a buffer
         np.take(array, index, axis=0, out=found.numpy(), mode="clip")
     return found
 
 
 def as_tensor(array: NDArray) -> Tensor:
-    """Tensor of an array; the tensor shares the array's memory if that is writeable."""
+    """Tensor that shares the memory of a writeable array, or copies a read-only array."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 

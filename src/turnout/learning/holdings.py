@@ -1,4 +1,4 @@
-"""Holdings: which client holds which examples; NumPy alone, so that devices can import it."""
+"""Assignment of examples to clients; needs NumPy alone, so that devices can import it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from turnout.core.showing import shows_shapes
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Assignment of examples to clients: row ``i`` of a sparse 0/1 matrix is client ``i``.
+    """Assignment of examples to clients, stored as the rows of a sparse 0/1 matrix.
 
     Attributes:
         offsets: int64, shape ``(population + 1,)``, from 0, not decreasing.
-        records: int64, shape ``(offsets[-1],)``; client ``i`` holds examples
-            ``records[offsets[i]:offsets[i + 1]]``.
+        records: indices of examples, int64, shape ``(offsets[-1],)``; client ``i`` holds the
+            examples ``records[offsets[i]:offsets[i + 1]]``.
+
+    Raises:
+        ParameterError: offsets that decrease or do not begin with 0, or records of another shape.
     """
 
     offsets: NDArray[np.int64]
@@ -36,13 +39,25 @@ class Holdings:
 
     @classmethod
     def one_each(cls, population: int) -> Holdings:
-        """Holdings in which client ``i`` has the single example ``i``."""
+        """Holdings in which client ``i`` has the single example ``i``.
+
+        Raises:
+            ParameterError: a population below 1.
+        """
         checks.count(population=population)
         return cls(np.arange(population + 1), np.arange(population))
 
     @classmethod
     def from_owners(cls, owners: NDArray[np.integer], population: int) -> Holdings:
-        """Holdings in which example ``r`` belongs to client ``owners[r]``, shape ``(n,)``."""
+        """Holdings in which example ``r`` belongs to client ``owners[r]``.
+
+        Args:
+            owners: client of each example, from 0 to population − 1, shape ``(n,)``.
+            population: number of clients, at least 1.
+
+        Raises:
+            ParameterError: a population below 1, or an owner outside the population.
+        """
         checks.count(population=population)
         owners = np.asarray(owners, dtype=np.int64)
         if owners.size and not within(owners, population):
@@ -56,7 +71,7 @@ class Holdings:
         return self.offsets.size - 1
 
     def counts(self, clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of examples of each client in ``clients``, int64, shape ``(clients,)``."""
+        """Number of examples of each of the given clients, int64, shape ``(c,)``."""
         return self.offsets[clients + 1] - self.offsets[clients]
 
     @property
@@ -67,18 +82,18 @@ class Holdings:
     def sampled(
         self, clients: NDArray[np.int64], count: int, generator: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Uniform random subset of each client's examples, in uniform random order.
+        """Random examples of each client, drawn uniformly without replacement.
 
         Args:
-            clients: int64, shape ``(c,)``, each with at least ``count`` examples.
-            count: s.
+            clients: numbers of clients, int64, shape ``(c,)``.
+            count: number s of examples to draw for each client.
             generator: source of the draws.
 
         Returns:
-            Numbers of examples, int64, shape ``(c, s)``.
+            Indices of the drawn examples in the order of the draws, int64, shape ``(c, s)``.
 
         Raises:
-            ParameterError: a client holds fewer.
+            ParameterError: a client holds fewer than ``count`` examples.
         """
         sizes = self.counts(clients)
         if clients.size and sizes.min() < count:
@@ -86,7 +101,8 @@ class Holdings:
                 "count", count, f"at most {sizes.min()}, the fewest examples of a client"
             )
         places = np.empty((clients.size, count), np.int64)
-        for j in range(count):  # the j-th of those left, counted past the ones that are taken
+        for j in range(count):
+            # Draw among the places that are left, then skip the places that are already taken.
             place = generator.integers(0, sizes - j)
             for taken in np.sort(places[:, :j], axis=1).T:
                 place += place >= taken
@@ -100,9 +116,10 @@ class Holdings:
             clients: int64, shape ``(c,)``, each with at least one example.
 
         Returns:
-            ``(records, weights)``, both of shape ``(c, m)`` where m is the largest count. Short
-            rows repeat the client's *own* last example with weight 0, so that a defect in one
-            client's data affects only that client.
+            ``(records, weights)``: indices of examples, int64, and their weights, float32, both of
+            shape ``(c, m)``, where m is the largest number of examples of a client. A weight is
+            1 / (number of the client's examples). Short rows repeat the client's *own* last example
+            with weight 0, so that a defect in one client's data affects only that client.
         """
         counts = self.counts(clients)
         column = np.arange(counts.max())
@@ -112,5 +129,5 @@ class Holdings:
 
 
 def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether all numbers (at least one) lie in 0 … limit − 1."""
+    """Whether all numbers lie in 0 … limit − 1; there must be at least one number."""
     return bool(numbers.min() >= 0 and numbers.max() < limit)

@@ -1,7 +1,8 @@
-"""Losses of a model's outputs against an example's label, one number for each example.
+"""Losses: functions of outputs and labels that return one number for each example.
 
-`Loss` is one of the built-in losses, `own_loss` a user's. `reference_of` and `imported` resolve a
-user's code that a plan names as "module:name", with its digest.
+`LOSSES` has the built-in losses; `own_loss` makes a `Loss` from a user's function. `imported`
+imports a user's code that a plan gives as "module:name", and `reference_of` identifies code that is
+given as an object.
 
 Notation:
     n     examples
@@ -31,7 +32,7 @@ from turnout.core.errors import ParameterError
 from turnout.core.feature_expressions import is_reference
 
 PLAN_MODULES = "turnout_plan_"
-"""The names of modules that are files of a plan's folder begin so."""
+"""Prefix of the module names under which files of a plan's folder are imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class Reference:
 
     Attributes:
         name: text of the plan, or the qualified name of a Python object.
-        digest: digest of the defining source file, 32 hexadecimal digits; "" where there is none,
-            as for what is typed into an interpreter.
+        digest: digest of the defining source file, 32 hexadecimal digits; "" without a file, as for
+            code that is typed into an interpreter.
     """
 
     name: str
@@ -49,10 +50,10 @@ class Reference:
 
 
 def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
-    """Object that ``"module:name"`` refers to, and the reference with the digest of its code.
+    """Object that the text ``"module:name"`` refers to, and the digest of its code.
 
-    A file ``module.py`` in the folder takes precedence over the Python path. This runs the code of
-    that file, as ``python module.py`` would.
+    A file ``module.py`` in the folder takes precedence over the Python path. The import runs the
+    code of the module.
 
     Args:
         key: key of the plan, for errors.
@@ -60,7 +61,8 @@ def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
         folder: folder of the plan.
 
     Raises:
-        ParameterError: no such form, module or name, or a module that fails while it is imported.
+        ParameterError: the text is not of the form "module:name", the module is not found or raises
+            an error, or the module does not define the name.
     """
     if not is_reference(text):
         raise ParameterError(key, text, "module:name, such as mymodels:Net")
@@ -93,8 +95,8 @@ def _module(name: str, folder: Path) -> ModuleType:
     with _importing_from(folder):
         if not file.is_file():
             return importlib.import_module(name)
-        # Two plans may have a file of the same name: each file gets a name of its own, and a file
-        # that changed is another one.
+        # Two plans may have files of the same name, and a file may change: the module name depends
+        # on the path and the contents of the file.
         unique = f"{PLAN_MODULES}{_of(str(file).encode() + file.read_bytes())}_{file.stem}"
         if unique in sys.modules:
             return sys.modules[unique]
@@ -138,10 +140,10 @@ def _of(data: bytes) -> str:
 
 
 IGNORED = -1
-"""The label of a token that is not predicted, such as padding."""
+"""Label of a token that is not predicted, such as padding."""
 
 Function = Callable[[Tensor, Tensor], Tensor]
-"""Of outputs (n, ...) and labels (n, ...)."""
+"""Function of outputs (n, …) and labels (n, …)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class Loss:
     Attributes:
         name: name in a plan.
         target: accepted kind of label; "" for any.
-        each: function that returns the loss of each example, (n,); differentiable, vmap-able.
+        each: function that returns the loss of each example, (n,); differentiable, and usable
+            under ``torch.func.vmap``.
         total: function that returns the sum of the losses, a scalar.
         derivative: derivative of each example's loss with respect to its outputs, (n, K); None
             without a closed form.
@@ -238,16 +241,16 @@ LOSSES: dict[str, Loss] = {
         Loss("token cross-entropy", "tokens", _tokens, _summed(_tokens)),
     )
 }
-"""Losses by the name that a plan gives them."""
+"""Built-in losses by their names in plans."""
 
 DEFAULTS = {loss.target: loss for loss in LOSSES.values()}
-"""The loss of each kind of label."""
+"""Default loss of each kind of label."""
 
 
 def own_loss(function: Function, reference: Reference | None, name: str = "own") -> Loss:
     """Loss from a user's function that maps outputs and labels to one loss per example, (n,).
 
-    The returned loss raises a ParameterError if the function returns another shape.
+    A call of the returned loss raises a ParameterError if the function returns another shape.
     """
 
     def each(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -23,12 +23,20 @@ from turnout.learning import losses
 from turnout.learning.losses import IGNORED, Loss, Reference, imported, reference_of, token_losses
 
 Totals = Callable[[Tensor, Tensor], tuple[float, int]]
-"""Of outputs and labels of some examples: a sum, and the number of terms in it."""
+"""Function of outputs and labels of some examples that returns a sum and its number of terms."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeanMetric:
-    """Metric that is a function of a mean over examples, or over their tokens or numbers."""
+    """Metric that is a function of a mean over examples, or over their tokens or numbers.
+
+    Attributes:
+        name: name of the metric.
+        higher_is_better: whether larger values are better.
+        targets: kinds of label that the metric accepts.
+        totals: sum and number of terms of some examples.
+        finish: function from the mean to the metric.
+    """
 
     name: str
     higher_is_better: bool
@@ -43,7 +51,15 @@ class MeanMetric:
 
 @dataclass(frozen=True, slots=True)
 class WholeMetric:
-    """Metric that is a function of the outputs and labels of all examples."""
+    """Metric that is a function of the outputs and labels of all examples.
+
+    Attributes:
+        name: name of the metric.
+        higher_is_better: whether larger values are better.
+        targets: kinds of label that the metric accepts; not used for a user's metric.
+        value: function from all outputs and labels to the metric.
+        reference: name and code digest of a user's metric.
+    """
 
     name: str
     higher_is_better: bool
@@ -93,17 +109,17 @@ def _exponential(mean: float) -> float:
 
 
 def area_under_curve(scores: Tensor, positive: Tensor) -> float:
-    """Probability that a positive scores above a negative, with ties counted half.
+    """Probability that a random positive example scores above a random negative example.
 
-    The result is NaN if there are no positives or no negatives.
+    A tie counts one half. The result is NaN if there are no positive or no negative examples.
 
     Args:
-        scores: (n,).
-        positive: bool, (n,).
+        scores: score of each example, (n,).
+        positive: whether each example is positive, bool, (n,).
     """
     order, where = np.unique(scores.double().numpy(), return_inverse=True)
     counts = np.bincount(where, minlength=order.size)
-    middle = np.cumsum(counts) - (counts - 1) / 2  # ranks from 1, the mean of those that tie
+    middle = np.cumsum(counts) - (counts - 1) / 2  # ranks from 1; equal scores have the mean rank
     chosen = positive.numpy()
     positives, negatives = int(chosen.sum()), int((~chosen).sum())
     if not positives or not negatives:
@@ -131,7 +147,7 @@ METRICS: dict[str, Metric] = {
         WholeMetric("auc", True, ("class", "tags"), _auc),
     )
 }
-"""Metrics by the name that a plan gives them; "top-5" and the like are made as they are named."""
+"""Metrics by their names in plans; `metric_named` also makes top-k metrics such as "top-5"."""
 
 DEFAULTS = {
     "class": ("accuracy",),
@@ -139,7 +155,7 @@ DEFAULTS = {
     "numbers": ("rmse", "mae"),
     "tokens": ("perplexity", "accuracy"),
 }
-"""Metrics of each kind of label; the first is the one that titles a report."""
+"""Default metrics of each kind of label; the first is the headline metric of a report."""
 
 
 def metric_named(name: str) -> Metric | None:
@@ -155,7 +171,8 @@ def own_metric(
 ) -> WholeMetric:
     """Metric from a user's function of all outputs and labels.
 
-    A function with an attribute ``higher_is_better = False`` is better when smaller.
+    Larger values are better, unless the function has an attribute ``higher_is_better = False``. A
+    call of the metric raises a ParameterError if the function fails or returns no number.
     """
 
     def value(outputs: Tensor, labels: Tensor) -> float:
@@ -180,7 +197,7 @@ def values(
 
     Args:
         metrics: all metrics.
-        totals: totals of each batch, by the names of the mean metrics.
+        totals: sums and numbers of terms of each batch, by the names of the mean metrics.
         outputs: outputs of all examples, if a `WholeMetric` needs them.
         labels: labels of all examples.
     """
@@ -198,7 +215,7 @@ def values(
 
 
 LOSS = "loss"
-"""The metric that every objective has: the mean loss of the held-out examples."""
+"""Name of the metric that every objective has: the mean loss of the held-out examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +224,7 @@ class Objective:
 
     Attributes:
         target: kind of label: "class", "tags", "numbers" or "tokens".
-        loss: loss of an example's outputs.
+        loss: training loss.
         metrics: metrics of held-out examples; `LOSS` is always added.
     """
 
@@ -236,14 +253,17 @@ def build_objective(
 
     Args:
         target: "class", "tags", "numbers" or "tokens".
-        loss: a name, "module:name", or a function of outputs (n, …) and labels (n, …) that returns
-            a loss an example, (n,); None for the usual one of the target.
-        metric: names, "module:name", or functions of all outputs and labels that return a number;
-            None for the usual ones.
-        folder: folder of the plan, for "module:name".
+        loss: name of a built-in loss, reference "module:name" to a user's function, or a function
+            of outputs (n, …) and labels (n, …) that returns the loss of each example, (n,); None
+            for the default loss of the kind of label.
+        metric: metrics, the headline metric first. Each is a name, a reference "module:name", or a
+            function of all outputs and labels that returns a number; None for the default metrics
+            of the kind of label.
+        folder: folder of the plan, which is searched first for the module of a reference.
 
     Raises:
-        ParameterError: a loss or metric that is unknown, or not for this kind of label.
+        ParameterError: an unknown kind of label, an unknown loss or metric, one for another kind of
+            label, or two metrics with the same name.
 
     >>> build_objective("numbers").names
     ('rmse', 'mae', 'loss')
