@@ -1,35 +1,38 @@
-"""Fixed public functions of one input, applied once before training.
+"""Fixed public feature functions, applied to each input once before training.
 
-A feature function reads one example at a time and no data set, so it has no privacy cost.
-`build_features` parses an expression that puts functions one after another and side by side
-("deskewed | scattering + hog") into a `FeatureMap`; `apply_features` computes it with all threads.
+A feature function computes the features of one input from that input alone, so it has no privacy
+cost. `build_features` parses an expression such as "deskewed | scattering + hog" into a
+`FeatureMap`: "|" applies functions one after another, and "+" applies them to the same input and
+joins their results. `apply_features` computes the features with all threads.
 
-**Deskewing** centres a character and removes its slant, from the pixels of that image only.
+**Deskewing** (`deskewed`) centres a character and removes its slant.
 
-**Histograms of oriented gradients.** The image is cut into cells of 4 by 4 pixels. Each pixel votes
-for the direction of its gradient, with its length, in the nearest two of 12 directions and the
-nearest cells. Blocks of 2 by 2 cells are brought to a common length, so that neither light nor
-contrast counts.
+**Histograms of oriented gradients** (`histograms_of_gradients`). The image is divided into cells of
+4 by 4 pixels. The histogram of a cell has 12 directions. The gradient of each pixel adds its length
+to the two nearest directions in the histograms of the nearest cells, with interpolation weights.
+Each block of 2 by 2 cells is then scaled to length 1, so that brightness and contrast hardly change
+the result.
 
 Source: Dalal and Triggs, *Histograms of oriented gradients for human detection* (CVPR 2005), with
-    directions around the whole circle and the block normalisation "L2-Hys" of that paper. At the
-    end each direction is shifted and scaled over the image as scattering maps are, so that clipping
-    treats images nearly alike.
+    directions around the whole circle and the block normalisation "L2-Hys" of that paper. As an
+    addition to the paper, the values of each direction are shifted and scaled over the image to
+    mean 0 and variance 1, so that images have similar norms and clipping treats them alike.
 
-**Wavelet scattering** of order two with J = 2 scales and L = 8 orientations turns an image into 81
-smooth maps a quarter of its width: the image smoothed, what oriented wavelets of two scales find in
-it, and what the coarser ones find in what the finer ones found. A linear model on it needs far less
-noise to learn than a network on pixels. Notation: N padded side, ψ wavelet, φ Gaussian, x̂ Fourier
-transform of x.
+**Wavelet scattering** (`scattering`) of order two with J = 2 scales and L = 8 orientations computes
+81 smooth maps of an image, with a quarter of its width: the smoothed image (order 0), the moduli of
+the image's wavelet transforms at both scales (16 maps, order 1), and the moduli of the coarse
+wavelet transforms of the fine maps of order 1 (64 maps, order 2). With the same noise, a linear
+model on these features is more accurate than a network on pixels. Notation: N side of the padded
+image, ψ wavelet, φ Gaussian low-pass filter, x̂ and ψ̂ Fourier transforms of x and ψ.
 
 Source: Bruna and Mallat, *Invariant scattering convolution networks* (IEEE TPAMI 2013), with
     the Morlet wavelets and constants of Kymatio (Andreux et al., JMLR 2020); as features for
     private learning, Tramèr and Boneh, *Differentially private learning needs better features*
-    (ICLR 2021), §3. Padding is 4 mirrored pixels a side.
+    (ICLR 2021), §3. Images are padded by 4 mirrored pixels on each side.
 
-**Threads.** A batch is a few dozen small operations, too small for PyTorch to split each between
-threads (on a loaded machine its threads then wait for each other most of the time). `ordered_map`
-gives each thread whole batches and takes results in order, so the bits do not depend on the number
+**Threads.** A batch takes a few dozen small operations. Each is too small to be divided among
+PyTorch's threads, which on a loaded machine would mostly wait for each other. `ordered_map` gives
+each thread whole batches and returns the results in order, so the bits do not depend on the number
 of threads.
 """
 
@@ -85,7 +88,8 @@ def _one_thread_an_operation() -> Iterator[None]:
 def _workers(threads: int) -> ThreadPoolExecutor:
     """Shared pool of worker threads.
 
-    PyTorch splits a matrix product by a setting of the current thread, so each thread sets it.
+    PyTorch's number of threads for one operation is a setting of the current thread, so each worker
+    sets it to 1.
     """
     return ThreadPoolExecutor(
         threads, "turnout-learning", initializer=torch.set_num_threads, initargs=(1,)
@@ -94,11 +98,12 @@ def _workers(threads: int) -> ThreadPoolExecutor:
 
 @cache
 def keep_freed_memory() -> None:
-    """Make the C library keep freed memory for the next batch.
+    """Make the C library glibc keep freed memory for the next batch.
 
-    glibc returns large freed blocks to the system, and a new allocation, zeroed page by page, takes
-    as long as a computation on the block. After a block of just under 32 MiB is freed, glibc keeps
-    blocks up to that size. With another C library this function does nothing.
+    By default glibc returns large freed blocks to the system. A new block is then zeroed page by
+    page, which takes as long as a computation on it. Once a block of just under 32 MiB has been
+    freed, glibc keeps freed blocks up to that size. With another C library this function has no
+    effect.
     """
     block = torch.empty(31 << 20, dtype=torch.uint8)
     del block
@@ -117,6 +122,9 @@ def deskewed(images: Tensor) -> Tensor:
 
     Args:
         images: float32 in [0, 1], shape ``(n, height, width)``.
+
+    Returns:
+        Images of the same shape, float32 in [0, 1].
 
     Source: LeCun, Bottou, Bengio and Haffner, *Gradient-based learning applied to document
         recognition* (Proceedings of the IEEE, 1998), §III, for a linear classifier.
@@ -138,18 +146,20 @@ def deskewed(images: Tensor) -> Tensor:
 
 CELL, DIRECTIONS, BLOCK = 4, 12, 2
 _LARGEST = 0.2
-"""Share of a block's length beyond which a vote does not count more."""
+"""Largest value in a normalised block; larger values are cut off."""
 
 
 def histograms_of_gradients(images: Tensor) -> Tensor:
     """Block histograms, each direction standardised per image; float32, shape ``(n, d)``.
 
-    These are float32 in [0, 1], shape ``(n, channels, height, width)``; of several channels each
-    pixel has the gradient of the one where it is longest. With cells in h rows and w columns, d is
-    48 (h − 1)(w − 1).
+    If the cells form h rows and w columns, d is 48 (h − 1)(w − 1).
+
+    Args:
+        images: float32 in [0, 1], shape ``(n, channels, height, width)``. At each pixel the channel
+            with the longest gradient counts.
 
     Raises:
-        ParameterError: sides that are no multiples of 4, or below 8.
+        ParameterError: a side below 8, or not a multiple of 4.
     """
     return _standardized(_blocks(images))
 
@@ -157,8 +167,15 @@ def histograms_of_gradients(images: Tensor) -> Tensor:
 def cell_histograms(images: Tensor) -> Tensor:
     """Cell histograms, averaged over overlapping blocks; float32, shape ``(n, d)``.
 
-    As `histograms_of_gradients`, with a third of the values: d is 12 h w. The fewer parameters a
-    model has, the less noise it takes.
+    The normalised histograms of a cell are averaged over the blocks that contain the cell, so d is
+    12 h w. For images of 28 by 28 pixels that is a third of the number of values of
+    `histograms_of_gradients`, so a linear model has fewer parameters that receive noise.
+
+    Args:
+        images: as of `histograms_of_gradients`.
+
+    Raises:
+        ParameterError: a side below 8, or not a multiple of 4.
     """
     rows, columns = (side // CELL for side in images.shape[-2:])
     blocks = _blocks(images).flatten(1, 2)
@@ -173,7 +190,7 @@ def _blocks(images: Tensor) -> Tensor:
     """Normalised histograms of 2 by 2 cells, shape ``(n, 12, 4, blocks)``.
 
     Raises:
-        ParameterError: sides that are no multiples of 4, or below 8.
+        ParameterError: a side below 8, or not a multiple of 4.
     """
     rows, columns = images.shape[-2:]
     for side in (rows, columns):
@@ -213,7 +230,7 @@ def _votes(down: Tensor, right: Tensor) -> Tensor:
 
 
 def _unit(blocks: Tensor, floor: float) -> Tensor:
-    """Blocks (n, 12, 4, blocks) scaled to length 1; blocks with almost no gradient stay small."""
+    """Blocks (n, 12, 4, blocks) scaled to length 1; blocks with tiny gradients stay shorter."""
     return blocks / (blocks.square().sum((1, 2), keepdim=True) + floor).sqrt()
 
 
@@ -227,7 +244,7 @@ def _cells(side: int) -> Tensor:
 
 SCALES, ORIENTATIONS, PADDING = 2, 8, 4
 MAPS = 1 + SCALES * ORIENTATIONS + ORIENTATIONS**2
-"""1 of order zero, 16 of order one, 64 of order two."""
+"""Number of scattering maps: 1 of order zero, 16 of order one, 64 of order two."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,11 +252,12 @@ class Filters:
     """Transfer functions of the scattering transform for one image size.
 
     Attributes:
-        fine: ψ̂ of scale 0 on the N × N grid, (8, N, N, 2): each number twice, so that it
-            multiplies the real and imaginary parts of x̂ in one pass.
-        coarse: ψ̂ of scale 1, likewise.
-        smoothing: φ sampled every 4 pixels, as a matrix that acts on rows and on columns, for
-            maps at full and at half resolution.
+        fine: ψ̂ of the 8 orientations at scale 0, float32, shape (8, N, N, 2). The last axis has
+            each number twice, since it multiplies the real and the imaginary part of x̂.
+        coarse: ψ̂ of the 8 orientations at scale 1, in the same form.
+        smoothing: two matrices, for maps at full and at half resolution, of shapes (side / 4, N)
+            and (side / 4, N / 2). Applied to rows and columns of a map, the matrix convolves the
+            map with φ and samples the result at every fourth pixel of the image.
     """
 
     fine: Tensor
@@ -248,9 +266,13 @@ class Filters:
 
 
 def scattering(images: Tensor) -> Tensor:
-    """Scattering maps of a few images, float32, shape ``(n, 81, side / 4, side / 4)``.
+    """Scattering maps of images, float32, shape ``(n, 81, side / 4, side / 4)``.
 
-    These are float32 in [0, 1], shape ``(n, side, side)``, side a multiple of 4.
+    Args:
+        images: float32 in [0, 1], shape ``(n, side, side)``.
+
+    Raises:
+        ParameterError: a side below 8, or not a multiple of 4.
     """
     filters = filters_for(images.shape[-1])
     padded = functional.pad(images[:, None], (PADDING,) * 4, mode="reflect")
@@ -274,7 +296,7 @@ def _filtered(spectrum: Tensor, transfer: Tensor) -> Tensor:
 
 
 def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """Spectra of the filtered maps at half resolution: means of four quarters of x̂ ψ̂."""
+    """Spectra of the filtered maps at half resolution: the mean of the four quarters of x̂ ψ̂."""
     values, half = torch.view_as_real(spectrum)[:, :, None], spectrum.shape[-1] // 2
     low, high = slice(None, half), slice(half, None)
     total = values[..., low, low, :] * transfer[..., low, low, :]
@@ -296,10 +318,10 @@ def _smoothed(maps: Tensor, matrix: Tensor) -> Tensor:
 
 @cache
 def filters_for(side: int) -> Filters:
-    """Scattering filters for square images of a given side.
+    """Scattering filters for square images with the given side, in pixels.
 
     Raises:
-        ParameterError: a side that is not a multiple of 4, or below 8.
+        ParameterError: a side below 8, or not a multiple of 4.
     """
     if side < 8 or side % 2**SCALES:
         raise ParameterError("image side", side, f"a multiple of {2**SCALES} of at least 8")
@@ -349,16 +371,16 @@ def _smoothing(side: int, spacing: int) -> Tensor:
 
 
 IMAGES_AT_ONCE = 32
-"""So many that what is computed in between stays in the cache."""
+"""Number of images in a batch, small enough that intermediate results stay in the cache."""
 
 NORMALISATION_GROUPS = 27
-"""Neighbouring scattering maps are normalised in threes."""
+"""Number of groups of three neighbouring scattering maps; each group is normalised as one."""
 
 FeatureFunction = Callable[[Tensor], Tensor]
-"""Function from float32 ``(n, …)`` to ``(n, …)``; row i depends on row i only."""
+"""Function from inputs, float32, ``(n, …)``, to features ``(n, …)``, input by input."""
 
 Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
-"""Makes the array to write, by a name, type and shape."""
+"""Function that creates the array of the features from a name, a dtype and a shape."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -377,11 +399,11 @@ class FeatureMap:
     code: tuple[Reference, ...] = ()
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Features of a batch of inputs, float32; several functions give one flat vector.
+        """Features of a batch of inputs, float32, ``(n, …)``.
 
-        Of k functions with d values in all, each that gives d′ is scaled by √(d / (k d′)): if each
-        function scales values to variance 1, as scattering and hog do, all functions then have
-        equal weight.
+        The results of k parallel functions with d values in total are joined to one flat vector. A
+        function with d′ values is scaled by √(d / (k d′)). If each function has values of variance
+        1, as scattering and hog have, all functions then have equal weight.
         """
         for functions in self.stages:
             parts = [function(inputs) for function in functions]
@@ -393,11 +415,12 @@ def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
     """Feature function of an expression; None for "pixels", which leaves inputs unchanged.
 
     Args:
-        text: an expression as `turnout.core.feature_expressions.feature_stages` reads it.
+        text: expression in the syntax of `turnout.core.feature_expressions.feature_stages`.
         folder: folder that is searched first for the user's code.
 
     Raises:
-        ParameterError: an unknown name, or code that cannot be imported or called.
+        ParameterError: an expression with a wrong syntax or an unknown name, or code that cannot be
+            imported or called.
     """
     names, code = feature_stages(text), list[Reference]()
     if names == (("pixels",),):
@@ -417,19 +440,18 @@ def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
 def apply_features(
     features: FeatureMap | str | None, inputs: NDArray[Any], allocate: Allocate | None = None
 ) -> NDArray[Any]:
-    """Features of inputs: uint8 (fractions of 255), float16 or float32, ``(n, ...)``.
+    """Features of inputs, float16, ``(n, …)``; for "pixels", the inputs themselves.
 
-    For "pixels" the result is the inputs themselves. Otherwise it is float16, which takes half of
-    the memory; the rounding is part of the function.
+    Float16 takes half of the memory of float32; the rounding is part of the feature function.
 
     Args:
         features: result of `build_features`, or an expression without user code.
-        inputs: inputs to transform.
-        allocate: function that creates the array of the result; None: an array in memory.
+        inputs: uint8 (read as fractions of 255), float16 or float32, shape ``(n, …)``.
+        allocate: function that creates the array of the result; None for an array in memory.
 
     Raises:
-        ParameterError: inputs of an unsupported shape, features beyond ±65504, or a user's function
-            that fails, draws random numbers or mixes examples.
+        ParameterError: inputs of an unsupported type or shape, features beyond ±65504, or a user's
+            function that fails, draws random numbers or mixes examples.
 
     Guarantees:
         Row i depends on input i alone. The same inputs give the same bits on any number of
@@ -477,20 +499,25 @@ def _of_batch(features: FeatureMap, inputs: Tensor) -> NDArray[np.float16]:
 
 
 def standardized(images: Tensor) -> Tensor:
-    """Images shifted and scaled to mean 0 and variance 1; a constant image becomes 0."""
+    """Images (n, …), each shifted and scaled to mean 0 and variance 1; constant images become 0."""
     flat = images.flatten(1)
     centred = flat - flat.mean(1, keepdim=True)
     return (centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()).view(images.shape)
 
 
 def normalised_scattering(images: Tensor) -> Tensor:
-    """Scattering maps of each image, standardised in groups of three; flattened.
+    """Scattering maps of each image, standardised in groups of three; float32, shape ``(n, d)``.
 
-    No grey image's features then have a norm above √(their number), 63 for MNIST, where the mean
-    is 49: clipping treats clients nearly alike. Each channel of a colour image has separate maps.
+    The norm of a grey image's features is then at most √d, which is 63 for MNIST, where the mean
+    norm is 49. So clipping treats clients nearly alike. Each channel of a colour image has separate
+    maps.
+
+    Args:
+        images: float32 in [0, 1], shape ``(n, side, side)`` or ``(n, side, side, channels)``.
+
+    Raises:
+        ParameterError: images that are not square, or a side below 8 or not a multiple of 4.
     """
-    # Imported here: few runs need it, and its filters take a moment.
-
     channels = _channels("scattering", images)
     if channels.shape[2] != channels.shape[3]:
         raise ParameterError("features", "scattering", f"square images, not {_shape(images)}")
@@ -499,17 +526,14 @@ def normalised_scattering(images: Tensor) -> Tensor:
 
 
 def _hog(images: Tensor) -> Tensor:
-
     return histograms_of_gradients(_channels("hog", images))
 
 
 def _hog_cells(images: Tensor) -> Tensor:
-
     return cell_histograms(_channels("hog-cells", images))
 
 
 def _deskewed(images: Tensor) -> Tensor:
-
     if images.ndim != 3:
         expected = f"grey images (height, width), not {_shape(images)}"
         raise ParameterError("features", "deskewed", expected)
@@ -528,7 +552,7 @@ FEATURES: Mapping[str, FeatureFunction] = {
     "hog": _hog,
     "hog-cells": _hog_cells,
 }
-"""Features by the name an expression gives them."""
+"""Feature functions by their names in expressions."""
 
 
 def _channels(name: str, images: Tensor) -> Tensor:
