@@ -1,22 +1,25 @@
-"""Clipped sums of clients' gradients, and the numbers in which they are computed.
+"""Clipped sums of clients' gradients, and the device and precision of their computation.
 
-`factors` and `clipped_total` bound each client's contribution, in this one place. `OuterProducts`
-and `Materialised` represent one layer's gradients for many clients; `LocalTraining` is a client's
-work, `ClientBatch` many clients' examples side by side, `compute_on` the device and precision.
+`factors` and `clipped_total` bound each client's contribution to a sum. `Materialised` and
+`OuterProducts` represent the gradients of many clients with respect to one layer. `LocalTraining`
+has the settings of a client's training, and `ClientBatch` the examples of many clients.
+`compute_on` chooses the device and the precision.
 
-**Two representations.** Where a gradient is small or has no structure it is written out; where it
-is one outer product g xᵀ a client (a dense layer, one example each), neither norms nor sums need
-it: ‖g xᵀ‖ = ‖g‖ ‖x‖, and Σ fᵢ gᵢ xᵢᵀ is one matrix product. Squared norms are float64: their error
-must not eat into the clipping margin, and squares of large float32 numbers must not overflow.
+**Two representations.** `Materialised` stores each client's gradient in full. If a client has one
+example, the gradient of a dense layer is an outer product g xᵀ, and `OuterProducts` stores g and x
+only. Norms and sums then need no gradient in full: ‖g xᵀ‖ = ‖g‖ ‖x‖, and Σ fᵢ gᵢ xᵢᵀ is one matrix
+product. Squared norms are float64, since float32 squares would round by more than the clipping
+margin allows and could overflow.
 
 Guarantees:
-    Norms, clip factors and sums of updates are IEEE float32 and float64 on every device, whatever
-    precision is set in the process: half-precision products would pass the clip norm by a part in
-    500 where the margin is a part in a million. ``bfloat16`` is the precision of forward and
-    backward passes alone, and the resulting float32 update is clipped as usual.
+    Norms, clip factors and sums of updates are computed in IEEE float32 and float64 on every
+    device, whatever precision PyTorch is set to in the process. (With half-precision products an
+    update could exceed the clip norm by a part in 500; the clipping margin is a part in a million.)
+    ``bfloat16`` applies to forward and backward passes only, and the resulting float32 update is
+    clipped as usual.
 
-    On a CPU the same run gives the same bits. On a GPU it does not: some of its sums are added up
-    in the order in which their terms arrive.
+    On a CPU the same run gives the same bits. On a GPU it may not, since some sums are added in the
+    order in which their terms arrive.
 """
 
 from __future__ import annotations
@@ -36,18 +39,22 @@ from turnout.core.showing import shows_shapes
 MARGIN = 2.0**-20
 """Updates are scaled to C·(1 − MARGIN), so that float32 rounding cannot lift one above C.
 
-Norms come in float64 from the very float32 numbers that are added (relative error below
-1e-12). What is left is the rounding of the factor to float32 and of factor · coordinate, at
-most 2⁻²⁴ each, and for an outer product one more for its two factors: together below 2⁻²². The
-margin is four times that and costs a millionth of C.
+Norms are computed in float64 from the float32 numbers that are added (relative error below 1e-12).
+The remaining errors are the rounding of the factor to float32 and of factor · coordinate, at most
+2⁻²⁴ each, and for an outer product one more rounding of this size: together below 2⁻²². The
+margin is four times as large and reduces C by a millionth.
 """
 
 LARGEST_NORM = 1e30
-"""Updates above this count as not finite: their factor would leave float32's normal range."""
+"""Largest ℓ2 norm of a usable update. The clip factor of a longer update would leave float32's
+normal range."""
 
 
 def is_usable(squared_norms: Tensor) -> Tensor:
-    """Mask of the finite updates, bool, (c,); non-finite updates are replaced by zero."""
+    """Mask of the updates that are finite and not above `LARGEST_NORM`, bool, (c,).
+
+    All other updates count as the zero vector.
+    """
     return squared_norms <= LARGEST_NORM**2
 
 
@@ -91,7 +98,10 @@ class ClippedSum(NamedTuple):
 
 
 def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
-    """Sum of the rows of (c, d), each clipped; rows that are not finite are left out."""
+    """Sum of updates (c, d), each clipped to ℓ2 norm at most ``clip_norm``.
+
+    Updates that are not usable (see `is_usable`) add nothing to the sum.
+    """
     norms = squared_norms(updates)
     usable = is_usable(norms)
     if not usable.all():
@@ -103,14 +113,24 @@ def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class Materialised:
-    """Explicitly stored gradients: weights (c, O·K) and biases (c, O)."""
+    """Gradients of c clients, stored in full.
+
+    Attributes:
+        weights: gradients with respect to the weights, (c, O·K), for O outputs of K inputs each.
+        biases: gradients with respect to the biases, (c, O).
+    """
 
     weights: Tensor
     biases: Tensor
 
     @classmethod
     def of_products(cls, upstream: Tensor, inputs: Tensor) -> Materialised:
-        """Gradients Σ g xᵀ summed over positions, from (c, positions, O) and (c, positions, K)."""
+        """Gradients Σ g xᵀ of each client, where the sum is over positions or examples.
+
+        Args:
+            upstream: g, the gradients with respect to the outputs, (c, positions, O).
+            inputs: x, the inputs of the layer, (c, positions, K).
+        """
         return cls(torch.bmm(upstream.transpose(1, 2), inputs).flatten(1), upstream.sum(1))
 
     def squared_norms(self) -> Tensor:
@@ -129,7 +149,12 @@ class Materialised:
 @shows_shapes()
 @dataclass(frozen=True, slots=True)
 class OuterProducts:
-    """Gradients stored as outer products: g xᵀ for the weights and g for the biases."""
+    """Gradients of c clients, stored as factors: g xᵀ for the weights and g for the biases.
+
+    Attributes:
+        inputs: x, (c, K).
+        upstream: g, (c, O).
+    """
 
     inputs: Tensor
     upstream: Tensor
@@ -154,6 +179,13 @@ class LocalTraining:
     """Settings of the local training that each client runs on the received model.
 
     Each local step is a gradient step over all examples of the client.
+
+    Attributes:
+        steps: number of local steps, at least 1.
+        learning_rate: local learning rate, above 0.
+
+    Raises:
+        ParameterError: a value outside its domain.
     """
 
     steps: int = 1
@@ -242,10 +274,14 @@ CPU = Compute()
 
 
 def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
-    """Device and precision by name; ``"auto"`` chooses a GPU if one is present.
+    """Device and precision of a computation.
+
+    Args:
+        device: "cpu", "cuda", or "auto" for a GPU if PyTorch finds one and the CPU otherwise.
+        precision: "float32" or "bfloat16".
 
     Raises:
-        ParameterError: ``"cuda"`` where PyTorch finds no GPU.
+        ParameterError: "cuda", but PyTorch finds no GPU.
     """
     available = torch.cuda.is_available()
     if device == "cuda" and not available:
@@ -258,6 +294,6 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
 def exact_products() -> None:
     """Make PyTorch compute float32 matrix products in full precision, in the whole process.
 
-    A user's module may have changed this setting when it was imported.
+    The import of a user's module may have changed this setting.
     """
     torch.set_float32_matmul_precision("highest")

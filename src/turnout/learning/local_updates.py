@@ -1,24 +1,26 @@
 """Clipped updates of clients, computed for many clients at once.
 
-`local_updates` chooses among three computations of the same sum:
-    `VmappedUpdates`   any model, any number of local steps: ``torch.func`` over clients.
-    `LayeredUpdates`   layered models, one step: gradients written out layer by layer.
-    `SingleUpdates`    models that ``vmap`` cannot take, one client at a time.
+`local_updates` chooses one of three computations:
+    `LayeredUpdates`   layered models, one local step: gradients written out layer by layer.
+    `VmappedUpdates`   any model, any number of local steps: ``torch.func.vmap`` over clients.
+    `SingleUpdates`    models that ``vmap`` does not support: one client at a time.
 
 A client's update is the model before minus the model after local gradient descent on the client's
 mean loss; descending along the update reduces that loss. With one local step of learning rate 1,
 the default, the update is the gradient.
 
-**Recorded graphs** (`Recorded`). A batch is some sixty small operations. From Python, two threads
-wait for the interpreter's lock between them: two cores trained a small network 1.2 times as fast as
-one. A graph runs in one call that does not hold the lock (1.8 times), and saves a fifth of the time
-of one thread. TorchScript runs the graph, with its optimizer off, because the optimizer changes the
-order of sums. TorchScript is deprecated, but PyTorch has no replacement that runs without a
-compiler on the machine. A function that cannot be recorded runs from Python, with the same bits.
+**Recorded graphs** (`Recorded`). A batch takes about sixty small operations. If Python calls them,
+each operation waits for the interpreter's lock, and two cores trained a small network only 1.2
+times as fast as one core. A recorded graph runs in one call without the lock: two cores were then
+1.8 times as fast as one, and one core took a fifth less time than before. TorchScript runs the
+graph with its optimizer off, because the optimizer changes the order of sums. TorchScript is
+deprecated, but PyTorch has no replacement that works on a machine without a compiler. Python runs
+a function that cannot be recorded, with the same bits.
 
-**Pooling** (`fast_max_pooling`). PyTorch has two kernels of the same results on a CPU: that for
-channels last is eight times as fast, conversion included. A user's module cannot choose it under
-``vmap``, which hides the memory format, so the calls inside `fast_max_pooling` are redirected.
+**Pooling** (`fast_max_pooling`). PyTorch has two max-pooling kernels on a CPU, with the same
+results. The kernel for channels-last images is eight times as fast, conversion included. Under
+``vmap``, which hides the memory format, a user's module cannot choose this kernel. So
+`fast_max_pooling` redirects the calls of max pooling to it.
 """
 
 from __future__ import annotations
@@ -134,17 +136,23 @@ class _MaxPool(Function):
 TensorFunction = Callable[..., tuple[Tensor, ...]]
 
 CALLS_BEFORE, LARGEST_COUNT = 8, 16
-"""A shape is recorded when it comes up so often, and so many shapes of a function at most."""
+"""Number of the call at which a set of shapes is recorded, and largest number of sets that are
+recorded for one function."""
 
 
 class Recorded:
     """Tensor function that is recorded as a PyTorch graph for each frequent set of shapes.
 
-    Guarantee: the bits of the function itself, from any thread.
+    Guarantee: a call returns the same bits as a call of the function, in every thread.
     """
 
     def __init__(self, function: TensorFunction) -> None:
-        """Prepare to record a function whose operations depend only on its tensors' shapes."""
+        """Prepare to record a function.
+
+        Args:
+            function: function of tensors; its sequence of operations may depend on the tensors'
+                shapes only, not on their values.
+        """
         self._function = function
         self._calls: Counter[tuple[torch.Size, ...]] = Counter()
         self._graphs: dict[tuple[torch.Size, ...], TensorFunction] = {}
@@ -155,7 +163,7 @@ class Recorded:
         shapes = tuple(tensor.shape for tensor in tensors)
         with torch.no_grad():
             graph = self._graphs.get(shapes) or self._counted(shapes, tensors)
-            # Where optimisation is off is a setting of the thread.
+            # This setting holds for the current thread only, so each call makes it.
             with torch.jit.optimized_execution(False):  # pyright: ignore[reportPrivateImportUsage]
                 return graph(*tensors)
 
@@ -182,7 +190,8 @@ class Recorded:
 def _graph(function: TensorFunction, tensors: tuple[Tensor, ...]) -> TensorFunction:
     """Recorded graph at these shapes; the plain function if PyTorch cannot record it."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that shapes become constants, and of deprecation
+        # Ignore the warnings that shapes become constants and that TorchScript is deprecated.
+        warnings.simplefilter("ignore")
         try:
             return cast(TensorFunction, torch.jit.trace(function, tensors, check_trace=False))
         except (RuntimeError, AttributeError):
@@ -190,10 +199,10 @@ def _graph(function: TensorFunction, tensors: tuple[Tensor, ...]) -> TensorFunct
 
 
 EXAMPLES_AT_ONCE = 256
-"""A client with more of them has its gradient added up in parts of so many."""
+"""Largest number of a client's examples in one backward pass; the gradients of parts are added."""
 
 LARGEST_SINGLE_UPDATES = 1 << 24
-"""Floats of the clients' updates that are kept at once: 64 MiB."""
+"""Largest number of floats of clients' updates in memory at once: 64 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +241,7 @@ class SingleUpdates:
 
     def _update(self, parameters: Tensor, batch: ClientBatch, client: int) -> Tensor:
         """Update of one client, (d,)."""
-        count = int((batch.weights[client] > 0).sum())  # what follows is padding
+        count = int((batch.weights[client] > 0).sum())  # the remaining entries are padding
         inputs, labels = batch.inputs[client, :count], batch.labels[client, :count]
         moved = torch.zeros_like(parameters)
         for _ in range(self.local.steps):
@@ -256,8 +265,8 @@ class SingleUpdates:
 CROSS_ENTROPY = LOSSES["cross-entropy"]
 
 LARGEST_UPDATES, LARGEST_UPDATES_ON_GPU = 1 << 22, 1 << 27
-"""Floats of the clients' updates that are written out at once: 16 MiB, of which a CPU keeps freed
-memory, and 512 MiB.
+"""Largest number of floats of clients' updates in memory at once: 16 MiB on a CPU, within the size
+of blocks that `turnout.learning.features.keep_freed_memory` keeps, and 512 MiB on a GPU.
 """
 
 
@@ -273,7 +282,7 @@ class VmappedUpdates:
     def clients_at_once(self, examples_each: int) -> int:
         """Number of clients with a given number of examples in an efficient batch.
 
-        Every client's update is stored explicitly, so batches of large models hold fewer clients.
+        Every client's update is stored in memory, so batches of large models have fewer clients.
         """
         most, floats = (
             (128, LARGEST_UPDATES) if self.compute.on_cpu else (4096, LARGEST_UPDATES_ON_GPU)
@@ -286,8 +295,8 @@ class VmappedUpdates:
         def loss(at: Tensor) -> Tensor:
             return (self.loss.each(self.model.logits(at, inputs), labels) * weights).sum()
 
-        # Adding up the way moved, rather than subtracting the end from the start, keeps the
-        # digits that a small step on large parameters would lose.
+        # The steps are added up: the difference of the first and last parameters would lose digits
+        # where a step is small and the parameters are large.
         moved = self.local.learning_rate * grad(loss)(parameters)
         for _ in range(1, self.local.steps):
             moved = moved + self.local.learning_rate * grad(loss)(parameters - moved)
@@ -330,7 +339,7 @@ class LayeredUpdates:
         total, norms = _recorded(self)(parameters, batch.inputs, batch.labels, batch.weights, bound)
         usable = clipping.is_usable(norms)
         if not usable.all():
-            # Their rows hold NaN, and 0 · NaN is NaN: leave them out and start again.
+            # Rows of unusable updates may have NaN, and 0 · NaN is NaN: compute without them.
             return self.clipped_sum(parameters, batch.only(usable), clip_norm)
         return ClippedSum(total, clipping.count_longer(norms, clip_norm))
 
@@ -391,15 +400,20 @@ def local_updates(
 ) -> LocalUpdates:
     """Fastest exact computation of updates for a model, a local training and a loss.
 
+    A user's module that ``torch.func.vmap`` does not support is computed client by client, with a
+    `SlowUpdatesWarning`.
+
     Args:
         model: model to train.
         local: settings of local training.
         loss: loss that clients minimise.
-        examples: examples like those of the clients, for trials of a user's module.
-        compute: the device, and the precision of passes.
+        examples: examples like those of the clients, for trials of a user's module; None skips
+            the trials.
+        compute: device, and precision of forward and backward passes.
 
     Raises:
-        ParameterError: a module or a loss that cannot be trained with.
+        ParameterError: a trial shows that the module or the loss fails, draws random numbers,
+            keeps state, or mixes examples.
     """
     # Layered models with one step on a CPU: explicit gradients, the fastest computation.
     if (

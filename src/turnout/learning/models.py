@@ -1,11 +1,11 @@
-"""Models as functions of one flat parameter vector, with layers of fast exact client gradients.
+"""Models as functions of one flat parameter vector, and layers with fast exact client gradients.
 
-`build_model` builds a named model, `logistic` and `tanh_cnn` are its `Layered` models.
+`build_model` builds a model by its name; `logistic` and `tanh_cnn` build the `Layered` models.
 
-Each layer defines its map twice: ``apply`` in differentiable PyTorch, which the generic path uses,
-and ``forward`` / ``backward`` written out for speed. The written-out form keeps images with their
-channels last, so that a convolution is one matrix product of its patches and pooling a few maxima
-of shifted views; on a CPU that is about three times as fast as ``vmap(grad)``
+Each layer defines its function twice: ``apply`` in differentiable PyTorch, for ``vmap``, and
+``forward`` and ``backward`` written out for speed. The second form stores images with channels
+last, so that a convolution is one matrix product of its patches, and pooling is the maximum of a
+few shifted views. On a CPU it is about three times as fast as ``vmap(grad)``
 (docs/design/learning.md).
 
 Notation: n examples, c clients, P positions of a convolution's output, K = kernel² · channels
@@ -32,7 +32,7 @@ from turnout.learning.gradients import ClientGradients, Materialised, OuterProdu
 
 Shape = tuple[int, ...]
 ImageShape = tuple[int, int, int]
-"""(height, width, channels)"""
+"""Shape (height, width, channels) of an image."""
 
 
 class Layer(Protocol):
@@ -193,7 +193,7 @@ class Convolution:
         padded = functional.pad(images, (0, 0, edge, edge, edge, edge)).contiguous()
         n, height, width, channels = padded.shape
         rows, columns, _ = self.output_shape
-        # Two copies, the second of long runs, beat one copy of short runs.
+        # Two copies are faster than one here, since the second copies long runs of memory.
         bands = padded.as_strided(
             (n, columns, height, kernel * channels),
             (height * width * channels, stride * channels, width * channels, 1),
@@ -276,7 +276,10 @@ class Tanh(WithoutParameters):
 class MaxPool(WithoutParameters):
     """Layer that takes the maximum of each 2×2 square, with stride 1.
 
-    Of equal values the first in reading order is the maximum, as in PyTorch.
+    The gradient goes to the maximum; of equal values, to the first in reading order, as in PyTorch.
+
+    Raises:
+        ParameterError: an image with a side below 2.
     """
 
     input_shape: ImageShape
@@ -322,10 +325,10 @@ def _sent_back(upstream: Tensor, values: Tensor, axis: int) -> Tensor:
 
 
 class Model(Protocol):
-    """Interface of a model: class scores as a function of parameters and inputs.
+    """Interface of a model: outputs as a function of parameters and inputs.
 
-    Guarantee: an example's scores depend on no other example of the batch (no batch
-    normalisation), or there would be no such thing as one client's update.
+    Guarantee: the outputs of an example do not depend on the other examples of the batch, so batch
+    normalisation is excluded. Otherwise a client's update would depend on other clients' data.
     """
 
     @property
@@ -338,7 +341,12 @@ class Model(Protocol):
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores (n, classes) from float32 parameters (d,) and inputs (n, …); differentiable."""
+        """Outputs (n, …), such as scores of classes, as a differentiable function.
+
+        Args:
+            parameters: float32, (d,).
+            inputs: (n, …).
+        """
         ...
 
 
@@ -347,7 +355,7 @@ class Layered:
     """Model made of a sequence of layers, with fast and exact per-client gradients.
 
     Attributes:
-        input_shape: shape that an input is viewed as; images are (height, width, channels).
+        input_shape: shape to which an input is reshaped; (height, width, channels) for images.
         layers: layers in order; the last layer returns the scores.
         zero_start: start from zero parameters (for convex models).
     """
@@ -400,17 +408,22 @@ def logistic(input_shape: Shape, classes: int) -> Layered:
 
 
 def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
-    """Small convolutional tanh network, as commonly used for private training on MNIST.
+    """Small convolutional tanh network, common in work on private training on MNIST.
 
-    16 kernels 8×8 (stride 2, padding 3), max-pool, ``filters`` kernels 4×4 (stride 2), max-pool, 32
-    units, scores. Pooling windows are 2×2 with stride 1. Tanh follows each stage, after the
-    pooling: the values are the same as before the pooling.
+    The layers are a convolution with 16 kernels 8×8 (stride 2, padding 3), max pooling, a
+    convolution with ``filters`` kernels 4×4 (stride 2), max pooling, a dense layer of 32 units, and
+    a dense layer with one score for each class. Pooling windows are 2×2 with stride 1. Tanh is
+    applied after each pooling and after the layer of 32 units. Since tanh increases, tanh before
+    the pooling would give the same values.
 
     Source: Papernot, Thakurta, Song, Chien, Erlingsson, *Tempered Sigmoid Activations for Deep
         Learning with Differential Privacy* (AAAI 2021), Table 1, in the form of Tramèr and
         Boneh (ICLR 2021), Table 8: with 32 filters, 26,010 parameters on 28×28×1.
+
+    Raises:
+        ParameterError: an input shape that is no image, or an image too small for the kernels.
     """
-    # Two blocks of convolution, pooling and tanh, each of whose sizes follows from the last.
+    # Two blocks of convolution and pooling; each size follows from the output of the layer before.
     image = image_shape(input_shape)
     first = Convolution(image, filters=16, kernel=8, stride=2, padding=3)
     pooled = MaxPool(first.output_shape)
@@ -434,7 +447,11 @@ def tanh_cnn(input_shape: Shape, classes: int, filters: int) -> Layered:
 
 
 def image_shape(input_shape: Shape) -> ImageShape:
-    """Shape (height, width, channels) of an image given with or without channels."""
+    """Shape (height, width, channels) of an image given with or without channels.
+
+    Raises:
+        ParameterError: a shape of another length.
+    """
     if len(input_shape) == 2:
         return (input_shape[0], input_shape[1], 1)
     if len(input_shape) == 3:
@@ -447,14 +464,21 @@ MODELS: dict[str, Callable[[Shape, int], Layered]] = {
     "tanh-cnn-13k": lambda shape, classes: tanh_cnn(shape, classes, filters=16),
     "tanh-cnn-26k": lambda shape, classes: tanh_cnn(shape, classes, filters=32),
 }
-"""Models by the name a plan gives them; the parameter counts are those on 28×28×1, 10 classes."""
+"""Models by their names in plans; a number in a name is the number of parameters for inputs 28×28×1
+and 10 classes."""
 
 
 def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
     """Model with the given name, for inputs of a given shape.
 
+    Args:
+        name: "logistic", "tanh-cnn-13k" or "tanh-cnn-26k".
+        input_shape: shape of one input.
+        classes: number of outputs, at least 1.
+
     Raises:
-        ParameterError: an unknown name, or a shape that the model cannot take.
+        ParameterError: an unknown name, a count of classes below 1, or a shape that does not fit
+            the model.
     """
     checks.count(classes=classes)
     if name not in MODELS:
