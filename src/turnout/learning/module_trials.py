@@ -1,20 +1,21 @@
 """Trials on synthetic examples that a user's module treats each example separately.
 
-`check_outputs` and `check_updates` test the behaviour of a module before it is trained, whatever
-its layers are. `check_outputs` requires that
+`check_outputs` and `check_updates` test the behaviour of a module before training, whatever its
+layers are. `check_outputs` requires that
 
-* outputs are finite and the same each time, and that computing them changes nothing;
+* outputs are finite and the same in every call, and a call changes no parameter, buffer or input;
 * each example has the same outputs in a separate call and in batches of several sizes and orders.
 
 `check_updates` requires that clients' updates can be computed, and that
 
-* a client's update is the weighted sum of the updates of its examples alone: neither the backward
-  pass nor the loss mixes them, and padding, which depends on others' holdings, does not count.
+* a client's update is the weighted sum of the updates of its single examples. So neither the
+  backward pass nor the loss mixes examples, and padding has no effect. (The amount of padding
+  depends on other clients' data.)
 
-Equality up to rounding has no fixed limit. The limit is the change of the same numbers when
-parameters and inputs are perturbed by a relative 2⁻¹⁶, or by more if the module computes with
-coarser numbers than float32. Rounding in attention, convolutions and recurrent layers stayed below
-a fifth of it in all measurements.
+Results count as equal if they differ by at most a tolerance for rounding. The tolerance is the
+change of the same results when parameters and inputs are perturbed by a relative 2⁻¹⁶, or by more
+if the module computes in a coarser type than float32. In all measurements, the rounding errors of
+attention, convolution and recurrent layers were below a fifth of the tolerance.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ from turnout.learning.modules import ModuleModel
 
 _SEED, _READ = 20_230_517, 256
 _ROWS, _FEWEST, _FLOATS, _SIZES = 64, 12, 1 << 24, tuple(range(2, 11))
-"""Rows of the largest batch that is tried, fewer where their outputs are more than 64 MiB; and the
-sizes of smaller batches."""
+"""Number of rows of the largest batch; smallest such number where outputs are large; largest number
+of floats of its outputs (64 MiB); and sizes of the smaller batches."""
 _DISTURBANCE, _ROUNDING = 0.05, 2.0**-20
 _COMPUTED, TRAINED = "a module that can be computed", "a module that can be trained"
 _UNMAPPED = "There is a performance drop"
-"""How PyTorch says that ``vmap`` falls back to a loop inside of an operation."""
+"""Start of PyTorch's warning that ``vmap`` computes an operation in a loop."""
 
 
 Outputs = Callable[[Tensor], Tensor]
-"""Outputs (n, …) of rows (n, …)."""
+"""Function from rows (n, …) to outputs (n, …)."""
 
 
 class SlowUpdatesWarning(UserWarning):
@@ -55,7 +56,7 @@ class SlowUpdatesWarning(UserWarning):
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Synthetic batch of clients; the last example of each client is padding."""
+    """Synthetic batch of clients with ``each`` examples; each client's last example is padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))
@@ -75,7 +76,7 @@ def _made_up_inputs(examples: Examples, random: np.random.Generator, count: int)
 def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> NDArray[Any]:
     """Synthetic rows (count, …): each value is copied from the same position of some row.
 
-    Categories stay categories, codes stay codes, and positive numbers stay positive.
+    So categories, tokens and positive numbers stay valid values.
     """
     some = np.asarray(array[:_READ])
     some = some[np.isfinite(some).reshape(len(some), -1).all(axis=1)]
@@ -86,20 +87,20 @@ def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> ND
 
 
 def check_outputs(model: ModuleModel, examples: Examples) -> None:
-    """Raise an error if an example's outputs depend on more than the example and parameters.
+    """Raise an error if an example's outputs depend on more than the example and the parameters.
 
     Raises:
         ParameterError: the module raises an error, has no finite outputs, draws random numbers,
             changes its parameters, buffers or inputs, keeps state between calls, or mixes the
             examples of a batch.
     """
-    # Synthetic inputs, at most so many that the outputs fit a limit of memory.
+    # Synthetic inputs, fewer where the outputs would need too much memory.
     random = np.random.default_rng(_SEED)
     rows, start = _made_up_inputs(examples, random, _ROWS), torch.tensor(model.start)
     disturbance = _DISTURBANCE * _normal(start, random)
     with named_failures(model, _COMPUTED), torch.no_grad():
         rows = rows[: max(_FEWEST, _FLOATS // max(1, model.logits(start, rows[:1]).numel()))]
-        at = start + disturbance  # a start with zeros may hide what a layer does
+        at = start + disturbance  # parameters of zero could hide that a layer mixes examples
         if not _mostly_finite(_unchanging(model, at, rows)):
             at = start
             _require_finite(model, at, rows)
@@ -141,7 +142,7 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
 
 
 def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
-    """Raise an error if outputs are not finite; the error names the first such layer."""
+    """Raise an error if outputs are not finite, in the first layer with such an output."""
     if _mostly_finite(model.logits(at, rows)):
         return
     for layer in model.own_module().modules():

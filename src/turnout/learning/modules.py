@@ -1,18 +1,19 @@
-"""PyTorch modules as functions of one flat vector: that of the parameters that are trained.
+"""PyTorch modules as functions of the flat vector of their trained parameters.
 
-`build_module` builds a `ModuleModel` from a plan: code, start, pretrained base, trained parameters,
-low-rank adapters (`adapt`). `check_layers` refuses layers by class; `check_outputs` and
-`check_updates` run the module on synthetic examples and refuse unsupported behaviour.
+`build_module` builds a `ModuleModel` from a user's code, with optional pretrained parameters, a
+choice of trained parameters, and low-rank adapters (`adapt`). `check_layers` refuses layers by
+their class. `turnout.learning.module_trials` runs a module on synthetic examples and refuses
+unsupported behaviour.
 
-**Refused layers.** One client's update is a function of that client's own data and of the model
-alone, the same each time it is computed: on another number of threads, after a checkpoint, or on
-another device. Dropout in training would need a secret random stream for each client and step. The
-privacy noise already keeps a model from memorizing examples, so dropout is refused rather than
-silently switched off. A layer in evaluation mode is a fixed function, and is accepted.
+**Refused layers.** A client's update must depend only on the model and on that client's data, and
+must be the same each time it is computed, such as with more threads or after a checkpoint. Dropout
+in training would need a secret random stream for each client and step. The privacy noise already
+limits memorization of examples, so dropout is refused, not silently switched off. A layer in
+evaluation mode is a fixed function and is accepted.
 
 **Low-rank adapters.** A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed,
-A (r, inputs) and B (outputs, r) trained. B starts at zero, so the start is the base. Fewer
-coordinates get noise: r·(inputs + outputs) in place of inputs·outputs.
+A (r, inputs) and B (outputs, r) trained. B starts at zero, so the adapted module starts as the
+given module. Noise is added to r·(inputs + outputs) coordinates in place of inputs·outputs.
 
 Source: Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, *LoRA: Low-Rank Adaptation of Large
     Language Models* (ICLR 2022), section 4.1.
@@ -50,7 +51,8 @@ def check_layers(module: nn.Module, title: str) -> None:
     """Raise an error if a layer of the module mixes examples or draws random numbers.
 
     Raises:
-        ParameterError: a layer, by its name, with what to use instead.
+        ParameterError: a layer that mixes examples or draws random numbers; the error names the
+            layer and a replacement.
     """
     for name, layer in module.named_modules():
         instead = _instead(layer)
@@ -88,11 +90,11 @@ def _fraction(layer: nn.Module) -> float:
 class ModuleModel:
     """Model of a user's PyTorch module, as a function of the trained parameters.
 
-    All other parameters and all buffers are fixed public constants. Each layer keeps the mode,
-    training or evaluation, in which the module came.
+    All other parameters and all buffers are fixed public constants. Each layer keeps the mode
+    (training or evaluation) that it has in the given module.
 
     Guarantees:
-        The module that is given is not changed.
+        The given module is not changed.
         The same module, parameters and inputs give the same bits in every thread.
 
     Attributes:
@@ -117,8 +119,9 @@ class ModuleModel:
             reference: name and code digest of the module; None derives them from its class.
 
         Raises:
-            ParameterError: no parameter to train, a pattern that no parameter has, or a layer
-                that mixes examples or draws at random.
+            ParameterError: no parameter to train, a pattern that matches no parameter, trained
+                parameters that are not real numbers, a layer that mixes examples or draws random
+                numbers, or a module that cannot be copied.
         """
         # Refuse unsupported layers before the module is copied.
         title = reference.name if reference else type(module).__name__
@@ -235,7 +238,7 @@ def plain_attention() -> None:
 
 def copied(module: nn.Module, title: str) -> nn.Module:
     """Copy of the module on the CPU, with real numbers in float32."""
-    # What a layer computed and kept, as older weight norms do, is copied as a constant.
+    # Tensors that a layer computed and stored, as older weight norms do, are copied as constants.
     kept = [value for layer in module.modules() for value in vars(layer).values()]
     computed = [each for each in kept if isinstance(each, Tensor) and not each.is_leaf]
     try:
@@ -279,7 +282,10 @@ class Adapters:
     Attributes:
         rank: r, the rank of the added matrix.
         alpha: α; the added matrix is scaled by α/r.
-        layers: patterns of names of linear layers such as "*.attn"; all of them by default.
+        layers: patterns of names of linear layers such as "*.attn"; by default all linear layers.
+
+    Raises:
+        ParameterError: a rank below 1, or an α that is not positive.
     """
 
     rank: int = 4
@@ -343,7 +349,7 @@ def adapt(module: nn.Module, adapters: Adapters) -> None:
 
 
 Given = str | nn.Module | Callable[..., nn.Module]
-"""A "module:name", a module, or a class or function that makes one."""
+"""User's module: a reference "module:name", a module, or a class or function that builds one."""
 
 
 def build_module(
@@ -359,20 +365,24 @@ def build_module(
     """Model from a user's PyTorch module, with optional parameter file and adapters.
 
     Args:
-        given: module, or class or function that builds the module.
+        given: module, class or function that builds the module, or reference "module:name" to one
+            of these.
         arguments: keyword arguments of that class or function.
-        folder: folder of the plan, which is searched first for code and the pretrained file.
+        folder: folder of the plan, which is searched first for the code, and which contains the
+            pretrained file.
         seed: seed of PyTorch's generator for the initial parameters.
-        pretrained: a .safetensors file with the module's parameters; those that are trained may
-            be missing. It is read without running code.
-        trainable: patterns of the parameters that are trained, such as "head.*"; with adapters
-            beside them. Empty for all, or for the adapters alone.
-        adapters: low-rank adapters of linear layers.
+        pretrained: name of a .safetensors file with the module's parameters. Parameters that match
+            a pattern of ``trainable`` may be missing. The file is read without running code.
+        trainable: patterns of names of trained parameters, such as "head.*". Without patterns, all
+            parameters that require a gradient are trained or, with adapters, the adapters alone.
+        adapters: low-rank adapters of linear layers, which are trained in addition.
 
     Raises:
-        ParameterError: code that cannot be imported or called, that makes no module, or a module
-            that cannot be trained like this.
-        StorageError: a damaged file.
+        ParameterError: code that cannot be imported or called, or that builds no module; a
+            pretrained file that does not exist or does not fit the module; a pattern that matches
+            no parameter or layer; a module that `ModuleModel` refuses.
+        MissingExtraError: a pretrained file, but the package safetensors is not installed.
+        StorageError: a damaged pretrained file.
     """
     # Build the module, then load the public parameters.
     module, reference = _made(given, dict(arguments or {}), folder, seed)
@@ -411,7 +421,7 @@ def _made(
             raise ParameterError(
                 "model.arguments", arguments, "none, since the module is already built"
             )
-        # Adapters and pretrained parameters change what they are given: this is a copy.
+        # Adapters and pretrained parameters change a module in place, so they get a copy.
         return copied(found, reference.name), reference
     # A class or function builds the module, with seeded initial parameters.
     try:
