@@ -1,14 +1,16 @@
 """Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
-`build_optimizer_of` builds all that a plan's table says; `build_optimizer`, `build_schedule` and
-`build_averaging` build one part each. `register_optimizer` gives an optimizer its name in plans and
-its title in reports.
+`build_optimizer_of` builds the optimizer of a plan with its schedule and average;
+`build_optimizer`, `build_schedule` and `build_averaging` build one part each. `register_optimizer`
+gives an optimizer its name in plans and its title in reports.
 
-An optimizer is two functions, ``init(parameters) -> state`` and ``update(parameters, state,
-direction, step) -> (parameters, state)``. Neither changes its arguments, and the state is a flat
-dict of arrays, so a checkpoint is that dict. Whatever is done here is done to a release, so it
-costs no privacy. Arithmetic is in the dtype of the parameters. Iterates are released already, so
-averaging them is free; it removes much of the noise that the last few steps added.
+An optimizer has the methods ``init(parameters) -> state``, ``update(parameters, state, direction,
+step) -> (parameters, state)`` and ``released(parameters, state) -> parameters``. No method changes
+its arguments. The state is a flat dict of arrays, which checkpoints store as it is. Arithmetic is
+in the dtype of the parameters.
+
+An optimizer reads releases only, so its steps are postprocessing and cost no privacy. The same
+holds for averages of iterates, which remove much of the noise of the last steps.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from turnout.plans.sections import OptimizerSection
 
 Schedule = Callable[[int], float]
-"""The learning rate of each step, counted from 0."""
+"""Function from a step, counted from 0, to the learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def as_schedule(rate: Schedule | float) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """Base of learning rates that fall from ``rate`` at step 0 to ``final`` · rate at ``steps``."""
+    """Base of schedules that fall from ``rate`` at step 0 to ``final`` · ``rate`` at ``steps``."""
 
     rate: float
     steps: int
@@ -100,7 +102,7 @@ class InverseSquareRoot:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Schedule ``then`` times a factor that rises to 1 over the first ``steps`` steps."""
+    """Schedule ``then`` multiplied by a factor that rises to 1 over the first ``steps`` steps."""
 
     then: Schedule | float
     steps: int
@@ -120,13 +122,20 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
     "cosine": Cosine,
     "inverse-sqrt": lambda rate, steps: InverseSquareRoot(rate),
 }
-"""Schedules by the name a plan gives them, from the first rate and the steps of the run."""
+"""Schedules by their names in plans, as functions of the first rate and the steps of the run."""
 
 
 def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:
-    """Schedule with a name in `SCHEDULES` and the largest learning rate ``rate``.
+    """Schedule with the given name.
 
-    ``steps`` counts the updates of the whole run, ``warm_up`` those in which the rate rises first.
+    Args:
+        name: name of a schedule in `SCHEDULES`.
+        rate: largest learning rate, above 0.
+        steps: number of updates of the whole run.
+        warm_up: number of updates at the beginning in which the learning rate rises.
+
+    Raises:
+        ParameterError: an unknown name, or a number outside its domain.
     """
     if name not in SCHEDULES:
         raise ParameterError("optimizer.schedule", name, f"one of {', '.join(SCHEDULES)}")
@@ -180,10 +189,15 @@ class _Plain:
 class SGD(_Plain):
     """Stochastic gradient descent, with optional momentum.
 
-    v ← μ v + g; θ ← θ − η (v + λ θ), or with Nesterov momentum g + μ v in place of v.
+    For direction g, learning rate η, momentum μ, velocity v and weight decay λ, a step is
+    v ← μ v + g; θ ← θ − η (v + λ θ). With Nesterov momentum, g + μ v takes the place of v in the
+    second assignment.
 
-    Source: the conventions of ``torch.optim.SGD`` without dampening. Weight decay λ acts on
-    the parameters directly, not through the velocity.
+    Source: the conventions of ``torch.optim.SGD`` without dampening. Unlike there, weight decay
+        acts on the parameters directly, not through the velocity.
+
+    Raises:
+        ParameterError: a value outside its domain, or Nesterov momentum with momentum 0.
     """
 
     rate: Schedule | float
@@ -262,9 +276,12 @@ class Adam(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """Optimizer with iterates projected onto a ball around 0.
+    """Optimizer whose iterates are projected onto the ball ‖θ‖₂ ≤ ``radius``.
 
-    Source: the set C of Algorithm 4.3.1 (girgis2023thesis), here ‖θ‖₂ ≤ radius.
+    Source: Algorithm 4.3.1 (girgis2023thesis), where the ball is the set C.
+
+    Raises:
+        ParameterError: a radius that is not positive.
     """
 
     optimizer: Optimizer
@@ -315,7 +332,7 @@ OptimizerBuilder = Callable[[Schedule | float, float, float], Optimizer]
 
 @dataclass(frozen=True, slots=True)
 class OptimizerRule:
-    """Entry of the optimizer registry: title in reports and builder.
+    """Entry of the optimizer registry: the title of an optimizer and its builder.
 
     Attributes:
         title: name of the optimizer in reports.
@@ -339,7 +356,7 @@ def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], Op
         title: name of the optimizer in reports.
 
     Raises:
-        ParameterError: another optimizer has the name.
+        ParameterError: the name belongs to another optimizer.
     """
 
     def register(build: OptimizerBuilder) -> OptimizerBuilder:
@@ -387,7 +404,7 @@ def _adam(rate: Schedule | float, momentum: float, weight_decay: float) -> Optim
 def build_optimizer(
     name: str, rate: Schedule | float, *, momentum: float = 0.0, weight_decay: float = 0.0
 ) -> Optimizer:
-    """Optimizer by name: "sgd" (with ``momentum``), "nesterov" or "adam".
+    """Optimizer with the given name: "sgd", "nesterov", "adam" or another registered optimizer.
 
     Args:
         name: word of a registered optimizer.
@@ -396,7 +413,8 @@ def build_optimizer(
         weight_decay: weight-decay factor λ, at least 0.
 
     Raises:
-        ParameterError: an unknown name, or a momentum that does not fit it.
+        ParameterError: an unknown name, a number outside its domain, or a momentum that the
+            optimizer does not accept.
     """
     return optimizer_rule(name).build(rate, momentum, weight_decay)
 
@@ -521,9 +539,16 @@ class AveragedOptimizer:
 
 
 def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.5) -> Averaging:
-    """Averaging rule by name: "none", "ema" (with ``decay``) or "tail".
+    """Averaging rule with the given name.
 
-    ``tail`` is the share of all ``steps`` updates, at their end, that "tail" averages.
+    Args:
+        name: "none", "ema" or "tail".
+        steps: number of updates of the whole run.
+        decay: factor by which the weight of an iterate falls per step, in (0, 1), for "ema".
+        tail: share of the updates, at the end of the run, that "tail" averages, in [0, 1].
+
+    Raises:
+        ParameterError: an unknown name, or a number outside its domain.
     """
     if name == "none":
         return LastIterate()
@@ -536,7 +561,15 @@ def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.
 
 
 def build_optimizer_of(section: OptimizerSection, steps: int) -> Optimizer:
-    """Optimizer from the settings of a run, with averaging included."""
+    """Optimizer from the settings of a plan, with schedule, projection and average.
+
+    Args:
+        section: settings of the optimizer.
+        steps: number of updates of the whole run.
+
+    Raises:
+        ParameterError: an unknown name, or a number outside its domain.
+    """
     rate = build_schedule(section.schedule, section.learning_rate, steps, section.warmup_steps)
     optimizer = build_optimizer(
         section.name, rate, momentum=section.momentum, weight_decay=section.weight_decay

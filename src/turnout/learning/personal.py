@@ -1,20 +1,20 @@
 """Personal models: each client keeps a personal model, and only a shared model is released.
 
-`AdaPeD`, `Ridge` and `Alone` are the algorithms; `PersonalTask` evaluates each client on the
-client's held-out examples.
+`AdaPeD`, `Ridge` and `Alone` are the algorithms. `PersonalTask` evaluates models on each client's
+own held-out examples.
 
 Notation:
-    θ     a client's personal model, (d,): its state, which never leaves it
+    θ     a client's personal model, (d,): the client's state, which never leaves the client
     μ     the shared model, (d,)
     ψ     distance between personal models and μ, a positive number (DP-AdaPeD)
     τ     local steps between two messages
     η     learning rate of θ
     C     clip norm of a message as a whole
 
-What leaves a client is one vector, which the engine clips to C and sums; the noise is added once,
-to the sum. A personal model is a function of the client's own data and of what was released, so its
-owner learns about the others no more than ε allows, and no other party receives the model
-(docs/design/personal.md).
+A client sends one vector in each step. The engine clips it to C, sums the clipped vectors, and adds
+noise once, to the sum. A personal model is a function of the client's own data and of the releases.
+So the client learns no more about other clients than ε allows, and no other party receives the
+personal model (docs/design/personal.md).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from turnout.learning.tasks import SupervisedTask
 
 ACCURACY, OWN_CLASSES = "personal_accuracy", "own_class_accuracy"
 _LARGEST_MODELS, _LARGEST_EXAMPLES = 1 << 21, 1 << 13
-"""Floats of models, and examples, that a group of clients has at once."""
+"""Largest number of floats of models, and of examples, in a group of clients."""
 
 Models = Callable[[NDArray[np.int64]], Tensor]
-"""The models of some clients, float32, (c, d)."""
+"""Function from numbers of clients, (c,), to their models, float32, (c, d)."""
 
 
 @shows_shapes()
@@ -67,16 +67,17 @@ class ClientGroup:
 class PersonalTask(SupervisedTask):
     """Task in which each client evaluates models on the client's held-out examples.
 
-    Its metrics are means over clients with equal weights: ``personal_accuracy`` among all
-    classes, ``own_class_accuracy`` among the classes of the client's own training examples, and
-    ``loss``. They are for simulations only: they are computed from the clients' own labels, and no
-    ε covers them.
+    The metrics are means over clients with equal weights: ``personal_accuracy`` among all classes,
+    ``own_class_accuracy`` among the classes of the client's own training examples, and ``loss``.
+    They are for simulations only, since they are computed from the clients' own labels and no ε
+    covers them.
 
     Args beyond those of `SupervisedTask`:
-        tested: held-out examples of each client, at least one each.
+        tested: held-out examples of each client, at least one for each client.
 
     Raises:
-        ParameterError: labels that are no classes, or clients without examples.
+        ParameterError: labels that are not classes, ``holdings`` and ``tested`` with different
+            numbers of clients, or a client without training or held-out examples.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class PersonalTask(SupervisedTask):
 
     @torch.no_grad()
     def judged(self, models: Models) -> dict[str, float]:
-        """Metrics of one model per client; ``models`` returns the models of one group."""
+        """Metrics of one model per client; ``models`` is called once for each group of clients."""
         totals = torch.zeros(3, dtype=torch.float64)
         for clients in self.groups(np.arange(self.population)):
             test = _group(self._held_out, self._tested, clients)
@@ -161,13 +162,15 @@ def judged_on_own_classes(
     most: int,
     generator: np.random.Generator,
 ) -> Holdings:
-    """Held-out examples for each client: at most ``most`` drawn from the client's classes.
+    """Held-out examples of each client, drawn among those of the client's classes.
+
+    A client's classes are the classes of the client's training examples.
 
     Args:
         labels: labels of the clients' training examples, shape (n,).
         holdings: assignment of the examples to clients.
         held_out: labels of the held-out examples, shape (h,).
-        most: largest number of held-out examples of a client.
+        most: largest number of held-out examples of a client; fewer if its classes have fewer.
         generator: source of the draws.
 
     Raises:
@@ -198,7 +201,8 @@ def _group(examples: Examples, holdings: Holdings, clients: NDArray[np.int64]) -
 
 
 SHARED_ACCURACY = "shared_accuracy"
-"""Of μ for everybody, among all classes."""
+"""Name of the metric: accuracy of the shared model on all clients' held-out examples, among all
+classes."""
 LEAST_PSI, LARGEST_PSI = 0.05, 1e3
 _MODEL, _STEPS, _PSI = "model", "steps", "psi"
 _LOCAL = LocalTraining(steps=10, learning_rate=0.1)
@@ -293,8 +297,8 @@ class _PersonalModels:
     ) -> Mapping[str, float]:
         """Metrics of the personal models, and the accuracy of the shared model.
 
-        Each client first takes ``finish`` local steps beside a fixed shared model; they are not
-        stored. A client that has not participated takes them from the shared model.
+        Each client first takes ``finish`` local steps with a fixed shared model, whose result is
+        not stored. A client that has not participated starts from the shared model.
         """
         shared, known = _tensor(self.sent(state)), clients or {}
 
@@ -359,29 +363,29 @@ class AdaPeD(_PersonalModels):
 
     The weight of the distance between the models is set by an adaptive parameter ψ.
 
-    A client takes τ steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of
-    μ and ψ. It sends the changes of μ and ψ as one vector of d + 1 coordinates, which is clipped as
-    a whole, so that one sensitivity C covers both changes.
+    A client takes τ gradient steps on f(θ) + KL(μ‖θ)/2ψ in θ, where f is its mean loss, and on
+    KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of μ and ψ. It sends the changes of μ and ψ as one vector
+    of d + 1 coordinates, clipped as a whole, so that the sensitivity C covers both changes.
 
     Guarantee: the server computes μ and ψ from the sum of the messages with noise of standard
-    deviation σC in each of the d + 1 coordinates. So ε of the run's scheme covers both together.
+    deviation σC in each of the d + 1 coordinates. So ε of the run's scheme covers μ and ψ together.
 
-    Source: Girgis' thesis, Algorithm 4.4.1. The thesis adds noise at each local step and feeds it
-    back into the next step, where it can cancel in part although the proof counts it in full
-    (docs/design/personal.md); here noise is added once, to the message. In the thesis θ moves
-    before μ, and μ before ψ; here one evaluation of both models moves all three, which halves the
-    work.
+    Source: Girgis' thesis, Algorithm 4.4.1, with two deviations. The thesis adds noise in each
+    local step and uses the noisy values in the next step, where the noise can cancel in part
+    although the proof counts it in full (docs/design/personal.md); here noise is added once, to the
+    sum of the messages. The thesis updates θ before μ, and μ before ψ; here one evaluation of both
+    models updates all three, which halves the work.
 
     Args:
         task: clients' examples and the model.
         optimizer: server optimizer, which descends along the mean change of μ.
         clip_norm: C, from 1e-6 to 1e6.
         local: τ and η.
-        finish: local steps before a personal model is used, without a message.
-        shared_rate: learning rate of a client's copy of μ.
+        finish: number of local steps, without a message, before a personal model is evaluated.
+        shared_rate: learning rate of a client's copy of μ, above 0.
         psi: initial ψ, from 0.05 to 1000.
-        psi_rate: learning rate of ψ; 0 keeps it.
-        psi_weight: factor of the change of ψ in the message.
+        psi_rate: learning rate of ψ, at least 0; 0 keeps ψ fixed.
+        psi_weight: factor of the change of ψ in the message, above 0.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -424,7 +428,7 @@ class AdaPeD(_PersonalModels):
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         start, psi = shared[:-1], shared[-1]
-        way = torch.zeros_like(start)  # of μ; keeps digits that a difference would lose
+        way = torch.zeros_like(start)  # change of μ; μ − start would lose digits
 
         # Objective of the personal model: its mean loss plus KL(μ‖θ)/2ψ.
         def mine(outputs: Tensor, theirs: Tensor, width: Tensor) -> Tensor:
@@ -462,14 +466,15 @@ class AdaPeD(_PersonalModels):
 class Ridge(_PersonalModels):
     """Personal models with a squared ℓ2 penalty on the distance to a shared model.
 
-    A client takes τ steps on f(θ) + λ/2 ‖θ − μ‖² and sends μ − θ, along which the server's model
-    descends.
+    A client takes τ gradient steps on f(θ) + λ/2 ‖θ − μ‖², where f is its mean loss, and sends
+    μ − θ. The server's optimizer descends along the mean of these messages.
 
     Source: Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes* (NeurIPS
-    2020), with one local solution a round; the thesis' Gaussian prior of §4.5.
+    2020), with one local solution in each round; the penalty is the Gaussian prior of §4.5 of
+    Girgis' thesis.
 
     Args beyond those of `AdaPeD`:
-        strength: λ.
+        strength: λ, above 0.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -496,7 +501,8 @@ class Ridge(_PersonalModels):
 class Alone(_PersonalModels):
     """Personal models without a shared model: every message is 0, so the server learns nothing.
 
-    It is a baseline for the other algorithms. It has no privacy cost at any ε of the scheme.
+    It is a baseline for the other algorithms. Since no message depends on data, it has no privacy
+    cost, whatever the scheme.
     """
 
     @property
