@@ -30,6 +30,7 @@ from turnout.core.bounds import bisected
 _DIGITS = 2e-9  # more than a root of the other analyses errs by, which thus keep their digits
 _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # of a score, a tail or Mills' ratio, each relative
 _DEVIATIONS = (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0)  # about which a number of blocks is tried
+_MOST_NEWTON_STEPS = 20
 _RELATIVE = 1e-14  # more than logarithms, of factorials too, err by relatively
 
 
@@ -232,16 +233,39 @@ def gaussian_epsilon(mu: float, delta: float, side: Side) -> float:
         least, most = _log_delta(x, mu)
         return most <= log_delta if upper else not least > log_delta
 
-    # Bisect x between ε = 0 and a bound on the normal quantile of δ.
+    # Between ε = 0 and a bound on the normal quantile of δ, a narrow bracket around an estimate.
     least, most = -0.5 * mu, math.sqrt(-2.0 * log_delta) + 1.0
     if below(least):
         return 0.0
-    found = bisected(below, least, most, gap=1e-13, relative=1e-13)
+    guess = _gaussian_root(mu, log_delta, least, most)
+    for width in (1e-12 * (1.0 + abs(guess)), 1e-9 * (1.0 + abs(guess)), most - least):
+        left, right = max(guess - width, least), min(guess + width, most)
+        if (left == least or not below(left)) and (right == most or below(right)):
+            break
+    found = bisected(below, left, right, gap=1e-13, relative=1e-13)
     x = found.holding if upper else found.failing
     # ε from x, with its rounding error moved to the side.
     rounding = 16.0 * UNIT_ROUNDOFF * (abs(x) * mu + mu * mu)
     epsilon = mu * (x + 0.5 * mu)
     return max(epsilon + rounding if upper else epsilon - rounding, 0.0)
+
+
+def _gaussian_root(mu: float, log_delta: float, least: float, most: float) -> float:
+    """Estimate of the x at which ln δ has a given value, by steps of Newton's method.
+
+    The derivative of ln δ by x is −μ·m(x + μ)/(m(x) − m(x + μ)).
+    """
+    x = most
+    for _ in range(_MOST_NEWTON_STEPS):
+        here, there = (float(erfcx(y / math.sqrt(2.0))) for y in (x, x + mu))
+        if not 0.0 < there < here < math.inf:
+            break
+        value = float(log_ndtr(-x)) + math.log1p(-there / here)
+        x, before = x + (value - log_delta) * (here - there) / (mu * there), x
+        x = min(max(x, least), most)
+        if abs(x - before) <= 1e-14 * (1.0 + abs(x)):
+            break
+    return x
 
 
 def _log_delta(x: float, mu: float) -> tuple[float, float]:
