@@ -31,8 +31,8 @@ from turnout.simulation import FileCheckpoints, Simulation
 
 CLIENTS, FEATURES = 30, 6
 LAW = CheckIn(window=4, windows=2)
-OTHER_DATA = "the checkpoint is of a run on other data, which differs from this one"
-OTHER_RULE = r"the checkpoint is of run [0-9a-f]{32}, which differs from this one"
+OTHER_DATA = "the checkpoint is of a run on other data: its examples"
+OTHER_RULE = r"the checkpoint is of run [0-9a-f]{32}, which differs from this run"
 
 
 def examples(seed=1, count=2 * CLIENTS, dtype=np.float32):
@@ -171,7 +171,7 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(tmp_path, written
     with np.load(path) as arrays:
         other = dict(arrays) | {"format": np.array(written)}
     np.savez(path, **other)
-    line = f"format {written}: expected 1; resume .*version of turnout .*, or start it anew$"
+    line = f"format = {written}: expected 1; resume .*version of turnout .*, or start a new run$"
     with pytest.raises(StorageError, match=line) as caught:
         FileCheckpoints(path).load()
     assert "\n" not in str(caught.value)

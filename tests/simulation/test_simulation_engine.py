@@ -208,7 +208,7 @@ def test_a_clip_norm_that_changes_during_the_run_is_refused():
             object.__setattr__(self, "clip_norm", 2 * self.clip_norm)
             return super().evaluate(state, clients)
 
-    with pytest.raises(LocalProtocolError, match=r"clip norm is 2.0, but the run began with 1.0"):
+    with pytest.raises(LocalProtocolError, match=r"clip norm is 2.0, but the noise of the run is scaled by 1.0"):
         simulation(EveryStep(2), algorithm=Growing(MeanTask(), Momentum(), 1.0)).run()
 
 

@@ -165,7 +165,7 @@ def test_checkpoint_of_another_run_is_refused(other):
     law = LAWS["check-in"]
     simulation(law).run(checkpoints=store)
     different = simulation(**({"law": law} | other))
-    with pytest.raises(StorageError, match="differs from this one"):
+    with pytest.raises(StorageError, match="differs from this run"):
         different.run(from_checkpoint=store.load())
 
 

@@ -1,4 +1,4 @@
-"""Simulation: whole runs on this machine, through the objects that a service would drive."""
+"""Simulation of whole runs on one machine, with the protocol objects that a service uses."""
 
 from turnout.simulation.checkpoints import Checkpoint, CheckpointStore, FileCheckpoints, History
 from turnout.simulation.engine import Progress, Simulation, SimulationResult

@@ -1,7 +1,8 @@
-"""Checkpoints: everything from which a run goes on, and the history of its steps.
+"""Checkpoints of a run, from which it can be resumed, and the history of its steps.
 
-`Checkpoint` is the state, `FileCheckpoints` a store that survives a kill at any moment, `History`
-the steps so far as columns, filled by a `Recorder`.
+`Checkpoint` is the state of a run. `FileCheckpoints` stores it in a file and survives a kill of the
+process at any time. `History` has the measurements of the steps as columns, which a `Recorder`
+fills.
 """
 
 from __future__ import annotations
@@ -42,19 +43,23 @@ _METRIC = "metric."
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """Measurements of each step of a run. The counts are for the party that runs the simulation.
+    """Measurements of each step and of each evaluation of a run.
+
+    ε does not cover counts and metrics, so they are only for the party that runs the simulation.
+
+    The first six arrays have the shape ``(steps done,)``, the others ``(evaluations,)``. If a run
+    is repeated, all columns except ``seconds`` are the same.
 
     Attributes:
-        check_ins: clients accepted, int64, shape ``(steps done,)``; likewise for the next five.
-        served: updates that came in, int64.
-        dummy: whether the release was only noise, without any update; bool.
-        skipped: whether the step was left out, bool.
-        clipped: updates longer than the clip norm, int64; −1 where that is not known.
-        signal: ℓ2 norm of the sum of clipped updates before any noise, float64.
-        step: steps done at each evaluation, int64, shape ``(evaluations,)``; likewise below.
-        seconds: running time up to the evaluation, float64; all else repeats exactly, this
-            does not.
-        metrics: the algorithm's metrics by name, float64.
+        check_ins: number of accepted check-ins, int64.
+        served: number of received updates, int64.
+        dummy: whether the step released noise only, without any update, bool.
+        skipped: whether the step released nothing, bool.
+        clipped: number of updates longer than the clip norm, int64; −1 if it is not known.
+        signal: ℓ2 norm of the sum of clipped updates before noise, float64.
+        step: number of finished steps at the evaluation, int64.
+        seconds: running time up to the evaluation, in seconds, float64.
+        metrics: the algorithm's metrics by name, float64 each.
     """
 
     check_ins: NDArray[np.int64]
@@ -69,7 +74,7 @@ class History:
 
     @property
     def participations(self) -> int:
-        """Number of check-ins in all steps together."""
+        """Number of accepted check-ins in all steps together."""
         return int(self.check_ins.sum())
 
     @property
@@ -89,8 +94,11 @@ class History:
 
     @classmethod
     def of_columns(cls, columns: Mapping[str, NDArray[Any]]) -> History:
-        """History with the given `columns`; LookupError or TypeError if a column is missing or
-        wrong.
+        """History with the given columns.
+
+        Raises:
+            LookupError: a column is missing.
+            TypeError: a column has a type that cannot be converted without loss.
         """
         types: dict[str, type[Any]] = {
             **dict.fromkeys(columns, np.float64),
@@ -107,8 +115,8 @@ class History:
 class Recorder:
     """History of a run in progress, whose columns have room for the whole run.
 
-    What is noted beyond the last committed step (a step that was interrupted) is overwritten
-    or cut off, never seen.
+    Entries of an interrupted step are overwritten when the step is repeated, and `until` leaves
+    them out.
     """
 
     def __init__(self, steps: int, evaluations: int) -> None:
@@ -117,7 +125,7 @@ class Recorder:
         self._evaluations = evaluations
 
     def restore(self, history: History) -> None:
-        """Start with the columns that an earlier part of the run recorded."""
+        """Fill the columns with the history of an earlier part of the run."""
         for name, column in history.columns().items():
             if name in self._per_step:
                 self._per_step[name][: column.size] = column
@@ -145,10 +153,10 @@ class Recorder:
     def note_evaluation(
         self, index: int, step: int, seconds: float, metrics: Mapping[str, float]
     ) -> None:
-        """Record evaluation number ``index``.
+        """Record evaluation number ``index``, counted from 0.
 
         Raises:
-            LocalProtocolError: metrics of other names than before.
+            LocalProtocolError: the names of the metrics differ from those of the first evaluation.
         """
         values = {"step": step, "seconds": seconds}
         values |= {_METRIC + name: float(value) for name, value in metrics.items()}
@@ -157,13 +165,14 @@ class Recorder:
             self._per_evaluation = {name: self._room(name, none) for name in values}
         if values.keys() != self._per_evaluation.keys():
             raise LocalProtocolError(
-                f"the algorithm's metrics are {', '.join(metrics)}, which they were not before"
+                f"the algorithm's metrics are {', '.join(metrics)}, unlike those of the evaluation "
+                "before: return the same names in every evaluation"
             )
         for name, value in values.items():
             self._per_evaluation[name][index] = value
 
     def until(self, step: int, evaluations: int) -> History:
-        """Copies of the first ``step`` steps and of the first ``evaluations`` evaluations."""
+        """History of the first ``step`` steps and ``evaluations`` evaluations, as a copy."""
         none = {name: np.zeros(0, dtype) for name, dtype in _PER_EVALUATION.items()}
         evaluated = none | self._per_evaluation
         return History.of_columns(
@@ -173,7 +182,7 @@ class Recorder:
 
 
 FORMAT = 1
-"""Of a checkpoint's arrays; another one is refused."""
+"""Number of the format of checkpoints; a file with another number is refused."""
 _SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
 KEY_BYTES = 32
 
@@ -183,10 +192,10 @@ class RunIdentity:
     """Settings and data of a run, as a checkpoint stores them.
 
     Attributes:
-        fingerprint: digest of the settings, 32 hexadecimal digits; may be shown.
-        data_key: 32 random bytes, drawn anew for each run by the operating system.
-        data_digest: digest of all data under that key, 32 bytes. Key and digest together let
-            their holder test guesses of the data, so both are in the checkpoint and nowhere else.
+        fingerprint: digest of the settings, 32 hexadecimal digits; it may be published.
+        data_key: 32 random bytes from the operating system, drawn anew for each run.
+        data_digest: keyed digest of all data, 32 bytes. The key and the digest together allow a
+            test of guesses of the data, so they are stored in the checkpoint only.
     """
 
     fingerprint: str
@@ -195,39 +204,44 @@ class RunIdentity:
 
     @classmethod
     def new(cls, identity: Identity) -> RunIdentity:
-        """Identity of a run that starts."""
+        """Identity of a new run, with a new key."""
         key = os.urandom(KEY_BYTES)
         return cls(identity.public_digest(), key, identity.keyed_digest(key))
 
     def require(self, identity: Identity) -> None:
-        """Refuse a checkpoint whose settings or data are not those of this run.
+        """Raise an error unless a checkpoint with this identity belongs to the given run.
 
         Raises:
-            StorageError: they are not.
+            StorageError: the settings or the data differ.
         """
         here = identity.public_digest()
         if self.fingerprint != here:
             raise StorageError(
-                f"the checkpoint is of run {self.fingerprint}, which differs from this one, "
-                f"{here}, in its scheme, settings, seed or what a client computes"
+                f"the checkpoint is of run {self.fingerprint}, which differs from this run, "
+                f"{here}, in its scheme, settings, seed or the computation of a client"
             )
         if not hmac.compare_digest(self.data_digest, identity.keyed_digest(self.data_key)):
             raise StorageError(
-                "the checkpoint is of a run on other data, which differs from this one in its "
-                "examples, their order, who holds them, the test set or who is available when"
+                "the checkpoint is of a run on other data: its examples, their order, their "
+                "assignment to clients, the test set or the clients' availability differ"
             )
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """State of a run after some steps. Random streams are derived from names, so none is stored.
+    """State of a run after some steps.
+
+    It has no state of random generators, since each random stream is derived from its name.
 
     Attributes:
-        run: settings and data of the run that this belongs to.
-        step: steps done.
-        clients: the states of the clients that took part so far, if clients have any.
-        mechanism_state: the mechanism's arrays by name; None for those it begins with.
+        run: settings and data of the run.
+        step: number of finished steps.
+        server: the server's state.
+        clients: states of the clients that have participated; empty if clients have no states.
+        mechanism_state: arrays of the mechanism by name; None for its initial state.
+        history: measurements of the finished steps.
+        seconds: running time, in seconds.
     """
 
     run: RunIdentity
@@ -240,7 +254,7 @@ class Checkpoint:
 
 
 class CheckpointStore(Protocol):
-    """Storage of the newest checkpoint of one run."""
+    """Interface of a store for the newest checkpoint of one run."""
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Save a checkpoint; after a crash at any time the old or the new one can be loaded."""
@@ -252,24 +266,25 @@ class CheckpointStore(Protocol):
 
 
 class FileCheckpoints:
-    """Storage of the newest checkpoint in one ``.npz`` file, without pickle.
+    """Store of the newest checkpoint in one ``.npz`` file, without pickle.
 
-    Guarantees: if the process is killed or the power fails, the file has either the complete old
+    Guarantee: if the process is killed or the power fails, the file has either the complete old
     or the complete new checkpoint. A checkpoint is written to a second file and synced, this file
     replaces the old one in one operation, and the folder is synced.
 
-    Only the file's owner may read it, since it holds a keyed digest of the clients' data and the
-    key: a reader of the file can test guesses of the data. The folder must exist.
+    Only the owner of the file may read it: it contains a keyed digest of the clients' data and the
+    key, which allow a test of guesses of the data.
     """
 
     def __init__(self, path: Path | str) -> None:
+        """Make a store for the file ``path``, in a folder that exists."""
         self._path = Path(path)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Replace the file by a file with this checkpoint.
+        """Replace the file by a file with the given checkpoint.
 
         Raises:
-            StorageError: the file system refuses; the file is what it was.
+            StorageError: the file cannot be written; the old file is unchanged.
         """
         arrays = _arrays(checkpoint)
 
@@ -282,7 +297,7 @@ class FileCheckpoints:
         """Checkpoint in the file, or None if the file does not exist.
 
         Raises:
-            StorageError: the file cannot be read or is no checkpoint of this format.
+            StorageError: the file cannot be read, is damaged or has another format.
         """
         if not self._path.exists():
             return None
@@ -329,8 +344,8 @@ def _checkpoint(arrays: dict[str, NDArray[Any]]) -> Checkpoint:
     written = int(arrays["format"])
     if written != FORMAT:
         raise ValueError(
-            f"format {written}: expected {FORMAT}; resume the run with the version of turnout that "
-            "wrote it, or start it anew"
+            f"format = {written}: expected {FORMAT}; resume the run with the version of turnout "
+            "that wrote the checkpoint, or start a new run"
         )
     # The clients' states, one row for each client.
     clients = _group(arrays, _CLIENTS)

@@ -1,7 +1,7 @@
-"""The clients' half of a simulated run: updates or messages, and states that stay with clients.
+"""Clients of a simulated run: their updates or messages, and their states.
 
-`Clients` computes updates and clips them here; `MessagingClients` also randomizes them, for local
-and shuffled trust.
+`Clients` computes and clips the clients' updates. `MessagingClients` also randomizes each update,
+for local and shuffled trust.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 AT_ONCE = 512
-"""Clients with states that are computed in one call."""
+"""Number of clients with states that are computed in one call."""
 ASKED_ALONE = 8
-"""Clients at most whose updates are looked at one by one, between two evaluations."""
+"""Largest number of clients whose updates are checked one by one between two evaluations."""
 
 _REMEMBERED = DrawTable(
     "the privacy of clients that remember earlier steps",
@@ -59,11 +59,13 @@ def _layout(state: ClientState) -> _Layout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clients:
-    """All clients of a run, whose updates are summed.
+    """All clients of a run with central trust, whose clipped updates are summed.
 
     Attributes:
-        bound: clips to C, as the algorithm said it when the run was built.
-        layout: of a client's state; None where clients have none.
+        algorithm: algorithm that computes the clients' updates.
+        bound: clipping to C, the algorithm's clip norm when the run was built.
+        streams: random streams of the simulation.
+        layout: names, shapes and types of a client's state; None if clients have no states.
     """
 
     algorithm: Algorithm
@@ -73,11 +75,11 @@ class Clients:
 
     @classmethod
     def of(cls, algorithm: Algorithm, scheme: Scheme, streams: SimulationStreams) -> Clients:
-        """Clients of a scheme.
+        """Clients that compute an algorithm under a scheme.
 
         Raises:
-            ParameterError: no clip norm, or updates in batches of clients that have states.
-            UnsupportedError: clients have states, which no analysis of the scheme covers.
+            ParameterError: no clip norm, or an algorithm with client states that is `Batched`.
+            UnsupportedError: an algorithm with client states, for which the scheme has no analysis.
         """
         bound = Clipping(algorithm.dimension, getattr(algorithm, "clip_norm", math.nan))
         state = algorithm.init_client(0)
@@ -95,8 +97,17 @@ class Clients:
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
-        """Sum of some clients' clipped updates in a step, and the clients' states after the
-        step.
+        """Sum of some clients' clipped updates in a step, and their states after the step.
+
+        Args:
+            sent: vector that the server sends.
+            ids: numbers of the clients, shape (c,).
+            step: number of the step, which selects the random streams.
+            states: states of the clients that have participated.
+
+        Raises:
+            LocalProtocolError: an update of the wrong dimension, a state of another layout than the
+                first one, or a clip norm that changed during the run.
         """
         if isinstance(self.algorithm, Batched):
             return self._batched(self.algorithm, sent, ids), {}
@@ -134,8 +145,8 @@ class Clients:
     def _checked(self, state: ClientState | None, client: int) -> ClientState | None:
         if (None if state is None else _layout(state)) != self.layout:
             raise LocalProtocolError(
-                f"client {client}'s state has other names, shapes or types of arrays than client "
-                "0's had at first"
+                f"client {client}'s state has other names, shapes or types of arrays than the "
+                "initial state of client 0: keep them the same for all clients and steps"
             )
         if state is None:
             return None
@@ -150,15 +161,16 @@ class Clients:
         """Sum of clipped updates by the algorithm's own method, with the clip norm of this run."""
         if self.algorithm.clip_norm != self.bound.clip_norm:
             raise LocalProtocolError(
-                f"the algorithm's clip norm is {self.algorithm.clip_norm}, but the run began with "
-                f"{self.bound.clip_norm}, by which its noise is scaled"
+                f"the algorithm's clip norm is {self.algorithm.clip_norm}, but the noise of the "
+                f"run is scaled by {self.bound.clip_norm}: keep the clip norm during a run"
             )
         return algorithm.clipped_sum(sent, ids)
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
-        """Refuse an algorithm whose sums exceed the clip norm; some clients are checked one by one.
+        """Raise an error if a `Batched` algorithm returns an unclipped update of a single client.
 
-        The coordinator sees a sum, and updates of 2C that point apart have one below n·C.
+        The updates of up to eight clients are computed one by one. The norm of a sum of n updates
+        cannot replace this check: updates of norm 2C may have a sum of norm below n·C.
 
         Raises:
             LocalProtocolError: an update is longer than C, or not finite.
@@ -176,11 +188,12 @@ class Clients:
 
 
 def clipped(update: NDArray[np.floating], bound: Clipping) -> NDArray[np.float64]:
-    """Update scaled to the clip norm; zero if a coordinate is not finite, so that no count shows
-    it.
+    """Update clipped to the clip norm, float64, (d,); zero if a coordinate is not finite.
+
+    A client with such an update is still counted, so that the count does not reveal it.
 
     Raises:
-        LocalProtocolError: no vector of the bound's dimension.
+        LocalProtocolError: the update is not a vector of the bound's dimension.
     """
     vector = np.asarray(update, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -193,16 +206,16 @@ _NUMBERS_KEPT = 1 << 22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessagingClients:
-    """All clients of a run, each of which sends messages of its own randomizer.
+    """All clients of a run with local or shuffled trust, each of which randomizes its own updates.
 
-    Guarantee: a client's message depends only on the client's own records and randomness, and
-    different messages use different draws.
+    Guarantee: a client's message depends only on the sent vector and the client's own records and
+    random numbers, and no two messages share random numbers.
 
     Attributes:
         algorithm: algorithm that computes the clients' updates.
         randomizer: randomizer of one message.
         messages: number of messages of a client in each step.
-        bound: clipping of an update, whose clip norm is the radius of the randomizer.
+        bound: clipping to the algorithm's clip norm, which equals the radius of the randomizer.
         streams: random streams of the simulation.
     """
 
@@ -220,17 +233,22 @@ class MessagingClients:
         randomizer: VectorRandomizer,
         streams: SimulationStreams,
     ) -> MessagingClients:
-        """Clients of a scheme, each of which randomizes its own updates.
+        """Clients that compute an algorithm under a scheme and randomize their updates.
 
         Raises:
-            ParameterError: the randomizer's distribution, dimension or radius does not fit.
-            UnsupportedError: the clients have states, for which no analysis is known.
+            ParameterError: the randomizer does not fit the scheme, or the algorithm's dimension or
+                clip norm; an algorithm that does not return single updates; or a client with fewer
+                records than messages.
+            UnsupportedError: the clients have states, or the scheme has a release rule or the
+                randomizer public randomness for which no analysis is known.
         """
+        # The randomizer must fit the scheme and the algorithm's updates.
         require_messages(scheme, randomizer)
         for name, ours in (("dimension", algorithm.dimension), ("radius", algorithm.clip_norm)):
             if getattr(randomizer, name) != ours:
                 expected = f"{ours}, as of the algorithm's updates"
                 raise ParameterError(f"messages.{name}", getattr(randomizer, name), expected)
+        # The algorithm must return each client's update and keep no client states.
         if algorithm.init_client(0) is not None:
             raise UnsupportedError("no analysis is known for messages of clients with states")
         if not isinstance(algorithm, Separate):
@@ -246,12 +264,16 @@ class MessagingClients:
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
-        """Sum that the messages of these clients in a step encode."""
+        """Sum that the messages of some clients in a step encode, and no states.
+
+        Clients without data encode the zero vector, so that the number of messages does not reveal
+        them.
+        """
         kept = _Kept(Randomized(self.randomizer, 1.0, self.messages))
         for part in self._parts(sent, ids, step):
             kept.add(part)
         idle = ids.size - kept.count // self.messages
-        if idle:  # who holds nothing sends messages as well, or their absence would tell
+        if idle:
             nothing = np.zeros((idle, self.algorithm.dimension), dtype=np.float32)
             kept.add(self._encoded(step, ids.size - idle, nothing))
         return kept.total(), {}
@@ -284,11 +306,11 @@ class MessagingClients:
         return self.randomizer.encode_updates(rows, self.streams.source(*name))
 
     def require_clipped(self, sent: NDArray[np.floating], ids: NDArray[np.int64]) -> None:
-        """Do nothing: each update is clipped before it is encoded."""
+        """Do nothing, since each update is clipped before it is encoded."""
 
 
 class _Kept:
-    """Buffer of messages that are decoded many at a time, which is faster for short messages."""
+    """Buffer of messages, which are decoded in large groups since that is faster."""
 
     def __init__(self, mechanism: Randomized) -> None:
         self.count = self._numbers = 0

@@ -1,6 +1,6 @@
-"""The loop that runs something unit by unit and saves it: training, tuning and bandits.
+"""Loop that runs training, tuning or a bandit unit by unit and saves its state.
 
-`drive` runs what has the members of `Units`; `Every` says when to save.
+`Units` is the interface of such a run, `drive` is the loop, and `Every` is the schedule of saving.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Units(Protocol[T_co]):
-    """Run that consists of units, such as steps or candidates."""
+    """Interface of a run that consists of units, such as steps or candidates."""
 
     @property
     def total(self) -> int:
@@ -32,9 +32,15 @@ class Units(Protocol[T_co]):
 
 
 class Every(Generic[T]):
-    """Schedule of saving: after a number of units or of seconds, and at the end of the run."""
+    """Schedule of saving: every so many units or seconds, and at the end of the run."""
 
     def __init__(self, *, units: int | None = None, seconds: float | None = None) -> None:
+        """Make a schedule.
+
+        Args:
+            units: number of units between saves; None for no such saves.
+            seconds: least time between saves, in seconds; None for no such saves.
+        """
         self._units, self._seconds, self._last = units, seconds, time.monotonic()
 
     def due(self, run: Units[T]) -> bool:
@@ -50,7 +56,16 @@ class Every(Generic[T]):
 def drive(
     run: Units[T], save: Callable[[], None], every: Every[T], tell: Callable[[T], None]
 ) -> bool:
-    """Run all remaining units. False if Ctrl-C stopped the run, whose state was then saved."""
+    """Run all remaining units, and return whether the run was completed.
+
+    Ctrl-C (KeyboardInterrupt) stops the run: the state is saved, and the result is False.
+
+    Args:
+        run: run with its remaining units.
+        save: saves the state of the run; called when ``every`` is due and on Ctrl-C.
+        every: schedule of saving.
+        tell: called after each unit, after any save, with the progress that the run yields.
+    """
     try:
         for told in run.remaining():
             if every.due(run):

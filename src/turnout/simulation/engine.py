@@ -1,13 +1,13 @@
-"""The simulation: drives the protocol's own objects through a whole run on this machine.
+"""Simulation of a whole run on one machine, with the coordinator and clients of the protocol.
 
-`Simulation` is the run, `Stepper` the part of it that changes from step to step, `SimulationResult`
-what it returns.
+`Simulation` is the run, `Stepper` its state, which changes from step to step, and
+`SimulationResult` its result.
 
-Each block of the participation is drawn at once; each step then goes from check-ins to requests,
-updates, noise and release as it would over a network, only that one message speaks for all clients
-of a step. Cost grows with participations, not with the population. Every random stream is found by
-its name and the step or block that it serves, so a run goes on from a checkpoint with exactly the
-draws of the uninterrupted run.
+Each block of the participation is drawn at once. Each step then has check-ins, a request, updates,
+noise and a release, as over a network, but one message contains the check-ins or updates of all
+clients of the step. The cost grows with the number of participations, not with the population. Each
+random stream is derived from its name and its step or block, so a run that is resumed from a
+checkpoint has exactly the draws of the uninterrupted run.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a run after a step; the running time includes earlier parts of the run.
+    """Progress of a run after a step.
 
     Attributes:
-        step: steps done.
-        check_ins: clients accepted in this step.
-        participations: check-ins so far.
-        evaluation: the algorithm's metrics by name, where this step had an evaluation.
+        step: number of finished steps.
+        steps: number of steps of the whole run.
+        check_ins: number of accepted check-ins in this step.
+        participations: number of accepted check-ins in all finished steps.
+        seconds: running time, earlier parts of the run included, in seconds.
+        evaluation: the algorithm's metrics by name; None if this step had no evaluation.
     """
 
     step: int
@@ -75,7 +77,7 @@ def _clients(
     messages: VectorRandomizer | None,
     streams: SimulationStreams,
 ) -> Clients | MessagingClients:
-    """Clients of a run: their updates are summed, or they send randomized messages."""
+    """Clients of a run, which send updates or, with a randomizer, randomized messages."""
     if messages is None:
         return Clients.of(algorithm, scheme, streams)
     return MessagingClients.of(algorithm, scheme, messages, streams)
@@ -87,10 +89,13 @@ class SimulationResult:
     """Result of a whole run, or of a run up to an interruption.
 
     Attributes:
-        parameters: the model that the algorithm hands out.
-        last: the parameters that clients would be sent next: the last iterate.
-        clients: the states of the clients that took part, if clients have any.
-        seconds: running time, earlier parts included.
+        finished: whether all steps are done.
+        steps_done: number of finished steps.
+        parameters: the algorithm's model, as one vector.
+        last: vector that the server would send to clients in the next step.
+        clients: states of the clients that participated; empty if clients have no states.
+        history: measurements of each step.
+        seconds: running time, earlier parts of the run included, in seconds.
     """
 
     finished: bool
@@ -106,42 +111,43 @@ class Simulation:
     """Run of an algorithm under a scheme.
 
     Guarantees:
-        The same arguments give the same result, bit for bit, ``seconds`` apart, also when the
-        run was stopped or killed and went on from a checkpoint, any number of times (given
-        that the algorithm's methods are functions of their arguments).
-        All noise and all participation follow the scheme; the algorithm sees the participants of
-        the present step, never those of a later step.
-        A client's state goes to that client's own updates, to checkpoints and to evaluations, and
-        nowhere else.
+        The same arguments give the same result, bit for bit, except ``seconds``. This also holds if
+        the run is stopped or killed and resumed from a checkpoint, any number of times. (The
+        results of the algorithm's methods must depend on nothing but their arguments.)
+        Noise and participation follow the scheme. The algorithm receives the participants of the
+        present step, and never those of a later step.
+        A client's state is passed to that client's updates, to checkpoints and to evaluations, and
+        to nothing else.
 
-    The randomness follows from a seed and gives no privacy. For a real deployment the same
-    coordinator and clients are driven with the operating system's randomness.
+    All random numbers are derived from the seed, so they give no privacy. A deployment uses the
+    same coordinator and clients with the operating system's randomness.
 
-    A checkpoint names all that decides the outcome (see `turnout.core.identity`), so a run with
-    checkpoints needs an algorithm that says what it computes and on which data: those of
-    `turnout.learning` do; one of the user's own is a dataclass of plain values and arrays or has a
-    method ``resume_parts``. Classes are known by their names: their code is taken to be what it
-    was.
+    A checkpoint contains a digest of all settings and data on which the result depends (see
+    `turnout.core.identity`). So a run with checkpoints needs an algorithm whose computation and
+    data can be identified: an algorithm of `turnout.learning`, a dataclass of plain values and
+    arrays, or an object with a method ``resume_parts``. Classes are identified by their names, so a
+    change of their code is not detected.
 
     Args:
         scheme: participation, noise and release rule.
-        algorithm: algorithm with the clients' data. Each update is clipped to its ``clip_norm``,
-            and the noise is scaled by the same number.
-        expected_check_ins: public divisor of the sum of updates; None takes the expected number of
-            participants of a step, which makes the number of clients public.
+        algorithm: algorithm with the clients' data. Each update is clipped to the algorithm's
+            ``clip_norm``, and the noise is scaled by the same number.
+        expected_check_ins: public divisor of the sum of updates, above 0; None for the expected
+            number of participants of a step, which makes the number of clients public.
         minibatch: number of steps that are accumulated before the model is updated
             (`ReleaseRule.ONE_CLIENT`).
         seed: seed of all random streams.
         evaluate_every: number of steps between evaluations; the model is also evaluated before the
             first step and after the last one.
-        messages: under local or shuffled trust, the randomizer of each client's update. Its
-            attribute ``law`` is the scheme's randomizer; its radius, in its own norm, is the
-            algorithm's ``clip_norm``.
+        messages: under local or shuffled trust, the randomizer of each client's update. The
+            scheme's randomizer must be its ``priced_as``, or repeated messages of it. Its radius,
+            in the randomizer's own norm, must be the algorithm's ``clip_norm``.
 
     Raises:
         ParameterError: a value is outside its domain, the participation is for another number of
-            clients, or ``messages`` does not fit the scheme.
-        UnsupportedError: the clients have states, which no analysis of the scheme covers.
+            clients, or ``messages`` does not fit the scheme or the algorithm.
+        UnsupportedError: no analysis is known for the release rule with ``messages``, or for
+            clients with states under the scheme.
     """
 
     def __init__(
@@ -167,7 +173,7 @@ class Simulation:
             streams=streams,
             evaluate_every=evaluate_every,
         )
-        self._setup.coordinator()  # refuses what the protocol refuses, before anything runs
+        self._setup.coordinator()  # raises the errors of the protocol before any step runs
 
     @property
     def algorithm(self) -> Algorithm:
@@ -186,22 +192,27 @@ class Simulation:
 
     @property
     def moves(self) -> int:
-        """Number of model updates of the run: one every ``minibatch`` steps, skipped ones
-        included.
+        """Number of model updates of the run, one every ``minibatch`` steps.
+
+        Steps without a release are included.
         """
         return self.steps // self._setup.minibatch
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the settings of the run, without the data; raises as `identity` does."""
+        """Digest of the settings of the run, without the data, 32 hexadecimal digits.
+
+        Raises:
+            UnsupportedError: the algorithm's computation cannot be identified.
+        """
         return self.identity.public_digest()
 
     @property
     def identity(self) -> Identity:
-        """Everything that determines the result, data included.
+        """Identity of the run: all settings and data that determine the result.
 
         Raises:
-            UnsupportedError: the algorithm does not say what it computes.
+            UnsupportedError: the algorithm's computation or data cannot be identified.
         """
         setup = self._setup
         return identity_of(
@@ -222,7 +233,7 @@ class Simulation:
     def _saving(
         self, store: CheckpointStore | None, start: Checkpoint | None
     ) -> Callable[[Stepper], None]:
-        """Saver of the checkpoints of the run; without a store it does nothing."""
+        """Function that saves a checkpoint of the run, or does nothing without a store."""
         if start is not None:
             start.run.require(self.identity)
         if store is None:
@@ -239,25 +250,28 @@ class Simulation:
         checkpoint_every: int = 1,
         client_store: ClientStore | None = None,
     ) -> SimulationResult:
-        """Run all remaining steps.
+        """Run all remaining steps, and return the result.
 
-        Ctrl-C (KeyboardInterrupt) ends the run after the last whole step: a checkpoint is
-        written and what was reached is returned, with ``finished`` False.
+        On Ctrl-C (KeyboardInterrupt) the run stops after the last finished step: a checkpoint is
+        saved, and the result so far is returned, with ``finished`` False.
 
         Args:
-            from_checkpoint: where to go on; None starts from the beginning.
-            on_progress: called after each step.
-            checkpoints: where checkpoints go, if anywhere: every ``checkpoint_every`` steps,
-                at the end and on Ctrl-C.
-            checkpoint_every: steps between checkpoints.
-            client_store: keeps the clients' states, if clients have any, and is emptied first; by
-                default in memory.
+            from_checkpoint: checkpoint to resume from; None to start a new run.
+            on_progress: function that is called after each step, and after the evaluation of the
+                untrained model.
+            checkpoints: store of checkpoints, which are saved every ``checkpoint_every`` steps, at
+                the end and on Ctrl-C; None for no checkpoints.
+            checkpoint_every: number of steps between checkpoints, at least 1.
+            client_store: store of the clients' states, which is emptied first; None for a store in
+                memory.
 
         Raises:
+            ParameterError: ``checkpoint_every`` is below 1.
             StorageError: the checkpoint belongs to another run or to other data, or cannot be
                 written.
-            UnsupportedError: there are checkpoints, and the algorithm does not say what it
-                computes.
+            UnsupportedError: the algorithm's computation or data cannot be identified, although the
+                run has a checkpoint or a store of checkpoints.
+            LocalProtocolError: the algorithm breaks a rule of `turnout.learning.algorithm`.
         """
         # The run, from its start or from a checkpoint.
         checks.count(checkpoint_every=checkpoint_every)
@@ -265,7 +279,7 @@ class Simulation:
         store = {} if client_store is None else client_store
         run = Stepper(self._setup, from_checkpoint, store)
 
-        # The progress after each step.
+        # Report the progress after each step.
         def tell(evaluation: Mapping[str, float] | None) -> None:
             if on_progress is not None:
                 on_progress(
@@ -279,7 +293,7 @@ class Simulation:
                     )
                 )
 
-        # Run, save, and return what was reached.
+        # Run the steps, with checkpoints, and return the result so far.
         drive(run, lambda: save(run), Every(units=checkpoint_every), tell)
         return SimulationResult(
             finished=run.done == run.total,
@@ -294,7 +308,14 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """Constants of a run; `turnout.simulation.Simulation` describes the fields."""
+    """Settings of a run.
+
+    Attributes:
+        clients: clients with their data, which compute updates or messages.
+        streams: random streams of the simulation.
+
+    `turnout.simulation.Simulation` describes the other fields.
+    """
 
     scheme: Scheme
     algorithm: Algorithm
@@ -352,12 +373,11 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """State of a run between two steps, replaced by one assignment.
+    """State of a run between two steps.
 
-    An interruption at any time therefore leaves the complete state after the last finished step.
-
-    Of the clients' states it has those that the last step changed, which go to the store when the
-    next one begins.
+    A step replaces the whole state by one assignment, so an interruption at any time leaves the
+    complete state after the last finished step. ``changed`` has the clients' states that the last
+    step changed; the next step first moves them to the store.
     """
 
     step: int
@@ -370,21 +390,30 @@ class _State:
 
 
 class Stepper:
-    """Run from its start or from a checkpoint. The store of the clients' states is emptied
-    first.
-    """
+    """Run in progress, from its start or from a checkpoint."""
 
     def __init__(self, setup: Setup, checkpoint: Checkpoint | None, store: ClientStore) -> None:
+        """Begin or resume a run.
+
+        Args:
+            setup: settings of the run.
+            checkpoint: checkpoint to resume from; None to start a new run.
+            store: store of the clients' states, which is emptied first.
+        """
+        # An earlier part of the run may have left states of clients in the store.
         self._setup, self._store = setup, store
-        store.clear()  # whatever an earlier part of the run left behind
+        store.clear()
+        # Columns of the history have room for all steps, and for the first and last evaluation.
         evaluations = 2 + setup.steps // setup.evaluate_every
         self._recorder = Recorder(setup.steps, evaluations)
         self._earlier_seconds, self._started = 0.0, time.perf_counter()
         self._clipping_due = True
+        # A new run starts from the algorithm's initial state.
         if checkpoint is None:
             server = setup.algorithm.init(setup.streams.generator("initial parameters"))
             self._state = _State(0, server, {}, None, 0, 0, 0)
             return
+        # A resumed run has the history, the running time and the state of the checkpoint.
         self._recorder.restore(checkpoint.history)
         self._earlier_seconds = checkpoint.seconds
         self._state = _State(
@@ -429,12 +458,12 @@ class Stepper:
 
     @property
     def check_ins(self) -> int:
-        """Number of clients that the last finished step accepted."""
+        """Number of accepted check-ins in the last finished step."""
         return self._state.check_ins
 
     @property
     def participations(self) -> int:
-        """Number of check-ins in the finished steps."""
+        """Number of accepted check-ins in all finished steps."""
         return self._state.participations
 
     @property
@@ -443,7 +472,7 @@ class Stepper:
         return self._earlier_seconds + time.perf_counter() - self._started
 
     def history(self) -> History:
-        """Columns of the finished steps."""
+        """History of the finished steps."""
         return self._recorder.until(self._state.step, self._state.evaluations)
 
     def checkpoint(self, run: RunIdentity) -> Checkpoint:
@@ -460,10 +489,11 @@ class Stepper:
         )
 
     def remaining(self) -> Iterator[Mapping[str, float] | None]:
-        """Run the remaining steps; yield after each step, with the evaluation of the step if there
-        is one.
+        """Run the remaining steps, and yield the metrics of each step.
 
-        A new run first evaluates the untrained model and yields that, with no step done.
+        Yields:
+            Metrics by name, or None for a step without an evaluation. A new run first yields the
+            metrics of the untrained model, before any step.
         """
         if self._state.evaluations == 0:
             yield self._commit(self._state, evaluate=True)
@@ -484,9 +514,9 @@ class Stepper:
         return draw_run(participation, setup.algorithm.population, setup.streams, block)
 
     def _coordinator(self, schedule: Schedule) -> Coordinator:
-        """Coordinator of the run; after a resume it has the earlier check-ins of the current block.
+        """Coordinator of the run, with the check-ins of the finished steps of the current block.
 
-        Quotas count over a block, so it needs to know no more.
+        Since quotas count over one block, check-ins of earlier blocks have no effect.
         """
         earlier = range(schedule.first_step, self._state.step)
         admitted = (CheckIns(step, schedule.at(step)) for step in earlier)
@@ -498,12 +528,12 @@ class Stepper:
         setup, state = self._setup, self._state
         self._store.update(state.changed)
         release, changed = self._exchange(coordinator, fleet)
-        # The server applies it to the model.
+        # The server updates the model, if the step has a release for it.
         server = state.server
         if release.direction is not None:
             move = release.step // setup.minibatch
             server = setup.algorithm.server_update(server, release.direction, move)
-        # The new state, which replaces the old one as a whole.
+        # The new state replaces the old state as a whole.
         self._recorder.note_release(release)
         done = release.step + 1
         after = _State(
@@ -518,15 +548,16 @@ class Stepper:
         return self._commit(after, done % setup.evaluate_every == 0 or done == setup.steps)
 
     def _exchange(self, coordinator: Coordinator, fleet: Fleet) -> tuple[Release, ClientStates]:
-        """Messages of one step, and the clients' states that the step changed."""
-        # Check-ins, and the selection among them.
+        """Release of one step, and the clients' states that the step changed."""
+        # Clients check in, and the coordinator selects some of them.
         setup, step = self._setup, self._state.step
         receipt = coordinator.check_in(fleet.on_step(coordinator.open_step()))
         fleet.on_refusal(step, receipt.refused)
         request = coordinator.close_check_ins(setup.streams.source("selection", step))
         clients = fleet.on_request(request)
         changed: ClientStates = {}
-        # The sum of the selected clients' updates; the first sum is checked client by client.
+        # The selected clients compute the sum of their updates. After an evaluation, some of the
+        # clients of the first such sum are checked one by one.
         if clients.size:
             ids = clients.astype(np.int64, copy=False)
             sent = setup.algorithm.sent(self._state.server)
@@ -536,7 +567,7 @@ class Stepper:
                 self._clipping_due = False
             self._recorder.note_sum(step, total)
             coordinator.receive(Updates(step, clients, total))
-        # The release, with noise of the step.
+        # The coordinator adds the noise of the step and releases the result.
         fleet.on_close(step)
         return coordinator.close_step(setup.noise(step)), changed
 
