@@ -1,4 +1,4 @@
-"""Modules that users might bring, and the plain loop over clients that each must agree with."""
+"""Examples of users' modules, and a loop over clients with which their updates are compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENTS, CLASSES, SIDE, TOKENS, LENGTH = 6, 3, 8, 7, 5
 
 
 class Convolutional(nn.Module):
-    """Images (n, 1, 8, 8) to three scores, or to what is asked for."""
+    """Convolutional module from images (n, 1, 8, 8) to ``outputs`` scores."""
 
     def __init__(self, outputs: int = CLASSES, norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Convolutional(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Tokens (n, 5) to scores of the next one, (n, 5, 7)."""
+    """Recurrent module from tokens (n, 5) to scores of the next tokens, (n, 5, 7)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Recurrent(nn.Module):
 
 
 class Attentive(nn.Module):
-    """The same by causal attention; the head's weights are those of the embedding."""
+    """Module with causal attention from tokens to scores; head and embedding share weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Attentive(nn.Module):
 
 
 def examples(target: str = "class", seed: int = 0, count: int = 3 * CLIENTS) -> Examples:
-    """Made-up examples of each kind."""
+    """Synthetic examples with the given kind of label."""
     random = np.random.default_rng(seed)
     images = random.normal(size=(count, 1, SIDE, SIDE)).astype(np.float32)
     if target == "class":
@@ -75,7 +75,7 @@ def examples(target: str = "class", seed: int = 0, count: int = 3 * CLIENTS) -> 
 
 
 def holdings(seed: int = 0, count: int = 3 * CLIENTS) -> Holdings:
-    """Clients with one to several examples; the last holds none."""
+    """Holdings in which the last client has no examples and all others have at least one."""
     owners = np.random.default_rng(seed).integers(0, CLIENTS - 1, count)
     owners[: CLIENTS - 1] = np.arange(CLIENTS - 1)
     return Holdings.from_owners(owners, CLIENTS)
@@ -84,7 +84,7 @@ def holdings(seed: int = 0, count: int = 3 * CLIENTS) -> Holdings:
 def plain_sum(
     module: nn.Module, data: Examples, held: Holdings, clip_norm: float, trained: list[str]
 ) -> np.ndarray:
-    """Σ of clipped gradients: one client after another, PyTorch's own backward pass, float64."""
+    """Sum of clipped gradients in float64, computed by PyTorch's backward pass for each client."""
     loss = build_objective(data.target).loss
     module = module.double()
     total = 0.0
@@ -104,7 +104,7 @@ def plain_sum(
 
 
 def quiet_task(model, data, **options):
-    """A task that does not tell that its updates are slow."""
+    """Task that is built without the warning about slow updates."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowUpdatesWarning)
         return SupervisedTask(model, data, data, **options)

@@ -1,7 +1,7 @@
-"""The plain loop over clients that every fast path must agree with.
+"""Loop over clients with which all computations of clipped sums are compared.
 
-Networks are `torch.nn` modules in PyTorch's own layout and double precision, one client at a
-time, with tanh *before* the pooling as the papers write it.
+It computes one client at a time, with `torch.nn` modules in PyTorch's own layout and in double
+precision. Tanh is applied *before* the pooling, as in the papers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def network(name: str, side: int = SIDE, classes: int = CLASSES) -> nn.Sequentia
 
 
 def layer_views(module: nn.Sequential) -> list[tuple[nn.Parameter, tuple[int, ...], bool]]:
-    """Each parameter in the flat vector's order, with the shape it has there."""
+    """Parameters in the order of the flat vector, with their shapes in the vector."""
     views, channels, dense = [], 1, 0
     for layer in module:
         if isinstance(layer, nn.Conv2d):
@@ -93,7 +93,7 @@ def gradient(module: nn.Sequential, at: np.ndarray, inputs: Tensor, labels: Tens
 
 @dataclass(frozen=True)
 class Case:
-    """A small task with everything that the plain loop needs."""
+    """Small task with all settings that the loop over clients needs."""
 
     name: str
     examples: Examples
@@ -120,7 +120,7 @@ class Case:
         return FedSGD(task, SGD(1.0), self.clip_norm)
 
     def update(self, client: int) -> np.ndarray:
-        """One client's update before clipping."""
+        """Update of one client before clipping."""
         own = self.holdings.records[
             self.holdings.offsets[client] : self.holdings.offsets[client + 1]
         ]
@@ -156,7 +156,7 @@ def case(
     local: LocalTraining | None = None,
     population: int = 9,
 ) -> Case:
-    """A case with one example a client, or with 0 to 5."""
+    """Case with one example for each client or, if ``many``, with 0 to 5."""
     random = np.random.default_rng(seed)
     size = population if not many else 3 * population
     inputs = random.uniform(0, 1, (size, SIDE, SIDE)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Every way of computing a sum of clipped updates is the plain loop over clients."""
+"""Each computation of a sum of clipped updates agrees with a loop over clients."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("clip_norm", [0.05, 1.0, 1e6])
-def test_paths_agree_with_the_plain_loop(name, path, many, clip_norm):
+def test_layered_and_vmapped_sums_agree_with_a_loop_over_clients(name, path, many, clip_norm):
     made = case(name, many=many, clip_norm=clip_norm)
     clients = np.array([3, 0, 8, 5, 1, 7])
     found = made.task(path).clipped_sum(made.parameters, clients)
@@ -39,7 +39,7 @@ def test_paths_agree_with_the_plain_loop(name, path, many, clip_norm):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_bytes_are_fractions_of_255(path):
+def test_uint8_inputs_are_read_as_fractions_of_255(path):
     made = case("tanh-cnn-13k", bytes_=True)
     clients = np.arange(9)
     found = made.task(path).clipped_sum(made.parameters, clients)
@@ -48,7 +48,7 @@ def test_bytes_are_fractions_of_255(path):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("many", [False, True])
-def test_several_local_steps_agree_with_the_plain_loop(name, many):
+def test_sums_with_several_local_steps_agree_with_a_loop_over_clients(name, many):
     made = case(name, many=many, local=LocalTraining(3, 0.5), clip_norm=0.4)
     clients = np.arange(9)
     found = made.task().clipped_sum(made.parameters, clients)
@@ -56,7 +56,7 @@ def test_several_local_steps_agree_with_the_plain_loop(name, many):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_local_learning_rate_scales_before_the_clipping(path):
+def test_the_local_learning_rate_scales_updates_before_clipping(path):
     made = case("tanh-cnn-13k", local=LocalTraining(1, 0.1), clip_norm=0.2)
     clients = np.arange(9)
     found = made.task(path).clipped_sum(made.parameters, clients)
@@ -64,8 +64,8 @@ def test_the_local_learning_rate_scales_before_the_clipping(path):
 
 
 @pytest.mark.parametrize("name", ["tanh-cnn-13k", "tanh-cnn-26k"])
-def test_ties_in_pooling_go_to_the_first_as_in_pytorch(name):
-    # Flat images, so that within a map nearly all pooling windows are ties.
+def test_gradients_of_tied_maxima_agree_with_pytorch(name):
+    # Constant images, so that nearly all pooling windows of a map have equal values.
     made = case(name, population=4)
     flat = np.zeros_like(made.examples.inputs)
     flat[1], flat[2, 8:] = 0.7, 0.4
@@ -83,7 +83,7 @@ def test_ties_in_pooling_go_to_the_first_as_in_pytorch(name):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_clients_above_one_batch_agree_with_the_plain_loop(path):
+def test_sums_over_several_batches_agree_with_a_loop_over_clients(path):
     made = case("logistic", population=700, clip_norm=0.3)
     task = made.task(path)
     clients = np.random.default_rng(1).permutation(700)[:650]
@@ -91,7 +91,7 @@ def test_clients_above_one_batch_agree_with_the_plain_loop(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_sums_over_groups_add_up(path):
+def test_sums_over_parts_of_the_clients_add_up(path):
     made = case("tanh-cnn-13k", many=True, clip_norm=0.3)
     task, clients = made.task(path), np.arange(9)
     whole = task.clipped_sum(made.parameters, clients)
@@ -118,21 +118,21 @@ def test_a_clients_examples_are_clipped_together_not_one_by_one():
     assert np.linalg.norm(right - wrong) > 0.1 * np.linalg.norm(right)
 
 
-def test_no_clients_give_a_zero_sum():
+def test_the_sum_over_no_clients_is_zero():
     task = case("logistic").task()
     total = task.clipped_sum(np.zeros(task.dimension), np.array([], dtype=np.int64))
     assert total.count == 0
     assert not total.total.any()
 
 
-def test_clients_without_records_count_and_add_zero():
+def test_clients_without_examples_are_counted_and_add_zero():
     made = case("tanh-cnn-13k", many=True)
     total = made.task().clipped_sum(made.parameters, np.array([8]))
     assert total.count == 1
     assert not total.total.any()
 
 
-def test_the_fast_path_is_taken_where_it_exists():
+def test_layered_models_with_one_local_step_use_layered_updates():
     model = build_model("tanh-cnn-13k", (28, 28), 10)
     assert isinstance(local_updates(model, LocalTraining()), LayeredUpdates)
     assert isinstance(local_updates(model, LocalTraining(2)), VmappedUpdates)
@@ -146,7 +146,7 @@ def test_models_have_the_documented_parameter_counts(name, parameters):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_starting_points_are_reproducible_and_of_the_right_scale(name):
+def test_initial_parameters_are_reproducible_and_have_the_right_scale(name):
     model = build_model(name, (28, 28), 10)
     first = model.initial_parameters(np.random.default_rng(1))
     assert first.shape == (model.dimension,)
@@ -170,7 +170,7 @@ def test_updates_longer_than_the_clip_norm_are_counted(path):
         assert task.clipped_sum(made.parameters, everybody, float(bound)).clipped == longer
 
 
-def test_evaluation_is_accuracy_and_mean_cross_entropy():
+def test_evaluation_returns_accuracy_and_mean_cross_entropy():
     examples = Examples(
         np.eye(3, dtype=np.float32)[[0, 1, 2, 0]], np.array([0, 1, 2, 1], dtype=np.int64)
     )
@@ -184,7 +184,7 @@ def test_evaluation_is_accuracy_and_mean_cross_entropy():
 
 
 @pytest.mark.parametrize("name", ["tanh-cnn-13k", "tanh-cnn-26k"])
-def test_both_paths_give_the_same_evaluation(name):
+def test_layered_and_vmapped_evaluations_agree(name):
     made = case(name, population=90)
     layered, vmapped = (made.task(path).task.evaluate(made.parameters) for path in PATHS)
     assert layered["loss"] == pytest.approx(vmapped["loss"], rel=1e-5)

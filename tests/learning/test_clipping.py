@@ -1,4 +1,4 @@
-"""No client can move a sum by more than the clip norm, whatever the client holds."""
+"""No client changes a sum by more than the clip norm, whatever data the client holds."""
 
 import math
 
@@ -34,7 +34,7 @@ def contributions(made: Case, path: str) -> np.ndarray:
     )
 
 
-@settings(max_examples=72)  # about three of each model, path, way of holding and step count
+@settings(max_examples=72)  # about three for each model, path, holdings and number of steps
 @given(
     name=st.sampled_from(["logistic", "tanh-cnn-13k"]),
     path=st.sampled_from(PATHS),
@@ -64,7 +64,7 @@ def test_contributions_never_exceed_the_clip_norm(
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["logistic", "tanh-cnn-13k", "tanh-cnn-26k"])
 @pytest.mark.parametrize("many", [False, True])
-def test_clipped_contributions_are_within_two_millionths_below(name, path, many):
+def test_clipped_norms_are_less_than_two_millionths_below_the_clip_norm(name, path, many):
     made = case(name, clip_norm=0.02, many=many, population=40)
     held = np.diff(made.holdings.offsets) > 0
     norms = contributions(made, path)[held]
@@ -72,10 +72,10 @@ def test_clipped_contributions_are_within_two_millionths_below(name, path, many)
     assert (norms >= 0.02 * (1 - 2e-6)).all()
 
 
-def test_without_the_margin_rounding_would_break_the_bound(monkeypatch):
-    """Negative control: what the margin is for does happen."""
+def test_norms_exceed_the_clip_norm_without_the_margin(monkeypatch):
+    """Negative control: without the margin, rounding lifts norms above the clip norm."""
     monkeypatch.setattr(clipping, "MARGIN", 0.0)
-    monkeypatch.setattr(local_updates, "CALLS_BEFORE", math.inf)  # a graph has the margin inside
+    monkeypatch.setattr(local_updates, "CALLS_BEFORE", math.inf)  # a graph contains the margin
     made = case("logistic", clip_norm=0.02, population=200)
     local_updates._recorded.cache_clear()
     assert (contributions(made, "layered") > 0.02).any()
@@ -95,8 +95,8 @@ def of_the_first_client(gradients: OuterProducts) -> Tensor:
 
 
 @pytest.mark.parametrize("mutant", [without_biases, without_inputs, of_the_first_client])
-def test_wrong_clip_norms_are_detected(mutant, monkeypatch):
-    """Negative controls: norms that leave something out let contributions exceed the bound."""
+def test_contributions_clipped_by_wrong_norms_exceed_the_clip_norm(mutant, monkeypatch):
+    """Negative controls: norms that leave out a factor, a bias or other clients."""
     monkeypatch.setattr(OuterProducts, "squared_norms", mutant)
     made = case("logistic", clip_norm=0.02, population=40)
     task = made.task("layered")
@@ -130,7 +130,7 @@ def test_updates_that_are_not_finite_add_zero_and_are_counted(name, path, poison
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_all_updates_not_finite_give_zero(path):
+def test_the_sum_is_zero_if_no_update_is_finite(path):
     made = case("tanh-cnn-13k")
     spoilt = with_inputs(made, np.full_like(made.examples.inputs, np.nan)).task(path)
     total = spoilt.clipped_sum(made.parameters, np.arange(9))
@@ -139,7 +139,7 @@ def test_all_updates_not_finite_give_zero(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_parameters_that_are_not_finite_add_zero(path):
+def test_the_sum_is_zero_if_the_parameters_are_not_finite(path):
     made = case("tanh-cnn-13k")
     total = made.task(path).clipped_sum(np.full_like(made.parameters, np.nan), np.arange(9))
     assert total.count == 9

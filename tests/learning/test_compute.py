@@ -27,7 +27,7 @@ def network() -> Layered:
 
 
 def task(compute: Compute, updates: SingleUpdates | VmappedUpdates | None = None) -> SupervisedTask:
-    """One image a client."""
+    """Task in which each client holds one image."""
     random = np.random.default_rng(1)
     images = random.random((CLIENTS, SIDE, SIDE), np.float32)
     examples = Examples(images, random.integers(0, 10, CLIENTS))
@@ -43,21 +43,21 @@ def contributions(made: SupervisedTask, clip_norm: float) -> np.ndarray:
     return np.stack([made.clipped_sum(at, np.array([i]), clip_norm).total for i in range(CLIENTS)])
 
 
-def test_bfloat16_passes_keep_the_clip_norm():
+def test_updates_from_bfloat16_passes_are_clipped_exactly():
     norms = np.linalg.norm(contributions(task(HALF), CLIP), axis=1)
     assert (norms <= CLIP).all()
     assert (norms >= CLIP * (1 - 2e-6)).all()
 
 
 def test_passes_are_computed_in_bfloat16():
-    """Negative control: without it the gradients would be the same."""
+    """Negative control: in float32 the gradients would be the same."""
     exact, half = (contributions(task(compute), 1e6) for compute in (CPU, HALF))
     errors = np.linalg.norm(half - exact, axis=1) / np.linalg.norm(exact, axis=1)
     assert (errors > 1e-4).all()
     assert (errors < 0.1).all()
 
 
-def test_one_client_at_a_time_agrees_with_all_at_once():
+def test_single_and_vmapped_updates_agree_in_bfloat16():
     model, local = network(), LocalTraining(2, 0.5)
     sums = [
         made.clipped_sum(start(made), np.arange(CLIENTS), 1e6).total
@@ -69,13 +69,13 @@ def test_one_client_at_a_time_agrees_with_all_at_once():
     assert np.linalg.norm(sums[0] - sums[1]) < 0.02 * np.linalg.norm(sums[0])
 
 
-def test_explicit_layers_are_for_float32_on_a_cpu():
+def test_layered_updates_are_used_in_float32_only():
     kinds = {type(local_updates(network(), LocalTraining(), compute=c)) for c in (HALF,)}
     assert kinds == {VmappedUpdates}
     assert isinstance(local_updates(network(), LocalTraining()), LayeredUpdates)
 
 
-def test_matrix_products_are_exact_whatever_the_process_has_set():
+def test_sums_set_matrix_products_to_full_precision():
     torch.set_float32_matmul_precision("medium")
     try:
         made = task(CPU)
@@ -95,7 +95,7 @@ def test_device_auto_selects_an_available_gpu(monkeypatch):
         compute_on("cuda")
 
 
-def test_all_tensors_of_a_sum_and_an_evaluation_are_taken_to_the_device(monkeypatch):
+def test_all_tensors_of_a_sum_and_an_evaluation_are_moved_to_the_device(monkeypatch):
     taken: list[tuple[int, ...]] = []
 
     def counted(self: Compute, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Expressions put features side by side and one after another; own functions are held to rules."""
+"""Feature expressions run functions in parallel and in sequence; users' functions are checked."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Features are fixed functions of one image; scattering is its definition."""
+"""Features are fixed functions of one image, and scattering agrees with its definition."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def images(count: int, side: int = SIDE) -> np.ndarray:
 
 
 def wrapped(function) -> np.ndarray:
-    """A function of offsets (rows, columns), summed over all copies of the torus."""
+    """Function of offsets (rows, columns), summed over all periods of the torus."""
     total = 0
     for down in range(-3, 4):
         for right in range(-3, 4):
@@ -26,7 +26,7 @@ def wrapped(function) -> np.ndarray:
 
 
 def wavelet(scale: int, orientation: int) -> np.ndarray:
-    """A Morlet wavelet written down in space."""
+    """Morlet wavelet, computed in space."""
     width, angle = 0.8 * 2**scale, (3 - orientation) * np.pi / 8
     frequency = 0.75 * np.pi / 2**scale
 
@@ -93,7 +93,7 @@ def test_scattering_features_are_normalised_by_channel_group():
 
 
 @pytest.mark.parametrize("name", ["standardized", "scattering", "deskewed | scattering + hog"])
-def test_scattering_of_an_image_does_not_depend_on_other_images(name):
+def test_features_of_an_image_do_not_depend_on_other_images(name):
     some = images(40)
     whole = apply_features(name, some).astype(np.float32)
     alone = apply_features(name, some[33:34]).astype(np.float32)
@@ -113,7 +113,7 @@ def test_pixels_are_unchanged():
     assert apply_features("pixels", some) is some
 
 
-def test_each_channel_of_a_colour_image_is_scattered_by_itself():
+def test_each_channel_of_a_colour_image_is_scattered_separately():
     colour = np.random.default_rng(2).uniform(0, 1, (2, SIDE, SIDE, 3)).astype(np.float32)
     found = apply_features("scattering", colour).reshape(2, 3, -1)
     for channel in range(3):
@@ -121,7 +121,7 @@ def test_each_channel_of_a_colour_image_is_scattered_by_itself():
         assert found[:, channel].astype(float) == pytest.approx(alone.astype(float), abs=2e-3)
 
 
-def test_invalid_settings_are_refused_in_one_line():
+def test_invalid_feature_names_and_image_shapes_are_refused():
     with pytest.raises(
         ParameterError,
         match="pixels, standardized, deskewed, scattering, hog, hog-cells or module:function",

@@ -1,4 +1,4 @@
-"""Histograms of oriented gradients are their definition, pixel by pixel."""
+"""Histograms of oriented gradients agree with a computation pixel by pixel."""
 
 import math
 
@@ -19,7 +19,7 @@ CELLS = SIDE // CELL
 
 
 def gradient(image: np.ndarray, row: int, column: int) -> tuple[float, float]:
-    """Differences of the neighbours, the border repeated."""
+    """Differences of the neighbours of a pixel; pixels of the border are repeated."""
 
     def at(r, c):
         return image[min(max(r, 0), SIDE - 1), min(max(c, 0), SIDE - 1)]
@@ -70,7 +70,7 @@ def test_orientation_histograms_agree_with_their_definition(image):
 
 
 def test_rotated_image_has_rotated_orientations(image):
-    """A half turn turns every gradient by half of the circle, and swaps places."""
+    """A half turn of the image turns each gradient by half of the circle and swaps positions."""
     pair = np.stack([image, image[::-1, ::-1]])[:, None].copy()
     one, other = histograms_of_gradients(torch.tensor(pair)).numpy().reshape(2, DIRECTIONS, -1)
     turned = np.roll(other, DIRECTIONS // 2, axis=0)[:, ::-1]

@@ -17,7 +17,7 @@ def threads():
 
 @pytest.mark.parametrize("path", ["layered", "vmapped"])
 @pytest.mark.parametrize("name", ["logistic", "tanh-cnn-13k"])
-def test_sums_are_the_same_bits_again_and_on_more_threads(name, path, threads):
+def test_sums_have_the_same_bits_again_and_on_more_threads(name, path, threads):
     made = case(name, population=600, clip_norm=0.3)
     clients = np.random.default_rng(0).permutation(600)
     found = []
@@ -46,7 +46,7 @@ def test_evaluations_are_the_same_on_more_threads(threads):
     assert task.task.evaluate(made.parameters) == first
 
 
-def test_features_are_the_same_bits_on_more_threads(threads):
+def test_features_have_the_same_bits_on_more_threads(threads):
     images = np.random.default_rng(0).integers(0, 256, (70, 8, 8), dtype=np.uint8)
     threads(1)
     first = apply_features("scattering", images)

@@ -1,4 +1,4 @@
-"""What a caller is likely to hand over by mistake is read as what it means, or named in a line."""
+"""Inputs of an unusual form are converted, or refused with a one-line error."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from turnout.learning.tasks import SupervisedTask
     "make", [SGD, Adam, lambda rate: build_optimizer("nesterov", rate, momentum=0.5)]
 )
 @pytest.mark.parametrize("rate", [0.25, 1, np.float32(0.25)])
-def test_a_number_is_a_constant_rate(make, rate):
+def test_a_number_is_accepted_as_a_constant_learning_rate(make, rate):
     start, direction = np.ones(3), np.array([1.0, -2.0, 0.5])
     results = []
     for optimizer in (make(rate), make(Constant(float(rate)))):

@@ -1,4 +1,4 @@
-"""Memory-mapped examples are read as they are needed: nothing copies them whole."""
+"""Memory-mapped examples are read when they are needed, and never copied as a whole."""
 
 import subprocess
 import sys
@@ -37,7 +37,7 @@ print(anonymous() - before)
 
 
 @pytest.mark.parametrize("target", ["class", "numbers", "tokens"])
-def test_mapped_arrays_are_not_copied(target, tmp_path):
+def test_memory_mapped_arrays_are_not_copied(target, tmp_path):
     made = examples(target)
     for name, array in (("inputs", made.inputs), ("labels", made.labels)):
         np.save(tmp_path / f"{name}.npy", array)
@@ -51,7 +51,7 @@ def test_mapped_arrays_are_not_copied(target, tmp_path):
     assert np.array_equal(rows(mapped.inputs, index).numpy(), made.inputs[index])
 
 
-def test_mapped_and_held_examples_give_the_same_bits(tmp_path):
+def test_memory_mapped_examples_give_the_same_bits_as_arrays_in_memory(tmp_path):
     made = examples()
     np.save(tmp_path / "inputs.npy", made.inputs)
     mapped = Examples(np.load(tmp_path / "inputs.npy", mmap_mode="r"), made.labels)
@@ -61,7 +61,7 @@ def test_mapped_and_held_examples_give_the_same_bits(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is counted on Linux")
-def test_training_on_a_file_takes_little_memory_of_its_own(tmp_path):
+def test_training_on_memory_mapped_examples_allocates_little_memory(tmp_path):
     file = tmp_path / "inputs.npy"
     inputs = np.lib.format.open_memmap(file, "w+", np.float32, (16_000, 2_000))  # 128 MB, sparse
     inputs.flush()

@@ -1,4 +1,4 @@
-"""Trials of modules: which are functions of one example, and what is said of the others."""
+"""Trials of modules accept functions of one example and refuse other modules with a cause."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from turnout.learning.modules import build_module
 
 
 class _Vectors(nn.Module):
-    """Five numbers to three scores, in whichever way."""
+    """Module from five numbers to three scores, with a given forward function."""
 
     def __init__(self, forward, **parts):
         super().__init__()
@@ -26,7 +26,7 @@ class _Vectors(nn.Module):
 
 
 class _Mixed(torch.autograd.Function):
-    """The identity, whose gradient is centred over the batch."""
+    """Identity with a wrong gradient, from which the mean over the batch is subtracted."""
 
     @staticmethod
     def forward(ctx, inputs):
@@ -38,7 +38,7 @@ class _Mixed(torch.autograd.Function):
 
 
 def _keeping(use):
-    """A forward that keeps its scores for the next call, which uses them."""
+    """Forward function that adds a function of the scores of the previous call."""
 
     def forward(net, inputs):
         before, net.last = net.last, net.linear(inputs).detach()
@@ -48,7 +48,7 @@ def _keeping(use):
 
 
 def _lagged(rows):
-    """A forward in which a row sees the one so many rows before it."""
+    """Forward function in which a row depends on the row that is ``rows`` before it."""
     return lambda net, x: net.linear(torch.cat([x[:rows], x[rows:] + x[:-rows]]))
 
 
@@ -170,7 +170,7 @@ OF_ONE_KIND = {
 
 
 @pytest.mark.parametrize("name", OF_ONE_KIND)
-def test_modules_that_are_no_function_of_one_example_are_refused_in_a_line(name):
+def test_modules_that_mix_examples_or_fail_raise_a_one_line_error(name):
     factory, line = OF_ONE_KIND[name]
     torch.manual_seed(1)
     with pytest.raises(ParameterError, match=line) as caught:
@@ -198,14 +198,14 @@ def _coarse(net, inputs):
 
 
 def _trimmed(net, tokens):
-    """The last state of each sequence; zeros at the end, of all sequences alike, are cut off."""
+    """Scores of the last state of each sequence; zeros at the end of all sequences are cut off."""
     lengths = (tokens > 0).sum(1).clamp(min=1)
     states = net.memory(net.words(tokens[:, : int(lengths.max())]))[0]
     return net.linear(states[torch.arange(len(tokens)), lengths - 1])
 
 
 def _normed():
-    """The weights are made before each call, and are there before the first one."""
+    """Module that stores normalised weights, which it computes anew before each call."""
     net = _Vectors(lambda net, x: nn.functional.linear(x, net.last))
     net.last = nn.functional.normalize(net.linear.weight)
     net.register_forward_pre_hook(

@@ -1,4 +1,4 @@
-"""Losses and metrics: their values, and what is refused in a line."""
+"""Losses and metrics have the right values, and invalid objectives are refused."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def outputs(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.derivative])
-def test_a_closed_derivative_is_the_gradient(name):
+def test_closed_form_derivatives_agree_with_autograd(name):
     loss = LOSSES[name]
     at, labels = outputs(4, 3).requires_grad_(), LABELS[loss.target]
     each = loss.each(at, labels)
@@ -38,7 +38,7 @@ def test_a_closed_derivative_is_the_gradient(name):
     assert torch.allclose(loss.total(at, labels), each.sum())
 
 
-def test_ignored_tokens_do_not_count():
+def test_ignored_tokens_do_not_change_the_loss():
     loss = LOSSES["token cross-entropy"]
     at, labels = outputs(3, 4, 5), torch.tensor([[0, 1, -1, -1], [4, 3, 2, 1], [-1] * 4])
     expected = [
@@ -54,7 +54,7 @@ def test_ignored_tokens_do_not_count():
 
 
 @pytest.mark.parametrize("target", ["tags", "numbers"])
-def test_the_layered_path_takes_tags_and_numbers(target):
+def test_layered_updates_support_tags_and_numbers(target):
     data = examples(target)
     model = build_model("logistic", data.input_shape, 2)
     loss = build_objective(target).loss
@@ -69,7 +69,7 @@ def test_the_layered_path_takes_tags_and_numbers(target):
 
 
 def evaluated(target: str, metrics, values: Tensor, labels: np.ndarray):
-    """Metrics of a module that gives out what it is given."""
+    """Metrics of a module whose outputs are its inputs, ``values``."""
     data = Examples(values.float().numpy(), labels, target)
 
     class Given(torch.nn.Module):
@@ -109,7 +109,7 @@ def test_metrics_of_tags_and_two_classes_agree_with_their_formulas():
     assert found["auc"] == 0.625  # of four pairs two are in order, and one is a tie
 
 
-def test_metrics_of_tokens_are_over_tokens():
+def test_metrics_of_tokens_are_means_over_counted_tokens():
     values = torch.zeros(2, 3, 4)
     values[0, 0, 2] = 9.0
     labels = np.array([[2, -1, -1], [0, 1, 3]])
@@ -121,7 +121,7 @@ def test_metrics_of_tokens_are_over_tokens():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_area_under_a_curve_is_the_share_of_pairs_in_order(ties):
+def test_the_area_under_a_curve_is_the_share_of_correctly_ordered_pairs(ties):
     random = np.random.default_rng(4)
     scores = random.integers(0, 5, 40) if ties else random.normal(size=40)
     positive = random.random(40) < 0.4
@@ -186,7 +186,7 @@ def test_invalid_objectives_are_refused(options, line):
         (lambda outputs, labels: None, "TypeError"),
     ],
 )
-def test_a_metric_that_gives_no_number_is_refused_in_a_line(metric, reason):
+def test_a_metric_that_returns_no_number_raises_a_one_line_error(metric, reason):
     with pytest.raises(ParameterError, match=f"returns a number .{reason}") as refusal:
         evaluated("numbers", (metric,), torch.ones(2, 2), np.zeros((2, 2)))
     assert "\n" not in str(refusal.value)

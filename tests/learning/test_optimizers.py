@@ -1,4 +1,4 @@
-"""Optimisers walk as PyTorch's do; schedules and averages are their formulas."""
+"""Optimizers agree with PyTorch's, and schedules and averages with their formulas."""
 
 import math
 from typing import get_args
@@ -91,12 +91,12 @@ RATES = [Constant(0.1), WarmUp(Cosine(0.2, STEPS), 5)]
         ),
     ],
 )
-def test_trajectories_are_those_of_pytorch(rate, ours, theirs):
+def test_trajectories_agree_with_pytorch(rate, ours, theirs):
     assert walk(ours(rate))[0] == pytest.approx(torch_walk(theirs, rate), rel=1e-10, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sgd", "nesterov", "adam"])
-def test_optimiser_updates_keep_inputs_and_dtype(name):
+def test_updates_do_not_change_their_inputs_and_keep_the_dtype(name):
     momentum = 0.0 if name == "adam" else 0.9
     optimizer = AveragedOptimizer(
         build_optimizer(name, Constant(0.1), momentum=momentum), ExponentialAverage(0.9)
@@ -113,7 +113,7 @@ def test_optimiser_updates_keep_inputs_and_dtype(name):
     assert optimizer.released(after, later).dtype == np.float32
 
 
-def test_an_optimiser_continues_from_its_state():
+def test_an_optimizer_continues_from_its_state():
     optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
     whole, state = walk(optimizer)
     parameters = np.linspace(-1, 1, DIMENSION)
@@ -164,7 +164,7 @@ def test_current_iterate_is_released_before_the_averaged_tail():
         AveragedOptimizer(SGD(Constant(0.1)), LastIterate()),
     ],
 )
-def test_before_the_first_update_the_start_is_released(optimizer):
+def test_the_initial_parameters_are_released_before_the_first_update(optimizer):
     parameters = np.ones(3, dtype=np.float32)
     assert np.array_equal(optimizer.released(parameters, optimizer.init(parameters)), parameters)
 
@@ -195,7 +195,7 @@ def test_learning_rate_schedules_agree_with_their_formulas():
     assert math.isclose(build_schedule("linear", 1.0, 4, 1)(0), 0.5)
 
 
-def test_invalid_settings_are_refused_in_one_line():
+def test_invalid_settings_are_refused():
     with pytest.raises(ParameterError, match="one of constant, linear"):
         build_schedule("exponential", 0.1, 10)
     with pytest.raises(ParameterError, match="sgd, nesterov, adam"):
@@ -233,6 +233,6 @@ def test_plans_name_the_registered_optimizers():
     }
 
 
-def test_optimizer_name_is_registered_once():
+def test_registering_an_optimizer_name_twice_is_refused():
     with pytest.raises(ParameterError, match="a name that no other optimizer has"):
         register_optimizer("adam", "another optimizer")(lambda rate, momentum, weight_decay: None)

@@ -1,4 +1,4 @@
-"""Modules of one's own: the same sums as the plain loop, and what is refused in a line."""
+"""Users' modules have the sums of a loop over clients, and unsupported modules are refused."""
 
 import copy
 import warnings
@@ -40,7 +40,7 @@ CASES = {
 
 
 def made(name):
-    """A module, its model and its data."""
+    """Module, its model and its data."""
     factory, target = CASES[name]
     torch.manual_seed(1)
     module = factory()
@@ -49,7 +49,7 @@ def made(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("clip_norm", [0.1, 1e3])
-def test_sums_are_those_of_the_plain_loop(name, clip_norm):
+def test_sums_of_modules_agree_with_a_loop_over_clients(name, clip_norm):
     module, model, data = made(name)
     held = holdings(len(data))
     task = quiet_task(model, data, holdings=held)
@@ -60,7 +60,7 @@ def test_sums_are_those_of_the_plain_loop(name, clip_norm):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "recurrent"])
-def test_slow_and_fast_paths_give_the_same_updates(name):
+def test_single_and_vmapped_updates_of_modules_agree(name):
     _, model, data = made(name)
     loss, local = build_objective(data.target).loss, LocalTraining(2, 0.5)
     sums = [
@@ -72,7 +72,7 @@ def test_slow_and_fast_paths_give_the_same_updates(name):
     assert np.linalg.norm(sums[0].total - sums[1].total) <= 5e-5 * np.linalg.norm(sums[1].total)
 
 
-def test_a_layer_that_vmap_cannot_take_is_named():
+def test_the_warning_names_a_layer_that_vmap_does_not_support():
     _, model, data = made("recurrent")
     with pytest.warns(SlowUpdatesWarning, match=r"no rule for layer 'memory' \(LSTM\)"):
         SupervisedTask(model, data, data)
@@ -93,7 +93,7 @@ def test_a_module_that_depends_on_values_is_computed_one_client_at_a_time():
 
 @pytest.mark.parametrize("name", ["class", "attention", "recurrent"])
 def test_other_clients_records_do_not_change_an_update(name):
-    """Client 1 holds NaN or infinities, or sequences of which nothing is to be predicted."""
+    """Client 1 holds NaN or infinities, or sequences in which all tokens are ignored."""
     _, model, data = made(name)
     held = Holdings.from_owners(np.arange(len(data)) // 3, CLIENTS)
     sums = []
@@ -107,15 +107,15 @@ def test_other_clients_records_do_not_change_an_update(name):
     assert np.array_equal(*sums)
     task = quiet_task(model, data, holdings=held)
     alone, other = (task.clipped_sum(model.start, np.array([i]), 1e-3).total for i in (0, 1))
-    assert np.linalg.norm(sums[0] - alone) < 1e-8  # the others' number may change the rounding
+    assert np.linalg.norm(sums[0] - alone) < 1e-8  # the number of clients may change the rounding
     assert np.linalg.norm(other) > 5e-4
 
 
 @pytest.mark.parametrize("name", ["attention", "recurrent"])
-def test_tokens_after_the_last_one_that_counts_change_no_bit(name):
+def test_tokens_after_the_last_counted_token_change_no_bit(name):
     _, model, data = made(name)
     inputs = data.inputs.copy()
-    inputs[data.labels == -1] = 6  # causal: nothing before looks at them
+    inputs[data.labels == -1] = 6  # attention is causal, so earlier tokens do not depend on them
     sums = [
         quiet_task(model, one).clipped_sum(model.start, np.arange(len(data)), 1.0).total
         for one in (data, Examples(inputs, data.labels, "tokens"))
@@ -180,7 +180,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_modules_that_are_refused_in_a_line(name):
+def test_unsupported_modules_raise_a_one_line_error(name):
     factory, line = REFUSED[name]
     with pytest.raises(ParameterError, match=line) as caught:
         SupervisedTask(build_module(factory), examples(), examples())
@@ -191,12 +191,12 @@ def test_modules_that_are_refused_in_a_line(name):
     "norm",
     [nn.BatchNorm2d(4).eval(), nn.Dropout(0.0), nn.InstanceNorm2d(4), nn.Dropout(0.5).eval()],
 )
-def test_layers_that_are_fixed_functions_of_one_example_are_taken(norm):
+def test_layers_that_are_fixed_functions_of_one_example_are_accepted(norm):
     task = SupervisedTask(build_module(Convolutional(norm=norm)), examples(), examples())
     assert task.clipped_sum(task.model.start, EVERYONE, 1.0).count == CLIENTS
 
 
-def test_tokens_that_an_embedding_does_not_know_are_refused():
+def test_tokens_outside_the_vocabulary_are_refused():
     data = examples("tokens")
     beyond = Examples(data.inputs + 1, data.labels, "tokens")
     with pytest.raises(ParameterError, match="inputs"):
@@ -213,7 +213,7 @@ def test_initial_parameters_depend_on_the_seed_alone():
     assert not np.array_equal(first.start, other.start)
 
 
-def test_the_given_module_is_copied_for_each_thread():
+def test_the_given_module_is_unchanged_and_threads_give_the_same_bits():
     module = Convolutional()
     before = copy.deepcopy(module.state_dict())
     task = SupervisedTask(build_module(module), examples(), examples(), holdings=holdings())

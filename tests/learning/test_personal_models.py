@@ -1,4 +1,4 @@
-"""Personal models: promises of algorithms, what leaves a client, and wrong settings."""
+"""Personal models: conformance, messages of clients, learning, and invalid settings."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -26,7 +26,7 @@ LAWS = (tn.CheckIn(window=2, windows=3), tn.PoissonSampling(0.5, 6), tn.EverySte
 
 
 def personal(kind, data=DATA, **settings):
-    """Clients whose inputs lie around a number of their own, half of whose labels are swapped."""
+    """Algorithm on clients whose inputs have different centres; half of the clients swap labels."""
     own = np.asarray(data, dtype=np.float64)
     points = np.linspace(-1, 1, EACH)[None, :, None] * [1.0, 0.5] + own[:, None, None]
     labels = (np.arange(EACH) // 2 + np.arange(own.size)[:, None]) % 2
@@ -43,13 +43,13 @@ def simulated(algorithm, law=LAWS[0], noise=1.0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_personal_algorithms_meet_the_algorithm_contract(kind):
-    once = LocalTraining(1, 0.5)  # what more steps do is told by the tests below
+def test_personal_algorithms_conform(kind):
+    once = LocalTraining(1, 0.5)  # the tests below take several steps
     assert_algorithm(lambda data: personal(kind, data, local=once), DATA, [np.nan, 1e30, -1e12])
 
 
 class Leaking(AdaPeD):
-    """Hands ψ to the server beside the message, without noise."""
+    """Faulty algorithm: the server also receives ψ without noise."""
 
     bare: ClassVar[list] = []
 
@@ -63,14 +63,14 @@ class Leaking(AdaPeD):
         return {**moved, "psi": moved["psi"] - np.sum(self.bare)}
 
 
-def test_variant_that_sends_unclipped_parameters_is_detected():
+def test_an_algorithm_that_leaks_psi_is_detected():
     Leaking.bare.clear()
     with pytest.raises(AssertionError):
         assert_algorithm(lambda data: personal(Leaking, data), DATA, [1e30])
 
 
 def _sums(algorithm, monkeypatch, clip):
-    """Sums with and without client 0 of the messages of one step."""
+    """Sums of the messages of one step, with and without client 0."""
     with monkeypatch.context() as patched:
         if clip is not None:
             patched.setattr(clients, "clipped", clip)
@@ -83,7 +83,7 @@ def _sums(algorithm, monkeypatch, clip):
         return [run.updates(sent, np.arange(first, 4), 0, {})[0].total for first in (0, 1)]
 
 
-def test_mu_and_psi_of_a_client_move_the_sum_by_the_clip_norm_together(monkeypatch):
+def test_mu_and_psi_of_a_client_together_change_the_sum_by_at_most_the_clip_norm(monkeypatch):
     algorithm = personal(AdaPeD, psi_rate=1.0, psi_weight=50.0, shared_rate=20.0)
     with_it, without = _sums(algorithm, monkeypatch, None)
     assert 0.99 <= np.linalg.norm(with_it - without) <= 1 + 1e-9
@@ -102,7 +102,7 @@ def test_mu_and_psi_of_a_client_move_the_sum_by_the_clip_norm_together(monkeypat
 @pytest.mark.parametrize(
     ("kind", "law"), [*((AdaPeD, law) for law in LAWS), (Ridge, LAWS[0]), (Alone, LAWS[2])]
 )
-def test_personal_models_survive_a_resume_and_learn(kind, law, tmp_path):
+def test_personal_models_learn_and_a_resumed_run_has_the_same_bits(kind, law, tmp_path):
     store = FileCheckpoints(tmp_path / "run.npz")
     whole = simulated(personal(kind), law).run()
 
@@ -120,7 +120,7 @@ def test_personal_models_survive_a_resume_and_learn(kind, law, tmp_path):
     assert whole.history.metrics["loss"][-1] < whole.history.metrics["loss"][0]
 
 
-def test_fully_personal_models_send_no_update():
+def test_models_without_a_shared_model_do_not_depend_on_the_noise():
     run = simulated(personal(Alone), LAWS[2], noise=100.0).run()
     assert not run.parameters.any()
     quiet = simulated(personal(Alone), LAWS[2], noise=0.01).run()
@@ -137,7 +137,7 @@ def test_only_personal_models_learn_permuted_labels():
         assert columns["personal_accuracy"][-1] >= columns["shared_accuracy"][-1] + 0.2, kind
 
 
-def test_a_distillation_step_is_the_gradient_written_out():
+def test_a_distillation_step_agrees_with_numerical_gradients():
     algorithm = personal(AdaPeD, local=LocalTraining(1, 0.5), shared_rate=0.25, psi=2.0)
     rng = np.random.default_rng(1)
     shared, own = rng.normal(size=(2, CLASSES * 3)).astype(np.float32)
@@ -189,7 +189,7 @@ def test_personal_steps_lower_the_clients_objective(kind):
 
 
 def _answers(algorithm, parameters):
-    """Logarithms of client 0's probabilities, in double precision."""
+    """Logarithms of the predicted probabilities for client 0, in double precision."""
     logits = algorithm.task.model.logits(
         torch.tensor(np.asarray(parameters, np.float64)),
         algorithm.task.held(np.array([0])).inputs[0].double(),
@@ -198,7 +198,7 @@ def _answers(algorithm, parameters):
 
 
 def _slope(function, at):
-    """The gradient by central differences."""
+    """Gradient of a function by central differences."""
     steps = 1e-5 * np.eye(at.size)
     at = at.astype(np.float64)
     return np.array([(function(at + step) - function(at - step)) / 2e-5 for step in steps])
@@ -226,7 +226,7 @@ def test_settings_out_of_range_are_refused(kind, settings, name):
 
 
 @pytest.mark.parametrize("law", [tn.KSubset(4, 2), tn.FixedSize(2, 4, 4)])
-def test_participations_that_do_not_cover_memory_are_refused(law):
+def test_participations_without_an_analysis_of_client_states_are_refused(law):
     with pytest.raises(UnsupportedError, match="remember earlier steps"):
         simulated(personal(AdaPeD), law)
 

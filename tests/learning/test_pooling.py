@@ -1,4 +1,4 @@
-"""Max pooling under vmap: the values and gradients of PyTorch's own, to the bit."""
+"""The fast max pooling has the values and gradients of PyTorch's own, to the bit."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def images() -> torch.Tensor:
-    """Six clients' two images of three channels; whole numbers, so that there are many ties."""
+    """Two images of three channels for each of six clients; whole numbers, so with many ties."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(0, 3, (6, 2, 3, 9, 8), generator=generator).float()
 
@@ -50,7 +50,7 @@ def test_values_and_gradients_agree_with_pytorch(settings):
         assert torch.equal(mine, theirs)
 
 
-def test_pytorch_modules_are_converted(mutate):
+def test_all_calls_of_max_pooling_are_redirected(mutate):
     taken = []
     own = local_updates._pooled
 

@@ -1,4 +1,4 @@
-"""Recorded functions: the bits of the function, whatever the call, thread or shape."""
+"""Recorded functions return the bits of the function in every call, thread and shape."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -64,8 +64,8 @@ def test_unrecordable_models_run_in_python(monkeypatch):
 
 @pytest.mark.parametrize("name", ["logistic", "tanh-cnn-13k", "tanh-cnn-26k"])
 @pytest.mark.parametrize("examples", [1, 3])
-def test_updates_have_the_same_bits_recorded_and_not(name, examples):
-    """Also where a client's update is not finite, and from two threads at once."""
+def test_updates_have_the_same_bits_with_and_without_recording(name, examples):
+    """The bits also agree for an update that is not finite, and in two threads at a time."""
     model = build_model(name, (28, 28), 10)
     updates = LayeredUpdates(model, LocalTraining())
     random = np.random.default_rng(2)
@@ -92,7 +92,7 @@ def test_updates_have_the_same_bits_recorded_and_not(name, examples):
     assert not torch.equal(first[0], first[1])
 
 
-def test_the_clip_norm_is_not_recorded():
+def test_a_recorded_graph_accepts_another_clip_norm():
     updates = LayeredUpdates(build_model("logistic", (4,), 3), LocalTraining())
     batch = ClientBatch(torch.ones(2, 1, 4), torch.zeros(2, 1, dtype=torch.int64), torch.ones(2, 1))
     parameters = torch.zeros(updates.model.dimension)

@@ -1,4 +1,4 @@
-"""What of a module is trained: patterns, adapters of low rank, and pretrained bases."""
+"""Trained parts of a module: patterns of names, low-rank adapters, and pretrained parameters."""
 
 import json
 import struct
@@ -17,7 +17,7 @@ DATA = examples()
 
 
 def saved(module, file, **changed):
-    """The module's parameters in a .safetensors file, written out by its specification."""
+    """Path of a new .safetensors file with a module's parameters, without the package."""
     tensors = {name: value.numpy() for name, value in module.state_dict().items()} | changed
     header, parts, start = {}, [], 0
     for name, array in tensors.items():
@@ -47,14 +47,14 @@ def test_only_trained_parameters_move_and_are_clipped():
     assert np.linalg.norm(whole[-found.size :]) < 0.99 * np.linalg.norm(found)
 
 
-def test_parameters_that_a_module_fixes_itself_are_fixed():
+def test_parameters_that_require_no_gradient_are_fixed():
     module = Convolutional()
     module.body.requires_grad_(False)
     assert build_module(module).names == ("head.weight", "head.bias")
     assert "body.0.weight" in build_module(module, trainable=("body.0.*",)).names
 
 
-def test_adapters_start_as_the_base_and_are_all_that_is_trained():
+def test_only_adapters_are_trained_and_they_start_as_the_base_module():
     module = Attentive()
     base = build_module(module)
     adapted = build_module(module, adapters=Adapters(2, 8.0, ("block.linear*",)))
@@ -112,7 +112,7 @@ def test_adapter_rank_must_be_a_positive_integer(value):
         Adapters(value)
 
 
-def test_a_pretrained_base_is_read_and_its_head_may_be_new(tmp_path):
+def test_a_pretrained_file_is_loaded_and_may_lack_the_trained_head(tmp_path):
     pytest.importorskip("safetensors")
     module = Convolutional()
     saved(module, tmp_path / "base.safetensors")
