@@ -1,7 +1,8 @@
-"""A run that checkpoints after every step; a test kills it. Usage: killed_run.py FILE [STEPS].
+"""Run that saves a checkpoint after every step, for tests that kill it.
 
-It stands still once it has saved so many more steps, until it is told how many more it may take:
-a number a line on stdin. Without a number it goes on to the end.
+Usage: killed_run.py FILE [STEPS]. After STEPS saves the run halts and reads from stdin how many
+more steps to take, one number in each line. Without STEPS, or at the end of stdin, it runs to its
+end.
 """
 
 import math
@@ -21,7 +22,7 @@ def build():
 
 
 class Halting(FileCheckpoints):
-    """Checkpoints in a file, and a halt after so many of them."""
+    """Store of checkpoints in a file, which halts the run after a number of saves."""
 
     def __init__(self, path, steps):
         super().__init__(path)
@@ -32,7 +33,7 @@ class Halting(FileCheckpoints):
         self._left -= 1
         while self._left <= 0:
             print("halted", flush=True)
-            self._left = float(sys.stdin.readline() or "inf")  # nobody is there to tell
+            self._left = float(sys.stdin.readline() or "inf")  # "" at the end of stdin
 
 
 if __name__ == "__main__":

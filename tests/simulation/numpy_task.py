@@ -1,4 +1,4 @@
-"""A task and an optimiser of a few lines, so that the engine is tested without a framework."""
+"""Small task and optimizer in NumPy, so that tests of the engine need no framework."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from turnout.core.aggregates import UpdateSum
 
 
 class MeanTask:
-    """Each client holds one point; the model wants to be their mean."""
+    """Task of mean estimation, in which each client holds one point."""
 
     def __init__(self, population=60, dimension=3, data_seed=0):
         generator = np.random.default_rng(data_seed)
@@ -37,7 +37,7 @@ class MeanTask:
 
 @dataclass(frozen=True)
 class Momentum:
-    """Heavy-ball descent with a counter in its state; hands out the mean of its iterates."""
+    """Descent with momentum and a counter, which releases the last iterate or the mean of all."""
 
     rate: float = 0.3
     momentum: float = 0.5
@@ -61,7 +61,7 @@ class Momentum:
 
 
 class MemoryCheckpoints:
-    """Keeps every checkpoint, as a list."""
+    """Store that keeps all checkpoints in a list."""
 
     def __init__(self):
         self.kept = []

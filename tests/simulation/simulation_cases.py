@@ -56,7 +56,7 @@ def simulation(
 
 
 def same_run(first, second):
-    """Whether two results agree bit for bit, running time apart."""
+    """True if two results have the same bits, running time aside; otherwise an AssertionError."""
     assert (first.finished, first.steps_done) == (second.finished, second.steps_done)
     np.testing.assert_array_equal(first.parameters, second.parameters)
     assert first.parameters.dtype == second.parameters.dtype

@@ -1,4 +1,4 @@
-"""Algorithms for single clients: the engine clips their updates and keeps states separate."""
+"""The engine clips the updates of single clients and keeps the states of clients apart."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ OTHERS = ["fixed size", "k-subset"]
 
 @dataclass(frozen=True)
 class Counting:
-    """Each client sends its point times the number of steps in which it took part."""
+    """Algorithm whose clients send their point times the number of their participations."""
 
     points: np.ndarray
     clip_norm: float = 1.0
@@ -63,7 +63,7 @@ def counting(kind=Counting, **fields):
 
 
 @pytest.mark.parametrize("law", COVERED)
-def test_states_follow_their_clients_through_stops(law, tmp_path):
+def test_a_resumed_run_restores_the_states_of_all_clients(law, tmp_path):
     store, file = MemoryCheckpoints(), FileCheckpoints(tmp_path / "run.npz")
     whole = simulation(LAWS[law], algorithm=counting()).run(checkpoints=store)
     assert whole.history.metrics["steps"][-1] == whole.history.participations
@@ -113,16 +113,16 @@ def test_clients_with_states_are_refused_without_an_analysis(law):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED])
-def test_client_states_work_with_averaged_releases(release):
+def test_clients_with_states_are_refused_in_other_release_rules(release):
     with pytest.raises(UnsupportedError, match=f"not known for {release.value} releases"):
         simulation(LAWS["check-in"], release, algorithm=counting())
 
 
-def test_client_states_work_with_kept_slots():
+def test_clients_with_states_run_under_kept_slots():
     assert simulation(FixedAssignment(4, 3, 0.5), algorithm=counting()).run().finished
 
 
-def test_states_of_another_kind_are_refused():
+def test_states_of_another_layout_are_refused():
     class Longer(Counting):
         def client_update(self, sent, client_state, client, generator):
             update, after = super().client_update(sent, client_state, client, generator)
@@ -144,7 +144,7 @@ def test_states_of_another_kind_are_refused():
             simulation(EveryStep(2), algorithm=counting(kind)).run()
 
 
-def test_batches_of_clients_with_states_are_refused():
+def test_a_batched_algorithm_with_client_states_is_refused():
     class Both(FedSGD):
         def init_client(self, client):
             return {"count": np.array(0)}
@@ -162,7 +162,7 @@ def test_an_update_is_clipped(size):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
-def test_an_update_that_is_not_finite_is_zero(value):
+def test_an_update_that_is_not_finite_is_replaced_by_zero(value):
     assert not clipped(np.array([1.0, value]), Clipping(2, 2.0)).any()
 
 
@@ -172,7 +172,7 @@ def test_an_update_of_another_length_is_refused():
 
 
 def test_the_engine_clips_unclipped_updates():
-    """σ is tiny, so the first model is the mean of the clipped points."""
+    """With tiny σ the first model is the mean of the clipped points."""
     algorithm = counting(remembers=False, clip_norm=0.01)
     result = simulation(EveryStep(1), algorithm=algorithm, sigma=1e-9).run()
     units = algorithm.points / np.linalg.norm(algorithm.points, axis=1, keepdims=True)

@@ -122,12 +122,12 @@ def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_updates_of_which_few_coordinates_are_clipped_give_the_same_messages(samples, dtype):
-    """Bit for bit those of the whole update, clipped first; also where one is not finite."""
+def test_clipping_only_sampled_coordinates_gives_the_same_messages(samples, dtype):
+    """The messages have the bits of messages of clipped updates; some updates are not finite."""
     randomizer = LInfRandomizer(6, 2.0, 0.3, samples=samples, levels=2)
     rows = np.random.default_rng(2).normal(size=(400, 6)).astype(dtype)
     rows[3, 2], rows[7, 1], rows[9, 5] = np.nan, np.inf, -np.inf
-    rows[11] = np.finfo(np.float32).max  # finite, but not its sum in float32
+    rows[11] = np.finfo(np.float32).max  # finite, but its sum in float32 is not
     source = SimulationStreams(3).source
     found = randomizer.encode_updates(rows, source("message", 1))
     whole = randomizer.encode(randomizer.constrained(rows), source("message", 1))
@@ -141,7 +141,7 @@ def test_updates_of_which_few_coordinates_are_clipped_give_the_same_messages(sam
 
 
 def test_clipping_in_another_norm_is_refused():
-    """ℓ∞ below the radius is not ℓ2 below it."""
+    """A vector with an ℓ∞ norm below the radius may have a larger ℓ2 norm."""
     with pytest.raises(ParameterError, match="norms of at most"):
         PrivUnit(6, 1.0, 0.5).encode(
             LInfRandomizer(6, 1.0, 0.5).constrained(np.ones((1, 6))),
@@ -150,7 +150,7 @@ def test_clipping_in_another_norm_is_refused():
 
 
 @pytest.mark.parametrize("kind", [VmappedUpdates, SingleUpdates, None])
-def test_single_updates_equal_those_in_the_sum(kind):
+def test_separate_updates_add_up_to_the_sum(kind):
     owners = np.repeat(np.arange(CLIENTS // 2), 2)
     holdings = Holdings.from_owners(owners, CLIENTS)
     algorithm = learned(1e6, holdings)
@@ -161,7 +161,7 @@ def test_single_updates_equal_those_in_the_sum(kind):
         task._updates = kind(task.model, LocalTraining(), loss)
     at, ids = np.full(DIMENSION, 0.1, np.float32), np.arange(5, 30)
     rows = rows_of(algorithm, at, ids)
-    assert rows.shape == (15, DIMENSION)  # ten hold nothing
+    assert rows.shape == (15, DIMENSION)  # ten clients have no examples
     assert np.allclose(rows.sum(axis=0), algorithm.clipped_sum(at, ids).total, atol=1e-5)
 
 
@@ -175,7 +175,7 @@ def test_clients_without_records_send_messages():
     assert total.count == total.noised == CLIENTS
 
 
-def test_a_sum_with_an_update_that_is_no_message_is_refused():
+def test_a_sum_with_an_update_that_is_not_randomized_is_refused():
     mechanism = Randomized(LInfRandomizer(DIMENSION, 2.0, 0.2), 1.0)
     total = mechanism.encode(np.zeros(DIMENSION), SimulationStreams(1).source("message"))
     mechanism.require(total)
@@ -214,13 +214,13 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         ({"messages": LInfRandomizer(9, 2.0, 0.2)}, "randomizer = |messages.dimension = 9"),
     ],
 )
-def test_messages_that_are_not_the_scheme_s_are_refused_in_one_line(changes, line):
+def test_messages_that_do_not_fit_the_scheme_raise_a_one_line_error(changes, line):
     with pytest.raises(ParameterError, match=line) as caught:
         simulation(LInfRandomizer(DIMENSION, 2.0, 0.2), **changes)
     assert "\n" not in str(caught.value)
 
 
-def test_directions_tied_to_a_client_s_number_are_not_shuffled():
+def test_public_randomness_tied_to_a_client_s_number_is_refused():
     with pytest.raises(UnsupportedError, match="depends on the client's number"):
         simulation(SphericalCode(DIMENSION, 2.0, 0.2))
     public = LInfRandomizer(DIMENSION, 2.0, 0.2, public_seed=3)
@@ -228,7 +228,7 @@ def test_directions_tied_to_a_client_s_number_are_not_shuffled():
         simulation(public)
 
 
-def test_the_guarantee_is_that_of_the_simulated_scheme():
+def test_every_client_sends_messages_and_the_scheme_has_a_price():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     run = tn.simulate(
         scheme(randomizer, 6), algorithm=learned(0.2), messages=randomizer, evaluate_every=6
@@ -238,7 +238,7 @@ def test_the_guarantee_is_that_of_the_simulated_scheme():
     assert 0 < price.epsilon.upper < 6 * 2.0
 
 
-def test_under_local_trust_messages_cost_their_local_epsilon():
+def test_messages_under_local_trust_cost_more_than_shuffled_messages():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     mixed = scheme(randomizer, 4)
     local = replace(mixed, trust="local")
@@ -289,7 +289,7 @@ def test_update_of_a_record_depends_on_that_record_only():
 
 
 @pytest.mark.parametrize("of", [learned, of_records])
-def test_several_messages_have_their_mean_and_less_variance(of):
+def test_several_messages_have_the_same_mean_and_less_variance(of):
     algorithm, sent = of(0.2), np.zeros(DIMENSION, np.float32)
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     ids = np.arange(algorithm.population)
@@ -338,7 +338,7 @@ def test_a_resumed_run_of_several_messages_has_the_same_bits(tmp_path):
         simulation(randomizer, **fewer).run(from_checkpoint=store.load())
 
 
-def test_records_that_a_client_does_not_hold_are_refused():
+def test_more_messages_than_records_are_refused():
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     scheme = shuffled(RepeatedMessages.of(randomizer.priced_as, 5), CLIENTS // 4, 1)
     with pytest.raises(ParameterError, match="at most 4, the smallest number of records"):

@@ -50,7 +50,7 @@ def learned(
     clip_norm=1.0,
     model=None,
 ):
-    """A simulation of clients with two examples each."""
+    """Simulation in which each client has two examples, unless ``owners`` assigns them."""
     owners = np.arange(2 * CLIENTS) // 2 if owners is None else owners
     task = SupervisedTask(
         model or build_model("logistic", (FEATURES,), 3),
@@ -66,7 +66,7 @@ def learned(
 
 
 def stopped(run, store, step=3):
-    """The run's checkpoints up to a step."""
+    """Checkpoint of a run that is stopped after a step."""
 
     def stop(progress):
         if progress.step == step:
@@ -77,7 +77,7 @@ def stopped(run, store, step=3):
 
 
 def changed(examples, place, part="inputs"):
-    """The same examples but for one number."""
+    """Copy of the examples in which one number differs."""
     arrays = {"inputs": examples.inputs.copy(), "labels": examples.labels.copy()}
     arrays[part].reshape(-1)[place] = (arrays[part].reshape(-1)[place] + 1) % 3
     return Examples(**arrays)
@@ -116,7 +116,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_data_and_other_rules_are_refused_in_one_line(other, tmp_path):
+def test_other_data_and_other_settings_raise_a_one_line_error(other, tmp_path):
     store = FileCheckpoints(tmp_path / "run.npz")
     checkpoint = stopped(learned(), store)
     options, line = OTHERS[other]
@@ -165,7 +165,7 @@ def test_only_its_owner_may_read_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("written", [0, 2])
-def test_a_checkpoint_of_another_format_is_refused_in_one_line(tmp_path, written):
+def test_a_checkpoint_of_another_format_raises_a_one_line_error(tmp_path, written):
     path = tmp_path / "run.npz"
     stopped(learned(), FileCheckpoints(path))
     with np.load(path) as arrays:
@@ -178,19 +178,19 @@ def test_a_checkpoint_of_another_format_is_refused_in_one_line(tmp_path, written
 
 
 class SilentTask(MeanTask):
-    """A task of a user's own that does not say what it computes."""
+    """User's task without ``resume_parts``, so that it cannot be identified."""
 
     resume_parts = None
 
 
 class SilentMomentum(Momentum):
-    """No dataclass itself: it may hold what its fields do not say."""
+    """Subclass that is not a dataclass itself, so it may have state outside the fields."""
 
 
 @pytest.mark.parametrize(
     "silent", [{"task": SilentTask(POPULATION)}, {"optimizer": SilentMomentum()}]
 )
-def test_tasks_without_identity_have_no_checkpoints(silent):
+def test_tasks_without_identity_run_but_not_with_checkpoints(silent):
     run = simulation(LAWS["poisson"], **silent)
     assert run.run().finished
     with pytest.raises(UnsupportedError, match=r"Silent.* cannot be identified in a checkpoint"):
@@ -226,7 +226,7 @@ def described(value):
     return found.text, found.keyed_digest(bytes(32))
 
 
-def test_values_that_differ_have_identities_that_differ():
+def test_different_values_have_different_identities():
     ones = np.ones(4, np.float32)
     values = [
         None, True, 1, 1.0, "1", b"1", Colour.RED, Colour.BLUE, (), (1,), (1, 1), ((1,), 1),
@@ -258,7 +258,7 @@ def test_objects_without_identity_are_refused():
 
 
 class Quiet:
-    """A watcher that stops a run after a step of its training, or before its report."""
+    """Progress watcher that stops a run after a step of training, or before the report."""
 
     def __init__(self, stop=False, stop_report=False):
         self.stop, self.stop_report = stop, stop_report
@@ -301,7 +301,7 @@ def test_a_plan_resumes_on_its_data_without_showing_a_digest(tmp_path, monkeypat
     plan, folder = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text(PLAN)
     with monkeypatch.context() as patched:
-        # A run that nobody watches prices no part of itself while it trains.
+        # Without a progress display, no ε is computed during training.
         patched.setattr("turnout.accounting.epsilon_upper", None)
         with pytest.raises(training.InterruptedRunError):
             training.train(plan, folder, Quiet(stop=True))

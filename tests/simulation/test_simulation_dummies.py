@@ -1,4 +1,4 @@
-"""Mean dummy updates agree with Propositions 3.4 and 4.4 of the check-in paper."""
+"""Mean numbers of dummy updates agree with Propositions 3.4 and 4.4 of the check-in paper."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ REPETITIONS = 60
 
 
 def dummy_steps(law, population, seed=0):
-    """Which steps of a run of Algorithm 1 were dummy updates."""
+    """Mask of the steps of a run of Algorithm 1 that were dummy updates."""
     task = MeanTask(population, dimension=1)
     one = ReleaseRule.ONE_CLIENT
     run = simulation(law, one, task=task, seed=seed, minibatch=1, evaluate_every=10**6)
@@ -22,13 +22,13 @@ def dummy_steps(law, population, seed=0):
 
 
 def dummies_a_window(window, population, **fields):
-    """Dummy updates of each of many independent windows."""
+    """Number of dummy updates in each of many independent windows."""
     law = CheckIn(window, windows=3 * REPETITIONS, **fields)
     return dummy_steps(law, population).reshape(-1, window).sum(axis=1)
 
 
 def has_mean(counts, mean):
-    """Whether the counts' mean is within the error bars of a false alarm of 1e-9."""
+    """Whether the mean of the counts agrees with a value, with false-alarm rate 1e-9."""
     error = counts.std(ddof=1) / np.sqrt(counts.size)
     return abs(counts.mean() - mean) <= stats.t.isf(FALSE_ALARM / 2, counts.size - 1) * error
 
@@ -69,7 +69,7 @@ def test_sliding_window_draws_have_their_distribution(window, clients_per_slot):
 
 
 def test_a_second_check_in_is_detected():
-    """The negative control runs too: k = 2 does not pass for one check-in a window."""
+    """Negative control: two check-ins in a window are told apart from one."""
     law = KSubset(20, picks=2, windows=REPETITIONS)
     counts = dummy_steps(law, 30).reshape(-1, 20).sum(axis=1)
     assert not has_mean(counts, 20 * (1 - 1 / 20) ** 30)

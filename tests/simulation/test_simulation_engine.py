@@ -1,3 +1,5 @@
+"""The engine runs the steps of a scheme, and refuses algorithms that break its rules."""
+
 import numpy as np
 import pytest
 from numpy_task import MeanTask, Momentum
@@ -74,7 +76,7 @@ def test_simulation_learns_when_noise_is_small():
 
 
 def test_one_step_agrees_with_a_hand_computation():
-    """Aggregated, one step: w − rate · (Σ clipped + σC z) / n̄, with the stream's own z."""
+    """One step gives w − rate · (Σ clipped + σC z) / n̄, with z from the stream of noise."""
     task = MeanTask(8)
     result = simulation(
         FixedSize(3, 8, 1), sigma=2.0, task=task, expected_check_ins=4.0, evaluate_every=1
@@ -87,7 +89,7 @@ def test_one_step_agrees_with_a_hand_computation():
     np.testing.assert_array_equal(result.parameters, expected.astype(np.float32))
 
 
-def test_an_unmoved_model_keeps_its_optimiser_state():
+def test_the_model_changes_only_at_the_end_of_a_minibatch():
     law = CheckIn(window=5, windows=2)
     task = MeanTask(POPULATION)
     run = simulation(law, ONE_CLIENT, minibatch=4, task=task, evaluate_every=1).run()
@@ -97,7 +99,7 @@ def test_an_unmoved_model_keeps_its_optimiser_state():
 
 
 class Told(Momentum):
-    """Notes the number that it is told with each update."""
+    """Optimizer that records the argument ``step`` of each update."""
 
     def update(self, parameters, state, direction, step):
         TOLD.append(step)
@@ -107,7 +109,7 @@ class Told(Momentum):
 TOLD = []
 
 
-def test_the_optimiser_gets_the_number_of_earlier_moves():
+def test_the_optimizer_receives_the_number_of_earlier_moves():
     TOLD.clear()
     run = simulation(CheckIn(window=11), ONE_CLIENT, minibatch=2, optimizer=Told())
     run.run()
@@ -154,7 +156,7 @@ def test_the_divisor_defaults_to_the_expected_count():
 
 
 class UnclippedTask(MeanTask):
-    """Clips one client, but not several: nothing but the check of the sum sees it."""
+    """Faulty task that clips single clients but not groups, so only a check of sums detects it."""
 
     def clipped_sum(self, parameters, clients, clip_norm):
         factor = 0.1 if clients.size == 1 else 10.0
@@ -167,7 +169,7 @@ def test_a_task_that_does_not_clip_is_stopped():
 
 
 class TwiceAsLong(MeanTask):
-    """States half of the norm to which it clips, and sums clients who point apart."""
+    """Faulty task that clips to twice the clip norm, with updates of opposite directions."""
 
     def clipped_sum(self, parameters, clients, clip_norm):
         signs = np.where(clients % 2, 1.0, -1.0)
@@ -177,14 +179,14 @@ class TwiceAsLong(MeanTask):
 
 
 class Unchecked(FedSGD):
-    """Takes any clip norm."""
+    """Federated SGD without a check of the clip norm."""
 
     def __post_init__(self):
         pass
 
 
 def test_algorithm_and_scheme_share_one_clip_norm():
-    """Clipped to 0.5, with noise for 0.25: this ran and its ε was quoted as 3.37, for 13.4."""
+    """With clip norm 0.5 and noise for 0.25, the reported ε would be 3.37 in place of 13.4."""
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=3), Relation.ADD_REMOVE)
     algorithm = FedSGD(MeanTask(POPULATION), Momentum(), 0.5)
     with pytest.raises(TypeError, match="clip_norm"):
@@ -197,7 +199,7 @@ def test_task_that_exceeds_its_clip_norm_is_stopped():
     law = EveryStep(2)
     task = TwiceAsLong(POPULATION)
     everybody = task.clipped_sum(np.zeros(task.dimension), np.arange(POPULATION), 1.0)
-    assert np.linalg.norm(everybody.total) < POPULATION  # no sum check sees it
+    assert np.linalg.norm(everybody.total) < POPULATION  # so a check of the sum cannot detect it
     with pytest.raises(LocalProtocolError, match="client 0's update has norm 2"):
         simulation(law, task=task).run()
 
@@ -208,11 +210,11 @@ def test_a_clip_norm_that_changes_during_the_run_is_refused():
             object.__setattr__(self, "clip_norm", 2 * self.clip_norm)
             return super().evaluate(state, clients)
 
-    with pytest.raises(LocalProtocolError, match=r"clip norm is 2.0, but the noise of the run is scaled by 1.0"):
+    with pytest.raises(LocalProtocolError, match=r"2\.0, but the noise of the run is scaled by 1"):
         simulation(EveryStep(2), algorithm=Growing(MeanTask(), Momentum(), 1.0)).run()
 
 
-def test_a_few_clients_run_alone_before_each_evaluation():
+def test_a_few_clients_are_checked_alone_between_evaluations():
     task = MeanTask(POPULATION)
     simulation(EveryStep(10), task=task, evaluate_every=5).run()
     alone = [len(clients) for clients in task.asked]
@@ -240,7 +242,7 @@ def test_an_algorithm_without_a_clip_norm_is_refused(clip_norm):
         ({"seed": -1}, "seed"),
     ],
 )
-def test_bad_settings_are_refused_before_the_run(options, name):
+def test_invalid_settings_are_refused_before_the_run(options, name):
     with pytest.raises(ParameterError, match=name):
         simulation(CheckIn(window=3), **options)
 
@@ -252,7 +254,7 @@ def test_a_participation_for_another_population_is_refused():
 
 
 def test_cost_does_not_grow_with_the_population():
-    """A billion clients of whom a handful come: nothing of the population's size is touched."""
+    """Of a billion clients only a few take part, and no array has the population's size."""
 
     class Crowd(MeanTask):
         def __init__(self):

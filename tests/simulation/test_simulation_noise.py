@@ -1,4 +1,4 @@
-"""Noise of a run: its size under every release rule, and independent draws in every step."""
+"""Noise has the promised size under all release rules, and fresh draws in each step."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ SCALE = {
 
 
 class SilentTask(MeanTask):
-    """Every update is zero, so the model is the noise so far; remembers each model."""
+    """Task whose updates are zero, so that a model is the sum of the noise; it keeps all models."""
 
     def __init__(self):
         super().__init__(POPULATION, WIDE)
@@ -50,7 +50,7 @@ class PlainDescent:
 
 
 def noises(release):
-    """The noise of each step, in units of what the rule promises, shape (STEPS, WIDE)."""
+    """Noise of each step, divided by the deviation that the rule promises, shape (STEPS, WIDE)."""
     task = SilentTask()
     run = simulation(
         EveryStep(STEPS),
@@ -74,7 +74,7 @@ def standard(sample):
 
 
 def fresh(sample):
-    """Whether no two rows are correlated; each product of rows is about N(0, WIDE)."""
+    """Whether no two rows are correlated; their inner products are about N(0, WIDE)."""
     products = (sample @ sample.T)[np.triu_indices(len(sample), 1)]
     return bool((np.abs(products) <= stats.norm.isf(FALSE_ALARM / 2) * np.sqrt(WIDE)).all())
 

@@ -35,7 +35,7 @@ def test_a_run_resumed_at_any_step_gives_the_same_result(law, release):
         assert same_run(whole, again)
 
 
-def test_a_file_holds_a_checkpoint_exactly(tmp_path):
+def test_a_saved_checkpoint_is_loaded_exactly(tmp_path):
     memory, file = MemoryCheckpoints(), FileCheckpoints(tmp_path / "run.npz")
     run = simulation(LAWS["check-in"], ReleaseRule.ONE_CLIENT)
     run.run(checkpoints=memory)
@@ -76,7 +76,7 @@ def test_resuming_a_finished_run_returns_its_result():
 
 
 def interrupted_task(call, where):
-    """A task in the middle of whose call number ``call`` of that kind Ctrl-C arrives."""
+    """Task in which Ctrl-C arrives during call number ``call`` of the kind ``where``."""
     task, calls = MeanTask(POPULATION), 0
     clipped_sum, evaluate = task.clipped_sum, task.evaluate
 
@@ -214,7 +214,7 @@ def damage_pickle(path):
         damage_pickle,
     ],
 )
-def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
+def test_a_damaged_file_raises_a_one_line_error(tmp_path, damage):
     store, _ = saved(tmp_path / "run.npz")
     damage(tmp_path / "run.npz")
     with pytest.raises(StorageError, match=r"run\.npz: not a usable checkpoint") as caught:
@@ -222,8 +222,8 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_one_wrong_byte_is_refused_or_harmless(tmp_path):
-    """Wherever a byte flips: the load is refused, or the arrays are what they were."""
+def test_a_file_with_a_wrong_byte_is_refused_or_loads_unchanged(tmp_path):
+    """For each position of a flipped byte, the load is refused or the arrays are unchanged."""
     path = tmp_path / "run.npz"
     store, _ = saved(path)
     content, refused = path.read_bytes(), 0
@@ -273,14 +273,14 @@ def start(path, *steps):
 
 
 def go_on(process, steps):
-    """Let a process that halted save so many more steps."""
+    """Let a halted process save ``steps`` more steps."""
     assert process.stdout.readline() == b"halted\n"
     process.stdin.write(b"%d\n" % steps)
     process.stdin.flush()
 
 
 def ended(process):
-    """The exit code, once there is one."""
+    """Exit code of a process, after waiting for its end."""
     process.stdin.close()
     code = process.wait(timeout=HANGS_SECONDS)
     process.stdout.close()
@@ -288,13 +288,13 @@ def ended(process):
 
 
 def test_run_killed_many_times_gives_the_same_bits(tmp_path):
-    """SIGKILL at random moments of the real process, until one of them gets to the end."""
+    """A process is killed at four random times; the fifth process runs to the end."""
     path = tmp_path / "run.npz"
     pauses = random.Random(4)
     reached = []
     for _ in range(4):
         process = start(path, 2)
-        go_on(process, 100)  # it never gets to the end, however late the signal comes
+        go_on(process, 100)  # the run has more steps, so the signal always arrives before its end
         time.sleep(pauses.uniform(0, 0.03))
         process.send_signal(signal.SIGKILL)
         assert ended(process) == -signal.SIGKILL
@@ -317,8 +317,8 @@ def test_sigint_stops_a_real_process_cleanly(tmp_path):
     assert 0 < FileCheckpoints(path).load().step < 600
 
 
-def test_a_checkpoint_without_its_history_is_detected():
-    """Negative control of `same_run`: resuming from a doctored checkpoint differs."""
+def test_a_run_resumed_from_a_wrong_checkpoint_is_detected():
+    """Negative control of `same_run`: a run from a changed checkpoint has another result."""
     store = MemoryCheckpoints()
     law = LAWS["check-in"]
     whole = simulation(law).run(checkpoints=store)
