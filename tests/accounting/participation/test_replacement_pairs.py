@@ -20,6 +20,7 @@ from turnout.accounting.divergence.pairs import (
     discrete_gaussian_pair,
     pair_of_table,
 )
+from turnout.accounting.participation.antithetic import antithetic_upper
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.fixed_size import SubstitutedCohortBlock
 from turnout.accounting.participation.replace_one import (
@@ -28,11 +29,7 @@ from turnout.accounting.participation.replace_one import (
     ReplacementBlock,
     under_replacement,
 )
-from turnout.accounting.participation.replace_one_steps import (
-    AntitheticStep,
-    AnyTwoStep,
-    antithetic_upper,
-)
+from turnout.accounting.participation.replace_one_steps import AntitheticStep, AnyTwoStep
 from turnout.core.errors import UnsupportedError
 
 HERE = Direction.REMOVE  # replace-one is symmetric

@@ -48,7 +48,7 @@ from turnout.accounting.divergence.pairs import (
     hockey_stick_rounding,
     tail_rounding,
 )
-from turnout.accounting.participation.replace_one_steps import (
+from turnout.accounting.participation.antithetic import (
     antithetic_event,
     antithetic_rounding,
     antithetic_thresholds,

@@ -60,6 +60,11 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick_rounding,
 )
 from turnout.accounting.divergence.work import remembered
+from turnout.accounting.participation.antithetic import (
+    antithetic_event,
+    antithetic_thresholds,
+    antithetic_upper,
+)
 from turnout.accounting.participation.check_ins import AllocationBlock
 from turnout.accounting.participation.fixed_size import interval_mass
 from turnout.accounting.participation.replace_one_expectations import (
@@ -71,9 +76,6 @@ from turnout.accounting.participation.replace_one_expectations import (
 from turnout.accounting.participation.replace_one_steps import (
     AntitheticStep,
     Step,
-    antithetic_event,
-    antithetic_thresholds,
-    antithetic_upper,
 )
 from turnout.core import checks
 from turnout.core.arrays import BoolArray, FloatArray

@@ -30,6 +30,9 @@ from turnout.accounting.divergence.pairs import (
     LaplacePair,
     tail_rounding,
 )
+from turnout.accounting.participation.antithetic import (
+    antithetic_event,
+)
 from turnout.accounting.participation.replace_one_capped import (
     Outline,
     bins_of,
@@ -41,7 +44,6 @@ from turnout.accounting.participation.replace_one_grids import MassGrid, half_li
 from turnout.accounting.participation.replace_one_steps import (
     AntitheticStep,
     SumFrame,
-    antithetic_event,
 )
 from turnout.core.arrays import FloatArray
 

@@ -1,9 +1,9 @@
 """One step under replace-one: the distribution of Y = X − K·X' that is worst in convex order.
 
 `AntitheticStep` and `AnyTwoStep` are the two kinds of step; `OneStepCurve` is the closed form of a
-window of one step and of Poisson steps. The ``antithetic_…`` functions compute the coupling that
-these use. A `SumFrame` is the tilt and the range on which the distribution of a sum of steps is
-needed; `hockey_stick_frame` and `payoff_frame` choose it by an `Overview` and a `CoarseSum`.
+window of one step and of Poisson steps. `antithetic` computes the coupling of X and X'. A
+`SumFrame` is the tilt and the range on which the distribution of a sum of steps is needed;
+`hockey_stick_frame` and `payoff_frame` choose it by an `Overview` and a `CoarseSum`.
 `replace_one_grids` and `replace_one_expectations` add up steps.
 
 Notation (docs/design/replacement.md): Q is the output of a step without the client, P and P' that
@@ -21,14 +21,6 @@ P(E) − K·P'(E) − c·Q(E).
   largest in convex order when X is large exactly where X' is small.
 * `AnyTwoStep`: any two of P, P' and Q have this trade-off, so P and P' are no further apart than
   either is from Q. The bound on π(c) is the largest over Q for each c.
-
-**Coupling.** Let X and X' both have the ratio of the dominating pair, with X large exactly where X'
-is small. Then
-
-    E[(Y − c)₊] = min over k of E[(X − k)₊] + K·E[(κ − X')₊],    κ = (k − c)/K,
-
-since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}. The
-same event E gives the line P(E) − K·P'(E) − c·Q(E), a lower bound at every c and every K.
 
 **Frames.** A frame is an estimate, chosen from a distribution on a few hundred points;
 `replace_one_expectations.excess` bounds afterwards what lies outside. Notation: κ(θ) = ln
@@ -57,11 +49,19 @@ from turnout.accounting.divergence.pairs import (
     reverse_hockey_stick,
     reverse_hockey_stick_rounding,
 )
-from turnout.core.arrays import BoolArray, FloatArray
-from turnout.core.bounds import bisected, bisected_each
+from turnout.accounting.participation.antithetic import (
+    antithetic_event,
+    antithetic_rounding,
+    antithetic_share,
+    antithetic_thresholds,
+    antithetic_upper,
+)
+from turnout.core.arrays import FloatArray
+from turnout.core.bounds import bisected
 from turnout.core.errors import NumericalError
 
 _SOLVED_THRESHOLDS = 1 << 15  # thresholds found by bisection; others are interpolated between them
+_LARGEST_LOG = 690.0  # logarithm of the largest ratio that a support may have
 _SOLVED = GaussianPair | LaplacePair | DiscretePair  # pairs whose thresholds need no bisection
 
 
@@ -308,159 +308,6 @@ class OneStepCurve:
         return (
             (k - 1.0) * (1.0 - self.probability) / (self.probability * (1.0 - self.infinity_mass))
         )
-
-
-Ratio = float | FloatArray
-"""K: one number, or one for each threshold."""
-_JUST_ABOVE = 1e-12  # relative distance by which a threshold is moved to lie above an atom
-_BISECTIONS = 40
-_LEAST_GAIN = math.exp(-60.0)
-_NEAR = 1e-8  # relative distance within which a threshold may replace another
-_LARGEST_LOG = 690.0
-
-
-def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Thresholds k of X and κ of X' with about Q(X > k) = Q(X' < κ) and k − Kκ = c.
-
-    Any thresholds with k − Kκ = c give an upper bound; its error is of the order of the square of
-    the distance to the best thresholds.
-
-    Args:
-        pair: dominating pair of both ratios.
-        k: K = e^ε ≥ 1, a single value or one value for each threshold.
-        c: thresholds of Y.
-
-    Returns:
-        The thresholds of X and of X', shape of ``c`` each.
-    """
-    # Laplace: one of the two thresholds is at the least value of its ratio.
-    if isinstance(pair, LaplacePair):
-        least = np.exp(-1.0 / pair.scale) * (1.0 + _JUST_ABOVE)
-        threshold = np.maximum(c + k * least, least)
-        return threshold, (threshold - c) / k
-    # Gaussian: X' = e^{−μ²}/X gives a quadratic equation, solved without cancellation.
-    if isinstance(pair, GaussianPair):
-        product = k * np.exp(-(pair.mu**2))
-        root = 0.5 * (np.abs(c) + np.hypot(c, 2 * np.sqrt(product)))
-        threshold = np.where(c > 0, root, product / root)
-        return threshold, np.where(c > 0, product / root, root) / k
-    plus, minus = np.maximum(c, 0.0), np.maximum(-c, 0.0)
-    # Finitely many ratios: one of the two thresholds is a value of its ratio.
-    if isinstance(pair, DiscretePair):
-        gain = np.maximum(_Staircase.of(pair).thresholds(k, c) - plus, _LEAST_GAIN)
-        return plus + gain, (minus + gain) / k
-
-    # Other pairs: bisection in ln(k − c₊).
-    def enough(log_gain: FloatArray) -> BoolArray:
-        gain = np.exp(log_gain)
-        return pair.q_below((minus + gain) / k) >= pair.q_above(plus + gain)
-
-    low, high = np.full(c.shape, -60.0), np.full(c.shape, _LARGEST_LOG)
-    gain = np.exp(bisected_each(enough, low, high, _BISECTIONS)[1])
-    return plus + gain, (minus + gain) / k
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Staircase:
-    """Antithetic coupling of two ratios with the same n values, in order of rising Y = X − K·X'.
-
-    X rises and X' falls, one value at a time. The order is the same for every K. Before the first
-    pair of values stands Y = −∞.
-
-    Attributes:
-        x, other: values of X and of X', shape (2n,) each.
-        held: what does not change from each pair of values to the next one, X or X', shape (2n,).
-        holds_x: whether it is X.
-    """
-
-    x: FloatArray
-    other: FloatArray
-    held: FloatArray
-    holds_x: BoolArray
-
-    @staticmethod
-    @lru_cache(maxsize=16)
-    def of(pair: DiscretePair) -> _Staircase:
-        """Coupling of a pair, from the order in which X and X' change along the masses."""
-        values, masses = pair.atoms
-        changes = np.append(np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[:-1])
-        rises = np.argsort(changes, kind="stable") < values.size - 1
-        x = values[np.append(0, np.cumsum(rises))]
-        other = values[::-1][np.append(0, np.cumsum(~rises))]
-        # X' is held below all values of Y, X above them, and between them what does not change.
-        holds_x = np.concatenate([[False], ~rises, [True]])
-        x, other = np.append(-np.inf, x), np.append(other[0], other)
-        return _Staircase(x, other, np.where(holds_x, x, other), holds_x)
-
-    def thresholds(self, k: Ratio, c: FloatArray) -> FloatArray:
-        """Threshold of X at each c, just above a value that X or X' holds, shape of ``c``."""
-        # Last pair of values at which Y is at most c.
-        last, beyond = np.zeros(c.shape, dtype=np.int64), np.full(c.shape, self.x.size)
-        for _ in range(self.x.size.bit_length()):
-            middle = (last + beyond) // 2
-            reached = self.x[middle] - k * self.other[middle] <= c
-            last, beyond = np.where(reached, middle, last), np.where(reached, beyond, middle)
-        held = self.held[last] * (1.0 + _JUST_ABOVE)
-        return np.where(self.holds_x[last], held, c + k * held)
-
-
-def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c, shape of the thresholds."""
-    value = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
-    return value + antithetic_rounding(pair, k, threshold, other)
-
-
-def antithetic_rounding(
-    pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray
-) -> FloatArray:
-    """Upper bound on the rounding errors of a hockey stick and of the line of an event.
-
-    The result has the shape of the thresholds.
-    """
-    edges = threshold * pair.q_above(threshold) + k * other * pair.q_below(other)
-    both = hockey_stick_rounding(pair, threshold) + k * reverse_hockey_stick_rounding(pair, other)
-    return both + 16 * UNIT_ROUNDOFF * edges
-
-
-def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Probability Q(E) of the event {X > k}; of an atom at k, E contains only a part.
-
-    The part makes Q(E) equal to Q(X' < κ).
-    """
-    above = pair.q_above(threshold)
-    if isinstance(pair, GaussianPair):
-        return above
-    return np.clip(pair.q_below(other), above, pair.q_above(threshold * (1.0 - _NEAR)))
-
-
-def antithetic_event(
-    pair: Pair, threshold: FloatArray, other: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lower bound on P(E), upper bound on P'(E), and Q(E), without rounding errors."""
-    share = antithetic_share(pair, threshold, other)
-    if isinstance(pair, GaussianPair):
-        return pair.p_above(threshold), pair.p_below(other), share
-    extra = (share - pair.q_above(threshold)) * threshold * (1.0 - _NEAR)
-    return pair.p_above(threshold) + extra, _least_mass(pair, share, other), share
-
-
-def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
-    """Upper bound on P' of the event with Q-mass ``share`` on which X' is smallest.
-
-    As a function of the Q-mass this least P'-mass is convex, and its slope is the quantile of X'.
-    So the value at a nearby mass, and a quantile on the far side, give the bound.
-    """
-    # The nearest of three edges that is surely a quantile on the far side.
-    below, bound = pair.q_below(other), pair.p_below(other)
-    more = share > below
-    quantile = np.where(more, np.inf, 0.0)
-    for width in (1e-2, 1e-5, _NEAR):
-        edge = other * np.where(more, 1.0 + width, 1.0 - width)
-        reached = pair.q_below(edge)
-        right = np.where(more, reached >= share, reached <= share)
-        quantile = np.where(right, edge, quantile)
-    with np.errstate(invalid="ignore"):
-        return bound + np.where(share == below, 0.0, (share - below) * quantile)
 
 
 _POINTS = 300
