@@ -1,18 +1,18 @@
 """Certified brackets on ε, compared with two other packages: relative width and CPU-seconds.
 
-The question is check-ins with Gaussian noise under add/remove, in both directions, with upper and
-lower bounds. turnout answers each cell of the table, and so do, in their own environments,
-pld-accounting 2.0 (the only other package with brackets) and random-allocation 1.0.5: once with
-their documented settings and once with the best settings found (docs/benchmarks.md). A CPU-second
-is a second of ``process_time`` without imports and compilation. turnout starts from empty caches,
-and the best of three runs counts.
+The scheme is check-ins with Gaussian noise under add/remove, in both directions, with upper and
+lower bounds. The packages are turnout, pld-accounting 2.0 (the only other package with brackets)
+and random-allocation 1.0.5. The other packages run in their own environments, once with their
+documented settings and once with the best settings found (docs/benchmarks.md). A CPU-second is a
+second of ``process_time`` without imports and compilation. turnout starts from empty caches, and
+the best of three runs counts.
 
     python benchmarks/accounting.py [--json FILE] [--peer-seconds 30] [--cells 1,2] [--alone]
     python benchmarks/accounting.py --peers FILE  # other packages' results of an earlier run
     python benchmarks/accounting.py --documented  # pld-accounting's documented settings, k of t too
 
-For k > 1 picks pld-accounting bounds k windows of t/k steps, which are an upper bound on ε of k of
-t; its lower bound is one on these windows and not on k of t. So only its time is compared there.
+For k > 1 picks, pld-accounting computes ε of one pick in each of k windows of t/k steps. Its upper
+bound also holds for k of t steps, and its lower bound does not, so only its time is compared there.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scaling of the accounting: CPU-seconds against the window, bracket width against the grid.
 
-The script draws accounting_seconds.svg and accounting_width.svg, and prints their numbers and the
-orders fitted to the second.
+The script draws accounting_seconds.svg and accounting_width.svg. It prints the numbers of both, and
+the orders of convergence fitted to the widths.
 
 A grid is chosen for one δ: truncation costs a fixed share of that δ, which more bins do not reduce.
 So that this floor lies far below the plotted values, the grids of the second picture are chosen for

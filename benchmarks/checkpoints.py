@@ -1,4 +1,4 @@
-"""Share of a run's CPU time that the digest of its data takes, which checkpoints contain.
+"""Share of a run's CPU time that is spent on the digest of the data in checkpoints.
 
 CPU-seconds of one process are measured from reading the data to the last step, without reports. The
 digest is computed once, when a run starts or continues.

@@ -1,9 +1,9 @@
-"""Computing ε at extreme noise, δ, windows and steps: every question ends; CPU time and memory.
+"""CPU time and memory of computing ε at extreme noise, δ, windows and numbers of steps.
 
     python benchmarks/extreme_questions.py             # some twenty minutes of one core
     python benchmarks/extreme_questions.py --only "CheckIn.*replace-one"
 
-Each line shows the answer or the refusal, CPU-seconds, and the counted units of work, which are the
+Each line shows the answer or the error, CPU-seconds, and the counted units of work, which are the
 same on every machine. Each question runs in its own process, so that the peak memory is that of the
 question.
 """

@@ -5,11 +5,11 @@
 The script prints a table: files and lines of `src`, the share of import statements, public names
 with two meanings, circles and the longest chain of imports between files, the longest function, the
 files that plans pass through, and the files whose code names one example of each kind of extension.
-Docstrings, comments and the lists of public names (`__init__`) do not count. The participation and
-the randomizer are plain kinds, for which no integration or experiment is specialised
+Docstrings, comments and the lists of public names (`__init__`) do not count. The examples of
+a participation and a randomizer are kinds without special code in integrations or experiments
 (docs/architecture.md gives the reasons). With --tests, the tests of each version run as well, on an
 otherwise idle machine, and their CPU time is a further line. The same code measures both versions.
-No test depends on these figures: they show where to look.
+No test depends on these figures.
 
 The files that plans pass through are traced in a run of each version, from the plan's TOML file to
 the end of the command. *Settings* pass a file if one of its functions is called with a setting,

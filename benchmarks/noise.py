@@ -1,7 +1,7 @@
 """Rounded Gaussian noise: CPU-nanoseconds per coordinate, compared with NumPy and OpenDP.
 
-NumPy's noise is ``rint(normal)`` from a seeded generator: a lower limit on time without any
-protection, since its stream can be computed and its floats leave gaps. OpenDP's noise is the exact
+NumPy's noise is ``rint(normal)`` from a seeded generator. Its time is a lower limit, but the noise
+protects no data: its stream can be computed and its floats leave gaps. OpenDP's is the exact
 discrete Gaussian of Canonne, Kamath and Steinke from the operating system's randomness, in its own
 environment. CPU-nanoseconds are those of ``process_time``, the median over several repeats of whole
 vectors.

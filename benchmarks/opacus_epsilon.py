@@ -2,11 +2,11 @@
 
 python benchmarks/opacus_epsilon.py [--seeds N] [--json FILE]
 
-Both kinds of batches have the same expected size and the same σ and differ only in how records are
-dealt. The first table shows ε over σ and epochs: turnout's upper bound for `CheckIn(batches,
-epochs)`, and that of Opacus' PRV accountant for as many Poisson batches, both under add-remove. The
-second shows the accuracy of both on 12,000 images of Fashion-MNIST (``TURNOUT_DATA``; the bundled
-digits without it), with otherwise equal training loops.
+Both kinds of batches have the same expected size and the same σ, and differ only in the assignment
+of records to batches. The first table shows ε over σ and epochs: turnout's upper bound for
+`CheckIn(batches, epochs)`, and that of Opacus' PRV accountant for as many Poisson batches, both
+under add-remove. The second table shows the accuracy of both on 12,000 images of Fashion-MNIST
+(``TURNOUT_DATA``; the bundled digits without it), with otherwise equal training loops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Users per CPU-second of clipped updates: a custom module, the layered model, Opacus, JAX Privacy.
 
 The model is the 13,706-parameter tanh network, with one 28×28 example per user, batches of 1,000
-and one thread. The implementations alternate. Each figure is that of the median round, for other
-packages in the best setting of each mode. A round of turnout and of JAX Privacy is the sum of
+and one thread. The implementations alternate. Each figure is that of the median round; the other
+packages run with the best setting of each mode. A round of turnout and of JAX Privacy is the sum of
 clipped updates; a round of Opacus adds noise and an SGD step, which cost a hundredth of it.
 
     python benchmarks/own_modules.py --json own_modules.json

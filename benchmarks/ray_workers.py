@@ -2,7 +2,7 @@
 
 python benchmarks/ray_workers.py [--model tanh-cnn-13k] [--clients 4000] [--steps 20] [--repeats 3]
 
-The script prints seconds of a private simulation's steps (draws, sums, noise, optimiser; no
+The script prints seconds of a private simulation's steps (draws, sums, noise, optimizer; no
 evaluation) on MNIST, alternating between one worker and two, the ratio of their medians, and the
 same on one thread of this process. It also prints the cost of a block of clients: CPU time, and
 bytes sent to the process that sums the blocks. It needs two idle cores.

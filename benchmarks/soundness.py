@@ -5,14 +5,14 @@
 
 A question is a scheme and an ε. Its reference is δ of explicit worlds, computed from the definition
 of the mechanism: enumeration of all outputs, quadrature over outputs, closed forms of Gaussian and
-Laplace noise, or dp-accounting. Where the worlds are the worst ones, the lower bound must not
-exceed the reference; the upper bound never lies below it. Each family of schemes has one function
+Laplace noise, or dp-accounting. The upper bound must not be below the reference. If the worlds are
+the worst case, the lower bound must not be above it. Each family of schemes has one function
 here, which draws a scheme and returns it with the reference.
 
 The table has one row for each family: schemes, questions, the smallest ratio of upper bound to
 reference, the largest ratio of lower bound to reference, the schemes without a certified answer,
-and the questions on the wrong side. The exit code is 1 if there are any. The control expects them
-in each family with Gaussian noise.
+and the questions whose bound is on the wrong side. The exit code is 1 if there are such questions.
+The negative control expects some in each family with Gaussian noise.
 """
 
 from __future__ import annotations
