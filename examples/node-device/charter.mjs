@@ -1,4 +1,4 @@
-// The charter: every name and every field in it is known, or the device ends.
+// The charter; an unknown name or field in it ends the device.
 
 import { canonical, plain, ProtocolError, requireThat, sha256 } from "./protocol.mjs";
 import { dimensionOf } from "./update.mjs";

@@ -1,10 +1,10 @@
-// The client's steps, from the invitation alone and the operating system's generator.
+// The client's steps, drawn from the invitation and the operating system's random bits alone.
 
 import crypto from "node:crypto";
 
 import { plain, ProtocolError, requireThat } from "./protocol.mjs";
 
-// A uniform whole number in 0 … n − 1: bits of the system, what is too large thrown away.
+// A uniform whole number in 0 … n − 1: random bits, where numbers of n or more are rejected.
 export function below(n, bytes = crypto.randomBytes) {
   const limit = BigInt(n);
   const bits = (limit - 1n).toString(2).length;

@@ -1,4 +1,4 @@
-// The coordinator behind one address: bounded requests, and pauses between them.
+// Requests to the coordinator at one address: bounded, with pauses between them.
 
 import crypto from "node:crypto";
 import { setTimeout } from "node:timers/promises";

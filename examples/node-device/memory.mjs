@@ -1,4 +1,4 @@
-// What a device remembers: durable before it speaks, one process at a time, never drawn twice.
+// State file of the device: synced before each request, locked by one process, drawn once.
 
 import { spawn } from "node:child_process";
 import crypto from "node:crypto";

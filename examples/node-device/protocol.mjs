@@ -1,4 +1,4 @@
-// What goes over the network, as docs/device-protocol.md has it: texts, signatures, checks.
+// Messages of docs/device-protocol.md: their texts, signatures and checks.
 
 import crypto from "node:crypto";
 

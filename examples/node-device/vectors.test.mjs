@@ -1,4 +1,4 @@
-// docs/device-protocol.md's vectors: node --test
+// Test vectors of docs/device-protocol.md; run them with: node --test
 
 import assert from "node:assert/strict";
 import fs from "node:fs";

@@ -1,4 +1,4 @@
-// Computing in a thread of its own, which is ended at its bound. It ends with the process.
+// Computation in a separate thread, which ends at its time limit or with the process.
 
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
 
