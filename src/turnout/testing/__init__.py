@@ -1,6 +1,7 @@
-"""Tests for samplers, participations, randomizers and algorithms, also for a user's own ones.
+"""Tests of samplers, participations, randomizers and algorithms, including a user's own.
 
-The package has exact enumeration, frequency tests, conformance tests and seeded faults.
+The package has exact enumeration of samplers, statistical assertions, conformance tests and seeded
+faults.
 """
 
 from turnout.testing.algorithms import assert_algorithm

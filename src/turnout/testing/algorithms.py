@@ -1,6 +1,6 @@
-"""Conformance test of a federated algorithm: every property that the engine relies on.
+"""Conformance test of a federated algorithm: all properties on which the engine relies.
 
-`assert_algorithm` is the test. Small data are enough: a few clients, a model of a few numbers.
+`assert_algorithm` is the test. A few clients and a model of a few numbers are enough.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[
     """Fail unless an algorithm has all properties of `turnout.learning.algorithm.Algorithm`.
 
     Args:
-        make: builds the algorithm on clients' data, entry by entry the clients'; at least two.
-        data: what some clients may hold, each entry unlike the next.
-        hostile: what the worst of them may hold: huge, not finite, of the wrong sign.
+        make: function that builds the algorithm from the clients' data, one entry for each client.
+        data: data of at least two clients, all different.
+        hostile: data that a malicious client might hold, such as huge, non-finite or negative
+            numbers. Each entry in turn is the data of client 0.
 
     Raises:
-        AssertionError: a promise that is broken.
+        AssertionError: the algorithm lacks a property, which the message names.
     """
     algorithm = make(data)
     assert algorithm.population == len(data) >= 2, "population"
@@ -53,7 +54,7 @@ def _started(algorithm: Algorithm) -> ServerState:
 
 
 def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientState | None]:
-    """Update of a client and its state after it; of the second step where it has a state."""
+    """Update of a client and its new state, in its first step or, with a state, in its second."""
     sent, state = algorithm.sent(_started(algorithm)), algorithm.init_client(client)
     if state is not None:
         first = _STREAMS.generator("client", client, 0)
@@ -64,7 +65,7 @@ def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientSta
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two results are equal bit for bit, with names, shapes and types."""
+    """Whether two results have the same names, shapes, types and bits."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, tuple):
@@ -91,7 +92,7 @@ def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
 
 
 def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
-    """Require that a client moves a sum by at most C, for hostile data too."""
+    """Require that a client changes a sum by at most C, also with hostile data."""
     for held in hostile:
         algorithm = make([held, *data[1:]])
         limit = algorithm.clip_norm * (1 + _SLACK)
@@ -104,9 +105,9 @@ def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[D
             norms = [float(np.linalg.norm(alone)), float(np.linalg.norm(moved))]
             assert max(norms) <= limit * (1 + _SLACK), f"an update moves the sum by {max(norms)}"
             assert np.isfinite(norms).all(), "an update is not finite"
-        with np.errstate(all="ignore"):  # hostile numbers may overflow on their own client
+        with np.errstate(all="ignore"):  # hostile numbers may overflow in their client's update
             result = _simulation(algorithm).run()
-        assert np.isfinite(result.parameters).all(), f"{held} makes the model not finite"
+        assert np.isfinite(result.parameters).all(), f"with data {held} the model is not finite"
 
 
 def _assert_own_data_only(make: _Make[Data], data: Sequence[Data]) -> None:
@@ -129,11 +130,11 @@ def _assert_server_sees_no_data(
         state = _started(algorithm)
         after = algorithm.server_update(state, direction, 0)
         seen.append((state, after, algorithm.sent(after), algorithm.model(after)))
-    assert all(_same(seen[0], other) for other in seen[1:]), "the server's half depends on data"
+    assert all(_same(seen[0], other) for other in seen[1:]), "the server part depends on data"
 
 
 def _assert_batches(algorithm: Algorithm) -> None:
-    """Require that a batch's sum equals that of its clients one by one, each clipped."""
+    """Require that the sum of a batch equals the sum of its clients' clipped updates."""
     if not isinstance(algorithm, Batched):
         return
     assert algorithm.init_client(0) is None, "clients have states, but updates come in batches"
@@ -144,20 +145,20 @@ def _assert_batches(algorithm: Algorithm) -> None:
     expected = (alone * np.minimum(1, algorithm.clip_norm / np.maximum(norms, 1e-300))).sum(axis=0)
     found = algorithm.clipped_sum(sent, everybody)
     gap = float(np.linalg.norm(found.total - expected))
-    assert found.count == everybody.size, "a batch counts other clients"
+    assert found.count == everybody.size, "clipped_sum returns a wrong number of clients"
     limit = _SLACK * algorithm.clip_norm * everybody.size
-    assert gap <= limit, f"a batch is {gap} away from its clients one by one"
+    assert gap <= limit, f"clipped_sum differs by {gap} from the sum of single clients' updates"
 
 
 def _assert_no_direction(algorithm: Algorithm) -> None:
-    """Require that a release of zero leads to a state of the same names, shapes and types."""
+    """Require that a zero direction leads to a finite state of the same names, shapes and types."""
     state = _started(algorithm)
     for move in range(2):
         after = algorithm.server_update(state, np.zeros(algorithm.dimension), move)
         assert after.keys() == state.keys(), "server_update changes the names of the state"
         for name, array in after.items():
             like = (np.shape(state[name]), np.asarray(state[name]).dtype)
-            assert (np.shape(array), np.asarray(array).dtype) == like, f"{name} changes its kind"
+            assert (np.shape(array), np.asarray(array).dtype) == like, f"{name} changes its type"
             assert np.isfinite(array).all(), f"{name} is not finite after a direction of zero"
         state = after
 
@@ -168,7 +169,7 @@ def _simulation(algorithm: Algorithm) -> Simulation:
 
 
 def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
-    """Require the same bits in a repeated run and in a run resumed at any step."""
+    """Require the same bits in a repeated run and in runs that are stopped and resumed."""
     with tempfile.TemporaryDirectory() as folder:
         whole = _simulation(make(data)).run()
         assert _same_run(whole, _simulation(make(data)).run()), "the same seed gives other bits"
@@ -176,11 +177,11 @@ def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
             store = FileCheckpoints(Path(folder) / f"{stop}.npz")
             _stopped(_simulation(make(data)), store, stop)
             rest = _simulation(make(data)).run(from_checkpoint=store.load())
-            assert _same_run(whole, rest), f"other bits when stopped after step {stop}"
+            assert _same_run(whole, rest), f"a run resumed after step {stop} gives other bits"
 
 
 def _stopped(run: Simulation, store: FileCheckpoints, stop: int) -> None:
-    """Raise once a step is done, to stop a run."""
+    """Run until a step is done, with checkpoints, and stop there."""
 
     def halt(progress: Any) -> None:
         if progress.step == stop:

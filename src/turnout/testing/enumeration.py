@@ -1,4 +1,4 @@
-"""Exact distribution of a small sampler, as fractions."""
+"""Exact distribution of a small sampler, as fractions, by enumeration of its draws."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _MAX_DRAWS = 1000  # of one run; a sampler with rejection may go on forever
 def enumerate_outputs(
     sampler: Callable[[Source], object], max_paths: int = _MAX_PATHS
 ) -> dict[Hashable, Fraction]:
-    """Exact probability of every outcome of ``sampler``.
+    """Exact probabilities of all outcomes of ``sampler``.
 
-    The sampler is run once for each sequence of answers that its source can give. Coins are
-    taken at their ideal probability, ``Fraction(p)``.
+    The sampler runs once for each sequence of draws that its source can return. A Bernoulli draw
+    has exactly the probability ``Fraction(p)``.
 
     Args:
-        sampler: a function of a `Source` that is deterministic given the draws. Arrays and
-            lists in its result are turned into tuples, so that outcomes can be compared.
-        max_paths: refuse a sampler with more sequences of draws than this.
+        sampler: function of a `Source`, which depends on nothing but its draws. Arrays and lists
+            in its result become tuples, so that outcomes can be compared.
+        max_paths: largest permitted number of sequences of draws.
 
     Returns:
-        outcome → probability; the probabilities sum to 1 exactly.
+        Probabilities by outcome; they sum to 1 exactly.
 
     Raises:
         UnsupportedError: more than ``max_paths`` sequences (a sampler with rejection has
-            infinitely many).
-        NumericalError: the sampler drew differently when its draws were replayed.
+            infinitely many), or an outcome that cannot be compared.
+        NumericalError: the sampler does not depend on its draws alone, since it makes other draws
+            when they are replayed.
 
     >>> enumerate_outputs(lambda source: int(source.below(3, 1)[0]) == 0)
     {True: Fraction(1, 3), False: Fraction(2, 3)}
@@ -65,7 +66,7 @@ class _Choice(NamedTuple):
 
 
 def _next_prefix(path: Sequence[_Choice]) -> list[_Choice] | None:
-    """Next path to try, depth first; None after the last."""
+    """Next sequence of choices in depth-first order; None after the last one."""
     prefix = list(path)
     while prefix:
         last = prefix.pop()

@@ -1,7 +1,7 @@
 """Seeded faults: mechanisms and samplers that deviate from the priced scheme in one known way.
 
-`turnout.auditing` must find more than the proved ε for each of them; docs/audit.md has the numbers
-of trials.
+For each fault, `turnout.auditing` must find a lower bound above the proved ε; docs/audit.md has the
+numbers of trials.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ _QUIETER, _OFTENER, _LONGER = 0.8, 1.5, 1.5
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """Mechanism with one faulty part; all other parts are those of ``right``."""
+    """Base of mechanisms with one faulty method; all other methods are those of ``right``.
+
+    Attributes:
+        right: correct mechanism.
+    """
 
     right: Any
 
     @property
     def priced_as(self) -> Randomizer:
-        """Randomizer that was priced."""
+        """Randomizer with which ε is computed, as in the right mechanism."""
         return self.right.priced_as
 
     @property
@@ -48,11 +52,11 @@ class Faulty:
 
     @property
     def expected_check_ins(self) -> float | None:
-        """Public divisor, if there is one."""
+        """Public divisor of the right mechanism; None without one."""
         return getattr(self.right, "expected_check_ins", None)
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Message of one client."""
+        """Message of one client, as in the right mechanism."""
         return self.right.encode(update, source)
 
     def zero(self) -> UpdateSum:
@@ -60,7 +64,7 @@ class Faulty:
         return self.right.zero()
 
     def require(self, total: UpdateSum) -> None:
-        """Check of a sum, as in the right mechanism."""
+        """Check a sum, as in the right mechanism."""
         self.right.require(total)
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
@@ -79,22 +83,22 @@ class Faulty:
 
 
 class QuieterNoise(Faulty):
-    """Fault: noise of 0.8 σ, as after a wrong unit or a rounded configuration."""
+    """Fault: noise of 0.8 σ, as from a wrong unit or a rounded setting."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Release of a step with less noise than priced."""
+        """Release of a step with less noise than in the priced scheme."""
         return self.right.release(total, state, step, lambda s, d: noise(_QUIETER * s, d))
 
 
 class DividedByCount(Faulty):
-    """Fault: the average over the actual participants instead of the public divisor."""
+    """Fault: division by the number of actual participants instead of the public divisor."""
 
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Noisy sum divided by the true count; the sum itself is not shown."""
+        """Noisy sum divided by the true count; the sum itself is not released."""
         released, after = self.right.release(total, state, step, noise)
         assert released.total is not None
         direction = self.bound.to_model(released.total / max(total.count, 1))
@@ -107,7 +111,7 @@ class NoDummy(Faulty):
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Release of a step, missing where there are no participants."""
+        """Release of a step, or no release if the step has no participants."""
         if total.count == 0:
             return Released(None, None, skipped=True), state
         return self.right.release(total, state, step, noise)
@@ -129,10 +133,10 @@ class RedrawnNoise(Faulty):
 
 
 class TwoClipNorms(Faulty):
-    """Fault: clients clip to 1.5 C while the noise is for C, since two settings disagree."""
+    """Fault: clients clip to 1.5 C while the noise is scaled by C, since two settings disagree."""
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Message of one client, longer than the noise allows for."""
+        """Message of one client, whose norm may exceed C."""
         bound = self.bound
         loose = replace(bound, clip_norm=_LONGER * bound.clip_norm)
         return loose.constrained(update)
@@ -188,4 +192,5 @@ FAULTS: Mapping[str, Callable[[ReleaseGame], ReleaseGame]] = {
     "two clip norms": _with(TwoClipNorms),
     "a loader that shuffles once": lambda game: replace(game, sampler=ShuffledOnce()),
 }
-"""From a game to the same one with a fault, whose price is still the right one's."""
+"""Functions by the name of a fault: each returns a game with the fault and the price of the correct
+game."""

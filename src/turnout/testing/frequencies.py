@@ -17,7 +17,7 @@ from turnout.core import checks
 from turnout.core.errors import ParameterError
 
 FALSE_ALARM = 1e-9
-"""The probability with which an assertion may fail although the distribution is right."""
+"""Default probability with which an assertion may fail although the distribution is right."""
 
 Observed = TypeVar("Observed")
 
@@ -28,18 +28,20 @@ def assert_frequencies(
     """Fail unless multinomial ``counts`` fit ``probabilities``.
 
     Each cell, and each aligned run of 2, 4, 8, … neighbouring cells, is tested by an exact
-    two-sided binomial test, with a Bonferroni correction over all of them. So the
-    false-alarm rate holds at any sample size, a single wrong cell shows, and so does a drift
-    over many cells. A cell of probability 0 must be empty.
+    two-sided binomial test, with a Bonferroni correction over all tests. So the false-alarm rate
+    holds for any number of draws, and the tests detect a single wrong cell as well as a drift over
+    many cells. A cell of probability 0 must be empty.
 
     Args:
-        counts: whole numbers of shape (k,), out of independent draws.
-        probabilities: of shape (k,), summing to 1.
-        false_alarm: upper bound on the chance of failing under the right distribution.
+        counts: number of independent draws in each cell, whole numbers, shape (k,).
+        probabilities: probability of each cell, shape (k,), with sum 1.
+        false_alarm: upper bound on the probability of failing under the right distribution.
 
     Raises:
-        AssertionError: naming the worst cells, what was seen and what was expected.
-        ParameterError: shapes differ or ``probabilities`` are none.
+        AssertionError: the counts do not fit; the message names the worst cells, with their number
+            of draws and its expectation.
+        ParameterError: the shapes differ, or ``probabilities`` has a negative number or another
+            sum.
     """
     # Counts and probabilities of the same cells.
     observed, expected = np.asarray(counts), np.asarray(probabilities, dtype=np.float64)
@@ -67,7 +69,18 @@ def assert_frequencies(
 def assert_binomial(
     successes: int, trials: int, probability: float, false_alarm: float = FALSE_ALARM
 ) -> None:
-    """Fail unless ``successes`` of ``trials`` fits ``probability`` (exact, two-sided)."""
+    """Fail unless ``successes`` of ``trials`` fits ``probability``, by an exact two-sided test.
+
+    Args:
+        successes: number of successes, from 0 to ``trials``.
+        trials: number of independent trials.
+        probability: probability of a success, in [0, 1].
+        false_alarm: upper bound on the probability of failing under the right distribution.
+
+    Raises:
+        AssertionError: the number of successes does not fit.
+        ParameterError: a number outside its domain.
+    """
     checks.count(0, successes=successes, trials=trials)
     checks.at_most("trials", trials, successes=successes)
     checks.probability(probability=probability)
@@ -77,13 +90,17 @@ def assert_binomial(
 def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_ALARM) -> None:
     """Fail unless the mean of ``values`` lies within its error bar of ``expected``.
 
-    The error bar is that of the normal approximation: meant for a few hundred independent
-    values or more, none of which dominates.
+    The error bar is that of the normal approximation, which needs a few hundred independent values
+    or more, none of which dominates.
 
     Args:
-        values: of shape (n,), n at least 2.
-        expected: the mean under the right distribution.
-        false_alarm: approximate chance of failing under the right distribution.
+        values: shape (n,), with n at least 2.
+        expected: mean of the right distribution.
+        false_alarm: approximate probability of failing under the right distribution.
+
+    Raises:
+        AssertionError: the mean does not fit.
+        ParameterError: fewer than two values.
     """
     sample = np.asarray(values, dtype=np.float64)
     checks.count(2, values=sample.size)
@@ -101,8 +118,12 @@ def assert_rejects(
     """Fail unless ``assertion`` fails on the observations of each wrong distribution.
 
     Args:
-        assertion: called with each observation; must raise AssertionError.
-        wrong_distributions: name of a wrong distribution → observations under it. At least one.
+        assertion: function of observations, which must raise an AssertionError.
+        wrong_distributions: observations of at least one wrong distribution, by its name.
+
+    Raises:
+        AssertionError: the assertion accepts a wrong distribution, which the message names.
+        ParameterError: no wrong distribution.
 
     >>> assert_rejects(
     ...     lambda counts: assert_frequencies(counts, [0.5, 0.5]), {"biased": [900, 100]}

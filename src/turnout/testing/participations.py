@@ -1,8 +1,8 @@
-"""Conformance test of a participation: all parts of turnout read it alike.
+"""Conformance test of a participation: all parts of turnout agree with its sampler.
 
 `assert_participation` enumerates the exact distribution of the sampler and compares it with the
-guarantee in the docstring, with expectations, admissions, the price, the verifier and the codec. So
-the participation must be small: few clients, and no more than about ten steps.
+documented guarantee, with expectations, admissions, the price, the verifier and the codec. So the
+participation must be small: few clients, and no more than about ten steps.
 """
 
 from __future__ import annotations
@@ -46,13 +46,18 @@ def assert_participation(
     population: int,
     promise: Callable[[int], ClientDistribution] | None = None,
 ) -> None:
-    """Fail unless all readers of a participation agree with its sampler and its guarantee.
+    """Fail unless all parts of turnout agree with a participation's sampler and its guarantee.
 
     Args:
-        participation: who takes part when; its draws must be few enough to be enumerated.
-        population: clients of the run.
-        promise: what the docstring guarantees to a client: probabilities of the sets of steps in
-            which the client takes part; None to hold the readers against the sampler alone.
+        participation: participation with few enough draws for an enumeration.
+        population: number of clients.
+        promise: documented guarantee, as a function from a client to the probabilities of the sets
+            of steps in which the client takes part; None for no comparison with a guarantee.
+
+    Raises:
+        AssertionError: a part of turnout disagrees with the sampler, or the sampler with
+            ``promise``.
+        UnsupportedError: too many draws for an enumeration.
     """
     assert normal_form(participation).steps == participation.steps, "steps"
     clients: Sequence[ClientDistribution] = [
@@ -73,7 +78,16 @@ def assert_participation(
 def client_distribution(
     participation: Participation, population: int, client: int
 ) -> dict[tuple[int, ...], Fraction]:
-    """Exact probabilities of the sets of steps in which the sampler lets one client take part."""
+    """Exact probabilities of the sets of steps in which a client takes part, by enumeration.
+
+    Args:
+        participation: participation with few enough draws for an enumeration.
+        population: number of clients.
+        client: number of the client, from 0.
+
+    Raises:
+        UnsupportedError: too many draws for an enumeration.
+    """
     run: dict[tuple[int, ...], Fraction] = {(): Fraction(1)}
     for block in blocks(participation):
         own = enumerate_outputs(
@@ -108,7 +122,7 @@ def _assert_expected(
 def _assert_admitted(
     participation: Participation, population: int, client: int, own: ClientDistribution
 ) -> None:
-    """Require that exactly the steps that a client may draw are admitted in each block."""
+    """Require that a client is admitted in all drawn steps, and in no more than it may draw."""
     for drawn in own:
         record = Admissions(participation, population)
         taken = [step for step in drawn if _admits(record, client, step)]
@@ -136,7 +150,7 @@ def _assert_written(participation: Participation) -> None:
 
 
 def _assert_priced(participation: Participation, clients: Sequence[ClientDistribution]) -> None:
-    """Require a price or a refusal for each rule and relation, and one that is exact."""
+    """Require a finite bound or a refusal for each scheme, and bounds on both sides of exact δ."""
     # Each combination has a finite bound or is refused.
     for relation, release in product(Relation, ReleaseRule):
         try:
@@ -160,16 +174,16 @@ def _assert_priced(participation: Participation, clients: Sequence[ClientDistrib
 
 
 def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float, float]:
-    """Exact δ at ε of the client's presence against its absence, and of the reverse."""
+    """Exact δ at ε for removing the client, and for adding the client."""
     worlds: list[tuple[float, float]] = []
     for outputs in product((0, 1), repeat=steps):
         absent = [_ABSENT[output] for output in outputs]
         present = [_PRESENT[output] for output in outputs]
-        with_her = 0.0
+        with_client = 0.0
         for drawn, weight in own.items():
             chances = [present[t] if t in drawn else absent[t] for t in range(steps)]
-            with_her += float(weight) * math.prod(chances)
-        worlds.append((with_her, math.prod(absent)))
+            with_client += float(weight) * math.prod(chances)
+        worlds.append((with_client, math.prod(absent)))
     grown = math.exp(epsilon)
     remove = math.fsum(max(p - grown * q, 0.0) for p, q in worlds)
     add = math.fsum(max(q - grown * p, 0.0) for p, q in worlds)

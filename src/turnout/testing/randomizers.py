@@ -1,8 +1,9 @@
-"""Conformance test of a randomizer: sampler, estimate, bytes and privacy level agree.
+"""Conformance test of a randomizer: sampler, estimate, bytes and ε agree.
 
-`assert_randomizer` enumerates the exact distribution of each message and compares it with the
-randomizer's own `probabilities`, with the level and the price of its `priced_as`, with its bytes
-and with its estimate. So the randomizer must be small: few values, at most some hundred messages.
+`assert_randomizer` enumerates the exact distribution of the messages of each value. It compares the
+distribution with the randomizer's `probabilities`, with ε₀ and the price of its `priced_as`, with
+its bytes and with its estimate. So the randomizer must be small: few values and at most 1024
+messages.
 """
 
 from __future__ import annotations
@@ -33,26 +34,31 @@ MessageDistribution = dict[int, Fraction]
 
 _MOST_PATHS, _MOST_MESSAGES = 20_000, 1024
 _DELTAS = (0.02, 0.1, 0.3)
-_SENT = 64  # messages of each value whose bytes are looked at
+_SENT = 64  # number of messages of each value whose bytes are checked
 _ROUNDING = 1e-9
 
 
 def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> None:
     """Fail unless a randomizer agrees with its stated properties and with ε of its `priced_as`.
 
-    Guarantees: the sampler has the distribution of `probabilities`, where the randomizer states
-    them; no message's probability under one value exceeds e^{ε₀} times that under another, with the
-    ε₀ of `priced_as`; one message, and two shuffled ones, cost no more than the price of
-    `priced_as`; bytes round-trip in `message_bits` each; the estimate's mean is the value, its
-    error within `mse_bound`.
+    The test requires that
+
+    * the sampler has the distribution of `probabilities`, if the randomizer has this method;
+    * no message's probability under one value exceeds e^{ε₀} times that under another value, with
+      ε₀ of `priced_as`;
+    * one message, and two shuffled messages, cost no more than the price of `priced_as`;
+    * messages are packed into `message_bits` bits each and unpacked without change;
+    * the estimate of a value has the value as its mean, up to the stated bias of vectors, and a
+      mean squared error of at most `mse_bound`.
 
     Args:
-        randomizer: of one item, of a bit or of a vector.
-        values: possible values of a client; every item, or both bits, if None.
+        randomizer: randomizer of one item, of a bit or of a vector.
+        values: possible values of a client; None for all items or both bits.
 
     Raises:
-        AssertionError: naming the statement that fails.
-        UnsupportedError: too many messages, or a `priced_as` that cannot be enumerated.
+        AssertionError: a requirement fails; the message names it.
+        UnsupportedError: too many messages, a sampler that cannot be enumerated and has no method
+            `probabilities`, or a `priced_as` without an analysis.
     """
     held = range(getattr(randomizer, "items", 2)) if values is None else values
     distributions = [_distribution(randomizer, value) for value in held]
@@ -64,7 +70,7 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
 
 
 def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
-    """Exact distribution of the sampler, or the stated one where it cannot be enumerated."""
+    """Exact distribution of the sampler or, if it cannot be enumerated, the stated distribution."""
     # The stated distribution, if the randomizer states one.
     stated: MessageDistribution | None = None
     if hasattr(randomizer, "probabilities"):
@@ -119,14 +125,14 @@ def _message(randomizer: Any, number: int) -> NDArray:
 
 
 def _assert_level(randomizer: Any, distributions: Sequence[MessageDistribution]) -> None:
-    """Require that ε₀ of `priced_as` is the randomizer's own and at least the largest ratio's."""
+    """Require that ε₀ of `priced_as` equals the randomizer's and bounds all ratios."""
     if not isinstance(randomizer.priced_as, PureRandomizer):
         return
     level = randomizer.priced_as.epsilon0
     assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0} is priced as {level}"
     for one, other in permutations(distributions, 2):
         for number, chance in one.items():
-            assert number in other, f"message {number} tells two values apart for certain"
+            assert number in other, f"message {number} is possible under some values only"
             found = level_above(max(chance / other[number], Fraction(1)))
             assert found <= level * (1 + 1e-12), f"message {number} has ε₀ = {found}, not {level}"
 
@@ -173,7 +179,7 @@ def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
 
 
 def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution]) -> None:
-    """Require that no pair of values costs more than the price, alone or with one other."""
+    """Require that no pair of values costs more than the price, alone or shuffled with another."""
     known = sorted({number for each in distributions for number in each})
     rows = np.array([[float(each.get(number, 0)) for number in known] for each in distributions])
     alone = Scheme(priced_as, EveryStep(1), Relation.REPLACE_ONE)
@@ -196,6 +202,6 @@ def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: 
 
 
 def _shuffled(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distribution of two messages without their order."""
+    """Distribution of the unordered pair of two messages."""
     ordered = np.outer(one, other)
     return np.triu(ordered + np.tril(ordered, -1).T).ravel()
