@@ -378,6 +378,7 @@ class RecordSGD(FedSGD):
 
     @cached_property
     def _by_record(self) -> SupervisedTask:
+        """Task in which each record is a client."""
         return self.task.by_record()
 
     def require_records(self, count: int) -> None:

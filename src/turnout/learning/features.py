@@ -526,14 +526,17 @@ def normalised_scattering(images: Tensor) -> Tensor:
 
 
 def _hog(images: Tensor) -> Tensor:
+    """Block histograms of grey or colour images, (n, d)."""
     return histograms_of_gradients(_channels("hog", images))
 
 
 def _hog_cells(images: Tensor) -> Tensor:
+    """Cell histograms of grey or colour images, (n, d)."""
     return cell_histograms(_channels("hog-cells", images))
 
 
 def _deskewed(images: Tensor) -> Tensor:
+    """Deskewed grey images, after a check of their shape."""
     if images.ndim != 3:
         expected = f"grey images (height, width), not {_shape(images)}"
         raise ParameterError("features", "deskewed", expected)
@@ -541,6 +544,7 @@ def _deskewed(images: Tensor) -> Tensor:
 
 
 def _unchanged(inputs: Tensor) -> Tensor:
+    """Inputs themselves."""
     return inputs
 
 
@@ -566,6 +570,7 @@ def _channels(name: str, images: Tensor) -> Tensor:
 
 
 def _shape(images: Tensor) -> tuple[int, ...]:
+    """Shape of one input of a batch."""
     return tuple(images.shape[1:])
 
 
@@ -616,4 +621,5 @@ def _check_rows_alone(features: FeatureMap, inputs: Tensor) -> None:
 
 
 def _in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """New array in memory, of the given dtype and shape."""
     return np.empty(shape, dtype)

@@ -236,7 +236,7 @@ class LocalUpdates(Protocol):
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores of the classes, (n, classes), for evaluation."""
+        """Outputs of the model, (n, …), for evaluation."""
         ...
 
 

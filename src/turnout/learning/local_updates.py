@@ -313,7 +313,7 @@ class VmappedUpdates:
             return each(parameters, batch.inputs, batch.labels, batch.weights).detach()
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores of the classes, (n, classes), for evaluation."""
+        """Outputs of the model, (n, …), for evaluation."""
         with torch.no_grad():
             return self.model.logits(parameters, inputs)
 
@@ -381,7 +381,7 @@ class LayeredUpdates:
 
     @torch.no_grad()
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
-        """Scores of the classes, (n, classes), for evaluation."""
+        """Outputs of the model, (n, …), for evaluation."""
         return self._forward(self.model.slices(parameters), inputs)[0]
 
 

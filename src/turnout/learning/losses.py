@@ -136,6 +136,7 @@ def _digest(module: ModuleType) -> str:
 
 
 def _of(data: bytes) -> str:
+    """Digest of some bytes, 32 hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -174,10 +175,12 @@ class Loss:
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each example, (n,), in nats."""
     return functional.cross_entropy(outputs, labels, reduction="none")
 
 
 def _cross_entropy_total(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Sum of the cross-entropies of all examples, in nats."""
     return functional.cross_entropy(outputs, labels, reduction="sum")
 
 
@@ -189,14 +192,17 @@ def _cross_entropy_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _squared(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Mean squared error of each example's numbers, (n,)."""
     return (outputs - labels).square().flatten(1).mean(1)
 
 
 def _squared_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Derivative of the mean squared error, (n, K)."""
     return (outputs - labels) * (2 / outputs.shape[1])
 
 
 def _binary(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Mean binary cross-entropy of each example's tags, (n,), in nats."""
     each = functional.binary_cross_entropy_with_logits(
         outputs, labels.to(outputs.dtype), reduction="none"
     )
@@ -204,6 +210,7 @@ def _binary(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _binary_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Derivative of the mean binary cross-entropy, (n, K)."""
     return (outputs.sigmoid() - labels) / outputs.shape[1]
 
 

@@ -294,6 +294,7 @@ def _same(found: object, expected: Tensor, limit: Tensor) -> bool:
 
 
 def _refusal(model: ModuleModel, expected: str) -> ParameterError:
+    """Error that refuses a module, with what is expected of the module."""
     return ParameterError("model.module", model.title, expected)
 
 
@@ -368,6 +369,7 @@ class _Path:
         return "the loss or its gradient"
 
     def _described(self, name: str) -> str:
+        """Name and class of a layer, as text."""
         kind = type(self._layers[name]).__name__
         return f"layer {name!r} ({kind})" if name else f"the module's own forward ({kind})"
 

@@ -427,6 +427,7 @@ class AdaPeD(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Personal model, and changes of μ and ψ as one message, after the local steps."""
         start, psi = shared[:-1], shared[-1]
         way = torch.zeros_like(start)  # change of μ; μ − start would lose digits
 
@@ -452,6 +453,7 @@ class AdaPeD(_PersonalModels):
         return model, torch.cat([way, moved.unsqueeze(0)])
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
+        """Mean loss plus KL(μ‖θ)/2ψ."""
         own, theirs = (self.task.model.logits(each, held.inputs) for each in (model, shared[:-1]))
         fit = (self.task.objective.loss.each(own, held.labels) * held.weights).sum()
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
@@ -489,11 +491,13 @@ class Ridge(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Personal model θ and message μ − θ after the local steps."""
         held = ClientGroup(inputs, labels, weights)
         model = self._descended(model, shared, held, self.local.steps)
         return model, shared - model
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
+        """Mean loss plus λ/2 ‖θ − μ‖²."""
         return self._fit(model, held) + self.strength / 2 * (model - shared).square().sum()
 
 
@@ -519,6 +523,7 @@ class Alone(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
+        """Personal model after the local steps, and the message 0."""
         held = ClientGroup(inputs, labels, weights)
         return self._descended(model, shared, held, self.local.steps), model.new_zeros(1)
 

@@ -47,7 +47,7 @@ _REMEMBERED = DrawTable(
 )
 """Draws under which a client's state costs no privacy: docs/design/learning.md has the proof."""
 
-_NO_BATCHES = "without clipped_sum, since its clients have states"
+_NO_BATCHES = "an algorithm without clipped_sum, since its clients have states"
 
 _Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
@@ -143,6 +143,7 @@ class Clients:
         return self._checked(self.algorithm.init_client(client), client) if state is None else state
 
     def _checked(self, state: ClientState | None, client: int) -> ClientState | None:
+        """Read-only copy of a client's state, after a check of its layout."""
         if (None if state is None else _layout(state)) != self.layout:
             raise LocalProtocolError(
                 f"client {client}'s state has other names, shapes or types of arrays than the "

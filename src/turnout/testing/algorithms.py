@@ -50,6 +50,7 @@ def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[
 
 
 def _started(algorithm: Algorithm) -> ServerState:
+    """Initial server state, from a fixed seed."""
     return algorithm.init(_STREAMS.generator("init"))
 
 
@@ -164,6 +165,7 @@ def _assert_no_direction(algorithm: Algorithm) -> None:
 
 
 def _simulation(algorithm: Algorithm) -> Simulation:
+    """Simulation of an algorithm under a short check-in scheme, from a fixed seed."""
     scheme = Scheme(GaussianNoise(1.0), _LAW, Relation.ADD_REMOVE)
     return Simulation(scheme, algorithm, seed=_SEED, evaluate_every=4)
 

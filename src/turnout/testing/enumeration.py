@@ -61,6 +61,8 @@ def enumerate_outputs(
 
 
 class _Choice(NamedTuple):
+    """Number of the taken branch of a draw, and number of its branches."""
+
     taken: int
     branches: int
 
@@ -87,6 +89,7 @@ class _EnumeratingSource(Source):
         self.probability = Fraction(1)
 
     def _branch(self, branches: int) -> int:
+        """Number of the branch that this run takes at its next draw."""
         if branches > self._max_branches:
             raise UnsupportedError(f"a draw among {branches} values is too large to enumerate")
         position = len(self.path)
@@ -99,22 +102,26 @@ class _EnumeratingSource(Source):
         return choice.taken
 
     def below(self, n: int, size: int) -> NDArray[np.int64]:
+        """Uniform draws, each with ``n`` branches."""
         checks.count(n=n)
         checks.count(0, size=size)
         self.probability /= n**size
         return np.array([self._branch(n) for _ in range(size)], dtype=np.int64)
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
+        """Bernoulli draws, each with its branches of positive probability."""
         checks.probability(p=p)
         coins = (self._weighted((1 - Fraction(p), Fraction(p))) == 1 for _ in range(size))
         return np.fromiter(coins, np.bool_, size)
 
     def binomial(self, n: int, p: float) -> int:
+        """Binomial draw, with its branches of positive probability."""
         checks.probability(p=p)
         q = Fraction(p)
         return self._weighted([comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)])
 
     def _weighted(self, probabilities: Sequence[Fraction]) -> int:
+        """Draw of a value with the given probabilities."""
         possible = [value for value, probability in enumerate(probabilities) if probability]
         value = possible[self._branch(len(possible))]
         self.probability *= probabilities[value]

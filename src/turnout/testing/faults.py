@@ -143,6 +143,8 @@ class TwoClipNorms(Faulty):
 
 
 def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
+    """Function that returns a game with a faulty mechanism."""
+
     def built(game: ReleaseGame) -> ReleaseGame:
         right = game.mechanism
 

@@ -141,6 +141,7 @@ def assert_rejects(
 
 
 def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> bool:
+    """Whether an assertion accepts some observations."""
     try:
         assertion(observed)
     except AssertionError:

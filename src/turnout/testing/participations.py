@@ -104,12 +104,14 @@ def client_distribution(
 
 
 def _steps_of(schedule: Schedule, client: int) -> tuple[int, ...]:
+    """Steps of one client in a schedule, ascending."""
     return tuple(sorted(schedule.slots()[schedule.clients == client].tolist()))
 
 
 def _assert_expected(
     participation: Participation, population: int, clients: Sequence[ClientDistribution]
 ) -> None:
+    """Require that the expected check-ins of each step agree with the sampler."""
     counts = [Fraction(0)] * participation.steps
     for own in clients:
         for steps, weight in own.items():
@@ -139,11 +141,13 @@ def _assert_admitted(
 
 
 def _admits(record: Admissions, client: int, step: int) -> bool:
+    """Whether the coordinator's record admits a client in a step."""
     ids = np.array([client], dtype=np.int64)
     return int(record.admit(ids, step)[0]) == Verdict.ACCEPTED
 
 
 def _assert_written(participation: Participation) -> None:
+    """Require that the codec returns the scheme that was encoded."""
     scheme = Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE)
     written = scheme_to_dict(scheme)
     assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"

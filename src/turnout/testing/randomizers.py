@@ -99,6 +99,7 @@ def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
 
 
 def _encoded(randomizer: Any, held: NDArray, source: Source) -> NDArray:
+    """Messages of some values, with public questions if the randomizer has them."""
     if getattr(randomizer, "public", False):
         return randomizer.encode(held, source, randomizer.draw_questions(len(held), source))
     return randomizer.encode(held, source)
@@ -171,6 +172,7 @@ def _assert_unbiased(randomizer: Any, value: Any, distribution: MessageDistribut
 
 
 def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
+    """Estimate from one message."""
     if isinstance(randomizer, FrequencyRandomizer):
         return estimate_frequencies(FrequencyTally.of(randomizer, message), "raw").frequencies
     if isinstance(randomizer, VectorRandomizer):
@@ -194,6 +196,7 @@ def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution])
 
 
 def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: str) -> None:
+    """Require δ of each pair of rows at ε = ``price`` to be at most ``delta``."""
     for one, other in permutations(rows, 2):
         true = float(np.maximum(one - math.exp(price) * other, 0.0).sum())
         assert true <= delta * (1 + _ROUNDING), (
