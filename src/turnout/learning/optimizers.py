@@ -48,7 +48,11 @@ class Constant:
 
 
 def as_schedule(rate: Schedule | float) -> Schedule:
-    """Schedule from a schedule or from a constant learning rate."""
+    """Schedule from a schedule or from a constant learning rate.
+
+    Raises:
+        ParameterError: a constant that is not a positive number.
+    """
     return rate if callable(rate) else Constant(rate)
 
 
@@ -102,7 +106,11 @@ class InverseSquareRoot:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Schedule ``then`` multiplied by a factor that rises to 1 over the first ``steps`` steps."""
+    """Schedule ``then`` multiplied by a factor that rises to 1 over the first ``steps`` steps.
+
+    Raises:
+        ParameterError: ``steps`` is negative, or ``then`` is not a schedule or a positive number.
+    """
 
     then: Schedule | float
     steps: int
@@ -191,7 +199,7 @@ class SGD(_Plain):
 
     For direction g, learning rate η, momentum μ, velocity v and weight decay λ, a step is
     v ← μ v + g; θ ← θ − η (v + λ θ). With Nesterov momentum, g + μ v takes the place of v in the
-    second assignment.
+    second assignment. Fields: η is ``rate``, μ ``momentum`` in [0, 1), λ ``weight_decay`` ≥ 0.
 
     Source: the conventions of ``torch.optim.SGD`` without dampening. Unlike there, weight decay
         acts on the parameters directly, not through the velocity.
@@ -236,6 +244,16 @@ class Adam(_Plain):
 
     Source: Kingma and Ba, *Adam* (ICLR 2015), Algorithm 1, with the defaults of PyTorch.
         Weight decay acts on the parameters directly (Loshchilov and Hutter, ICLR 2019).
+
+    Attributes:
+        rate: learning rate, above 0, or a schedule.
+        first_decay: decay of the mean of directions per step, in (0, 1).
+        second_decay: decay of the mean of squared directions per step, in (0, 1).
+        stabilizer: number that is added to the root of the mean square, above 0.
+        weight_decay: λ, at least 0.
+
+    Raises:
+        ParameterError: a value outside its domain.
     """
 
     rate: Schedule | float
@@ -457,7 +475,11 @@ class LastIterate:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialAverage:
-    """Average of iterates whose weights decay by the factor ``decay`` per step and sum to 1."""
+    """Average of iterates whose weights decay by the factor ``decay`` per step and sum to 1.
+
+    Raises:
+        ParameterError: a decay outside (0, 1).
+    """
 
     decay: float
 
@@ -485,7 +507,11 @@ class ExponentialAverage:
 
 @dataclass(frozen=True, slots=True)
 class TailAverage:
-    """Mean of the iterates from update ``first_step`` on."""
+    """Mean of the iterates from update ``first_step`` on, counted from 0.
+
+    Raises:
+        ParameterError: ``first_step`` is negative or not a whole number.
+    """
 
     first_step: int
 
