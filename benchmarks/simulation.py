@@ -49,7 +49,7 @@ class Rounds:
 
 
 def turnout_rounds(task: SupervisedTask, cohort: int, rounds: int, rate: float = RATE) -> Rounds:
-    """Rounds of a whole simulation by turnout: draws, protocol, updates, noise and optimiser."""
+    """Rounds of a whole simulation by turnout: draws, protocol, updates, noise and optimizer."""
     participation = FixedSize(cohort, task.population, rounds + 2)
     scheme = Scheme(GaussianNoise(NOISE), participation, Relation.ZERO_OUT)
     algorithm = FedSGD(task, SGD(Constant(rate), MOMENTUM), CLIP_NORM)

@@ -448,7 +448,7 @@ class Stepper:
 
     @property
     def sent(self) -> NDArray[np.floating]:
-        """Parameters that clients receive in the next step: the last iterate."""
+        """Vector that clients receive in the next step, such as the last iterate."""
         return self._setup.algorithm.sent(self._state.server)
 
     @property

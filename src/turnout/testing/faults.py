@@ -159,7 +159,7 @@ def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
 def come_oftener(
     draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Steps of one draw, and in every other trial those of a second draw too."""
+    """Steps of one draw and, in each trial with probability 1/2, of a second draw too."""
     first, second = (canary_steps(draw, trials, block, source, first_step) for _ in range(2))
     again = source.bernoulli(_OFTENER - 1.0, trials)
     added = again[second.clients]

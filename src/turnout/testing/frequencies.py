@@ -150,7 +150,7 @@ def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> boo
 
 
 def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Starts and ends of groups of 1, 2, 4, … adjacent cells, up to half of all cells."""
+    """Starts and ends of aligned groups of 1, 2, 4, … cells, each smaller than all cells."""
     runs = []
     width = 1
     while width == 1 or width < cells:
