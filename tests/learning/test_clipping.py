@@ -152,7 +152,7 @@ def test_updates_below_the_clip_norm_are_unchanged():
     assert np.allclose(total.total, made.update(4), rtol=1e-5, atol=1e-7)
 
 
-def test_a_client_changes_the_sum_by_its_contribution():
+def test_removing_a_client_changes_the_sum_by_at_most_the_clip_norm():
     made = case("tanh-cnn-13k", clip_norm=0.1, population=30)
     task = made.task()
     everyone = task.clipped_sum(made.parameters, np.arange(30)).total

@@ -113,12 +113,12 @@ def test_clients_with_states_are_refused_without_an_analysis(law):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED])
-def test_clients_with_states_are_refused_in_other_release_rules(release):
+def test_clients_with_states_are_refused_with_other_release_rules(release):
     with pytest.raises(UnsupportedError, match=f"not known for {release.value} releases"):
         simulation(LAWS["check-in"], release, algorithm=counting())
 
 
-def test_clients_with_states_run_under_kept_slots():
+def test_clients_with_states_run_under_a_fixed_assignment():
     assert simulation(FixedAssignment(4, 3, 0.5), algorithm=counting()).run().finished
 
 
