@@ -92,7 +92,8 @@ class _LazyGroup(Group):
         if cmd_name not in PURPOSES:
             return None
         module = next(name for name, held in COMMANDS.items() if cmd_name in held)
-        return getattr(importlib.import_module(f"turnout.cli.{module}"), cmd_name)
+        function = cmd_name.replace("-", "_")
+        return getattr(importlib.import_module(f"turnout.cli.{module}"), function)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and purposes of all subcommands by topic, without importing them."""
