@@ -496,18 +496,18 @@ def _worst(
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Blocks and upper bounds on ε per kind of client; a kind is its sorted window sizes."""
     # Refuse combinations without an analysis.
-    draw = _own_draw(scheme)
+    draw, kind = _own_draw(scheme), type(scheme.participation).__name__
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
         raise UnsupportedError(
-            f"availability windows have no analysis for relation {scheme.relation.value} with "
-            f"{scheme.release.value} releases: use add-remove or zero-out, and aggregated or "
-            "one-client releases"
+            f"{kind}, in which each client draws among its own steps, has no analysis for relation "
+            f"{scheme.relation.value} with {scheme.release.value} releases: use add-remove or "
+            "zero-out, and aggregated or one-client releases"
         )
     if scheme.release is ReleaseRule.ONE_CLIENT and scheme.relation is Relation.ZERO_OUT:
         raise UnsupportedError(
-            "one-client releases over availability windows have no analysis under zero-out: "
-            "use add-remove"
+            f"{kind}, in which each client draws among its own steps, has no analysis for "
+            "one-client releases under zero-out: use add-remove"
         )
     # In a one-client release the client may displace another, or be alone.
     upper = dominating(scheme.randomizer, 1.0)
