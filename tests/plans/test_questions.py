@@ -227,8 +227,8 @@ def test_errors_of_accounting_name_the_option(flags, line):
             "--epochs = 0: expected a whole number of at least 1",
         ),
         (
-            {"scheme": "fixed-assignment", "window": 5, "windows": 4},
-            "--windows = 4: expected only with --scheme check-in or k-subset",
+            {"scheme": "fixed-assignment", "window": 5, "picks": 4},
+            "--picks = 4: expected only with --scheme k-subset",
         ),
     ],
 )
