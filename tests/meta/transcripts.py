@@ -1,7 +1,8 @@
 """Output of the commands and Python in documentation pages, compared with the pages.
 
-``python tests/meta/transcripts.py`` writes the current output into the pages. Commands, prose, and
-lines that differ only in parts that vary between runs are kept.
+``python tests/meta/transcripts.py docs/PAGE.md`` writes the current output into a page, and without
+a page into all of them. Commands, prose, and lines that differ only in parts that vary between runs
+are kept.
 """
 
 from __future__ import annotations
@@ -196,12 +197,17 @@ def write(page: str, session: Sequence[Block], outputs: list[list[str]]) -> None
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def main() -> None:
-    """Rewrite all pages, starting with the last block of each page."""
+def main(pages: Sequence[str]) -> None:
+    """Rewrite pages (all if none is named), starting with the last block of each page."""
+    unknown = set(pages) - set(PAGES)
+    if unknown:
+        sys.exit(f"pages = {', '.join(unknown)}: expected paths such as docs/compare.md")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import_module("turnout.plans")  # registers all participations; a session removes its own
     for session in reversed(list(sessions())):
         place = session[0].place
+        if pages and session[0].page not in pages:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             try:
                 printed = outputs(session, Path(folder) / "run")
@@ -213,4 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
