@@ -237,7 +237,11 @@ def plain_attention() -> None:
 
 
 def copied(module: nn.Module, title: str) -> nn.Module:
-    """Copy of the module on the CPU, with real numbers in float32."""
+    """Copy of the module on the CPU, with real numbers in float32.
+
+    Raises:
+        ParameterError: a module that cannot be copied.
+    """
     # Tensors that a layer computed and stored, as older weight norms do, are copied as constants.
     kept = [value for layer in module.modules() for value in vars(layer).values()]
     computed = [each for each in kept if isinstance(each, Tensor) and not each.is_leaf]

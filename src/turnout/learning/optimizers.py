@@ -35,7 +35,11 @@ Schedule = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Learning-rate schedule with the same rate at every step."""
+    """Learning-rate schedule with the same rate at every step.
+
+    Raises:
+        ParameterError: a rate that is not a positive number.
+    """
 
     rate: float
 
@@ -72,7 +76,11 @@ class _Falling:
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Falling):
-    """Learning rate that falls linearly from ``rate`` to ``final`` · rate over ``steps`` steps."""
+    """Learning rate that falls linearly from ``rate`` to ``final`` · ``rate`` at step ``steps``.
+
+    Raises:
+        ParameterError: ``rate`` is not above 0, ``steps`` below 1, or ``final`` not in [0, 1].
+    """
 
     def __call__(self, step: int) -> float:
         """Learning rate at ``step``."""
@@ -82,7 +90,11 @@ class Linear(_Falling):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Falling):
-    """Learning rate that falls along half a cosine wave to ``final`` · rate at step ``steps``."""
+    """Learning rate that falls along half a cosine wave to ``final`` · ``rate`` at step ``steps``.
+
+    Raises:
+        ParameterError: ``rate`` is not above 0, ``steps`` below 1, or ``final`` not in [0, 1].
+    """
 
     def __call__(self, step: int) -> float:
         """Learning rate at ``step``."""
@@ -92,7 +104,11 @@ class Cosine(_Falling):
 
 @dataclass(frozen=True, slots=True)
 class InverseSquareRoot:
-    """Learning rate ``rate`` / √(step + 1), from the theory of stochastic gradient descent."""
+    """Learning rate ``rate`` / √(step + 1), from the theory of stochastic gradient descent.
+
+    Raises:
+        ParameterError: a rate that is not a positive number.
+    """
 
     rate: float
 
