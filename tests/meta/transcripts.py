@@ -14,7 +14,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import chdir, redirect_stdout
+from contextlib import ExitStack, chdir, redirect_stdout
 from difflib import SequenceMatcher
 from importlib import import_module
 from pathlib import Path
@@ -25,6 +25,8 @@ from pages import PAGES, ROOT, Block, Step, blocks
 
 from turnout.cli.main import turnout
 from turnout.data import MissingFileError
+from turnout.plans.questions import question_randomizers
+from turnout.randomizers import interface
 from turnout.schemes import registry
 
 NOT_RUN = {
@@ -148,9 +150,15 @@ def outputs(session: Sequence[Block], folder: Path) -> list[list[str]]:
     names: dict[str, object] = {"__name__": "page"}
     # Loaded now; otherwise they would be removed together with those of a page.
     registry.all_participations()
-    # Participations and layouts of a page are removed after the page.
+    question_randomizers()
+    # Participations, randomizers and layouts of a page are removed after the page.
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
-    with chdir(folder), patch.dict(registry._NAMES), patch.dict(os.environ, cache):
+    registered = (registry._NAMES, registry._QUESTION_RANDOMIZERS, interface._MECHANISMS)
+    with ExitStack() as stack:
+        for names_of_page in registered:
+            stack.enter_context(patch.dict(names_of_page))
+        stack.enter_context(patch.dict(os.environ, cache))
+        stack.enter_context(chdir(folder))
         return [
             [
                 printed_by_python(step, names) if block.language == "python" else printed(step)
