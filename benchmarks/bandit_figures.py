@@ -17,18 +17,17 @@ ORDERS = {
 }
 INTRODUCTION = """# Table 6.1 with measured slopes, and what each idea buys
 
-`python benchmarks/bandits.py` writes this page and its figures anew, in an hour on one core
-(one study needs MABWiser).
-Actions and θ are uniform on the sphere, rewards ±1, δ = 1e-6; a cell has the mean regret and the
-point below which 95 % of the runs lie. *Printed* is the thesis' algorithm as printed, whose central
-ε is 2 where 1 is stated, and whose shuffled ε nobody knows ([errata.md](errata.md)); "2/ε" has the
-noise that ε needs.
+`python benchmarks/bandits.py` writes this page and its figures, in an hour on one core (one study
+needs MABWiser). Actions and θ are uniform on the sphere, rewards ±1, δ = 1e-6. A cell has the mean
+regret and the point below which 95 % of the runs lie. *Printed* is the thesis' algorithm as printed,
+whose central ε is 2 where 1 is stated, and whose shuffled ε is unknown ([errata.md](errata.md));
+"2/ε" has the noise of the stated ε.
 
-How much regret the printed algorithms have depends on what the thesis leaves open: the base of
-the logarithm in q = (2T)^{1/log T} and the constant B of the core set. In the first table log is
-natural and B = 1. Over 60 of its seeds, without privacy; central; central with 2/ε:
+The thesis does not state the base of the logarithm in q = (2T)^{1/log T} and the constant B of the
+core set, on which the regret of the printed algorithms depends. The first table after this one has
+the natural log and B = 1. Over 60 of its seeds:
 
-| log, B | none | central | central 2/ε |
+| log, B | without privacy | central | central 2/ε |
 |---|---|---|---|
 | natural, 1 | 7,210 | 8,373 | 9,462 |
 | natural, 16 | 7,210 | 9,583 | 11,033 |
@@ -36,8 +35,7 @@ natural and B = 1. Over 60 of its seeds, without privacy; central; central with 
 | to base 2, 16 | 9,318 | 11,488 | 13,706 |
 | to base 10, 1 | 5,789 | 6,457 | 7,324 |
 
-An earlier sketch had 11,200; 13,988; 17,600: nearest to base 2 with a large B. The rest is not
-explained; one candidate is a core set of value 2d, which Lemma 6.3.2 allows where ours has 1.01d.
+A core set of value 2d, which Lemma 6.3.2 allows, was not tried: ours has value 1.01d.
 """
 PEERS = """LinUCB on noisy statistics: central
 with tree-based Gaussian noise in batches of 100 (Shariff and Sheffet 2018), local with Gaussian
