@@ -19,13 +19,13 @@ INTRODUCTION = """# Table 6.1 with measured slopes, and what each idea buys
 
 `python benchmarks/bandits.py` writes this page and its figures, in an hour on one core (one study
 needs MABWiser). Actions and θ are uniform on the sphere, rewards ±1, δ = 1e-6. A cell has the mean
-regret and the point below which 95 % of the runs lie. *Printed* is the thesis' algorithm as printed,
-whose central ε is 2 where 1 is stated, and whose shuffled ε is unknown ([errata.md](errata.md));
-"2/ε" has the noise of the stated ε.
+regret and the point below which 95 % of the runs lie. *Printed* is the thesis' algorithm as
+printed, whose central ε is 2 where 1 is stated, and whose shuffled ε is unknown
+([errata.md](errata.md)); "2/ε" has the noise of the stated ε.
 
 The thesis does not state the base of the logarithm in q = (2T)^{1/log T} and the constant B of the
-core set, on which the regret of the printed algorithms depends. The first table after this one has
-the natural log and B = 1. Over 60 of its seeds:
+core set, on which the regret of the printed algorithms depends. The table of the next section has
+the natural log and B = 1; the table below is over 60 of its seeds:
 
 | log, B | without privacy | central | central 2/ε |
 |---|---|---|---|
