@@ -85,7 +85,7 @@ transcripts: $(VENV)/.dev  ## Write into README and docs what their commands pri
 	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/transcripts.py
 
 site: $(VENV)/.dev  ## Build the documentation site with the API reference; warnings are errors.
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs $(SITE_OUT)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d $(SITE_OUT).doctrees docs $(SITE_OUT)
 
 notebooks: $(VENV)/.dev  ## Build the notebooks of the tutorials and run them in a kernel.
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/meta/notebooks.py build/notebooks

@@ -55,6 +55,7 @@ def site(tmp_path_factory):
     makefile = (ROOT / "Makefile").read_text()
     (arguments,) = re.findall(r"-m sphinx (.*) \$\(SITE_OUT\)", makefile)
     folder = tmp_path_factory.mktemp("site")
+    arguments = arguments.replace("$(SITE_OUT)", str(folder))
     command = [sys.executable, "-m", "sphinx", *arguments.split(), str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
@@ -65,6 +66,10 @@ def test_the_reference_has_every_public_name_on_one_page(site):
     pages = [page.read_text() for page in site.glob("reference/*.html")]
     for name in dir(turnout):
         assert sum(f'id="turnout.{name}"' in page for page in pages) == 1, name
+
+
+def test_the_site_has_at_most_15_megabytes(site):
+    assert sum(file.stat().st_size for file in site.rglob("*") if file.is_file()) <= 15e6
 
 
 def test_the_site_loads_nothing_from_the_network(site):
