@@ -264,5 +264,5 @@ def test_privacy_levels_too_close_for_integer_weights_are_refused(epsilons):
 
 
 def test_one_bit_messages_refuse_a_level_that_recovers_values():
-    with pytest.raises(ParameterError, match="one bit does not determine"):
+    with pytest.raises(ParameterError, match="as one bit does not determine"):
         MultiLevel(OneBit(4, SEED), (math.inf, 1.0))

@@ -86,7 +86,7 @@ def test_random_bytes_are_not_accepted_as_a_release_or_key_file(noise, cut):
     ("change", "match"),
     [
         (lambda data: data.replace(b"release 1\n", b"release 2\n"), "format 2"),
-        (lambda data: data.replace(b"refinement release", b"refinement key"), "a key, where"),
+        (lambda data: data.replace(b"refinement release", b"refinement key"), "expected a release"),
         (lambda data: b"PK\x03\x04" + data, "not a release"),
         (lambda data: data[:-1], "damaged or cut short"),
         (lambda data: b"", "not a release"),
@@ -151,7 +151,7 @@ def test_a_key_decodes_only_its_own_release():
         fields = {name: getattr(keys[0], name) for name in Key.__dataclass_fields__}
         with pytest.raises(KeyMismatchError, match="none of its levels"):
             release.at(Key(**fields | change))
-    with pytest.raises(StorageError, match="not that of 50 clients"):
+    with pytest.raises(StorageError, match="does not fit 50 clients"):
         release.at(Key(**fields | {"noise": keys[0].noise[:-1]}))
     with pytest.raises(ParameterError, match="epsilon = inf"):
         release.recovered(keys[0])

@@ -2,20 +2,21 @@
 
 `AbelianGroup` is the finite Abelian group in which values, noise and messages are added.
 `Questions` asks each client one yes-no question of a Hadamard matrix and inverts the answers.
-`singer_set` and `bent_set` build sets any two shifts of which share equally many elements.
+`singer_set` and `bent_set` return sets of which any two shifts share equally many elements.
 
-**Groups.** A message is a value plus noise, and the holder of the noise subtracts it. Every group
-is ℤ_B × ℤ_2^m: B blocks of 2^m elements, numbered ``block·2^m + place``; blocks add modulo B and
-places by exclusive or. ℤ_2 is B = 2, m = 0.
+**Groups.** A message is a value plus noise, and an analyst who knows the noise subtracts it. Every
+group is ℤ_B × ℤ_2^p: B blocks of 2^p elements. An element has the number ``block·2^p + place``;
+blocks are added modulo B, and places by exclusive or. For example, ℤ_2 has B = 2 and p = 0.
 
-**Questions.** H is Sylvester's matrix of order K, the least power of two that holds all values:
-H[x, c] is +1 where x and c share an even number of binary ones. Client i is asked whether
-H[x, c_i] = +1; its column c_i is public and independent of its value.
+**Questions.** H is Sylvester's matrix of order K, the least power of two that is at least the
+number of values. H[x, c] is +1 if x and c have an even number of binary ones in common, else −1.
+Client i is asked whether H[x, c_i] = +1, where x is its value. The column c_i is public and
+independent of x.
 
-**Difference sets.** Notation: q a prime, r = m + 1, v = (q^r − 1)/(q − 1) the points of the
-projective space over GF(q) of dimension m; s = (q^m − 1)/(q − 1) the points of a hyperplane. Modulo
-a suitable polynomial f of degree r the powers of x run through all v points, so a hyperplane is a
-set of exponents modulo v, and its shifts are the other hyperplanes.
+**Difference sets.** Notation: q is a prime, m the dimension of a projective space over GF(q), and
+r = m + 1. The space has v = (q^r − 1)/(q − 1) points; a hyperplane has (q^m − 1)/(q − 1). Modulo
+a suitable polynomial of degree r, the powers of x are all v points. So a hyperplane is a set of
+exponents modulo v, and the shifts of this set are the other hyperplanes.
 
 Source: Singer, A theorem in finite projective geometry, Trans. AMS 43 (1938).
 """
@@ -36,12 +37,19 @@ from turnout.randomizers.hadamard import walsh_hadamard
 from turnout.randomness import Source
 
 LARGEST_ORDER = 2**24
-"""The most elements a group may have: the server keeps one number for each."""
+"""Largest number of elements of a group; the server stores a number for each element."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbelianGroup:
-    """Group ℤ_blocks × ℤ_2^place_bits.
+    """Group ℤ_blocks × ℤ_2^place_bits, whose elements are the numbers 0, …, order − 1.
+
+    Attributes:
+        blocks: number of blocks B, at least 1.
+        place_bits: number of bits p of a place in a block.
+
+    Raises:
+        ParameterError: a negative number, no block, or more than 2²⁴ elements.
 
     >>> AbelianGroup(blocks=3, place_bits=1).add(np.array([5]), np.array([3]))
     array([0])
@@ -77,11 +85,11 @@ class AbelianGroup:
         return (block % self.blocks << self.place_bits) | ((left ^ right) & places)
 
     def spectrum(self, weights: NDArray[np.float64]) -> NDArray[np.complex128]:
-        """Fourier transform of an array with one number for each element, shape (order,)."""
+        """Fourier transform of ``weights``, which has a number for each element; shape (order,)."""
         return np.fft.fftn(weights.reshape(self._axes)).ravel()
 
     def from_spectrum(self, spectrum: NDArray[np.complex128]) -> NDArray[np.float64]:
-        """Array of real numbers, shape (order,), with the given Fourier transform."""
+        """Real part of the inverse Fourier transform of ``spectrum``, shape (order,)."""
         return np.fft.ifftn(spectrum.reshape(self._axes)).real.ravel()
 
     @property
@@ -90,18 +98,22 @@ class AbelianGroup:
 
 
 def bent_set(place_bits: int) -> NDArray[np.int64]:
-    """Elements of ℤ_2^{2t} whose indicator has a Fourier transform of constant modulus, ascending.
+    """Support of a bent function f on ℤ_2^{2t}, ascending; 2^{2t−1} − 2^{t−1} of 2^{2t} elements.
 
-    The support of the bent function ⟨upper half, lower half⟩: 2^{2t−1} − 2^{t−1} of 2^{2t}
-    places, and the matrix of signs (−1)^{f(x ⊕ y)} is a Hadamard matrix (a Menon difference set).
+    f(x) is the inner product, modulo 2, of the upper and the lower t bits of x. The matrix of signs
+    (−1)^{f(x ⊕ y)} is a Hadamard matrix, so any two shifts of the support share equally many
+    elements (a Menon difference set).
 
     Source: Rothaus, On "bent" functions, J. Combin. Theory A 20 (1976).
 
     Args:
         place_bits: 2t, even and at least 2.
+
+    Raises:
+        ParameterError: ``place_bits`` is odd or below 2.
     """
     if place_bits < 2 or place_bits % 2:
-        raise ParameterError("place_bits", place_bits, "an even number of at least 2")
+        raise ParameterError("place_bits", place_bits, "an even number, at least 2")
     half = place_bits // 2
     places = np.arange(1 << place_bits, dtype=np.int64)
     meeting = np.bitwise_count((places >> half) & places & ((1 << half) - 1))
@@ -115,16 +127,17 @@ Variant = Literal["default", "as-printed"]
 
 
 def public_seed(source: Source) -> bytes:
-    """Random public seed."""
+    """Random public seed of 32 bytes."""
     return source.below(256, SEED_BYTES).astype(np.uint8).tobytes()
 
 
 def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[np.uint64]:
-    """Words ``first`` … ``first + count − 1`` of a public stream, 64 bits each.
+    """Words ``first``, …, ``first + count − 1`` of a public stream of 64-bit words; shape (count,).
 
-    The words are the SHAKE-256 of the label, the seed and the number of a block of 512 words. They
-    are the same on every machine. No privacy depends on them, since the seed is public.
+    Each block of 512 words is the SHAKE-256 of the label, the seed and the number of the block. The
+    words are the same on every machine. As the seed is public, no privacy depends on the words.
     """
+    # Compute the blocks that contain the words.
     blocks = range(first // _BLOCK, -(-(first + count) // _BLOCK))
     parts = [
         np.frombuffer(
@@ -140,16 +153,20 @@ def seeded_words(seed: bytes, label: bytes, first: int, count: int) -> NDArray[n
 
 @dataclass(frozen=True)
 class Questions:
-    """Public column that each client answers about, and what the answers mean.
+    """Public questions to the clients, one column for each, and estimates from the answers.
 
     Source: Section 7.3.2, Girgis 2023 [girgis2023thesis], after Acharya and Sun 2019.
 
     Attributes:
-        size: k, how many values there are: 0, …, k − 1; at least 2.
-        seed: public, `SEED_BYTES` bytes: what columns are drawn from.
+        size: number of possible values k, from 2 to 2²⁴; values are 0, …, k − 1.
+        seed: public seed of the columns, 32 bytes.
         variant: "default" draws each client's column uniformly from the K − 1 columns that are
-            not constant; "as-printed" gives client i column i mod K, the constant one
-            included, which says nothing, and needs values that do not depend on i.
+            not constant. "as-printed" assigns column i mod K to client i. It uses also the constant
+            column, whose answers contain no information, and its estimates are unbiased only for
+            values that do not depend on i.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     size: int
@@ -171,30 +188,40 @@ class Questions:
         return 1 << (self.size - 1).bit_length()
 
     def columns(self, first: int, count: int) -> NDArray[np.int64]:
-        """Columns of ``count`` clients from client ``first`` on."""
+        """Columns of ``count`` clients from client ``first`` on, shape (count,)."""
         if self.variant == "as-printed":
             return np.arange(first, first + count, dtype=np.int64) % self.order
         words = seeded_words(self.seed, b"turnout column", first, count)
-        # The remainder favours a column by less than K·2⁻⁶⁴.
+        # The remainder changes a column's relative probability by less than K·2⁻⁶⁴.
         return 1 + (words % np.uint64(self.order - 1)).astype(np.int64)
 
     def truths(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """Honest answers (1 is yes) of the clients from ``first`` on, whose values are given."""
+        """True answers (1 is yes) of clients with ``values``, from client ``first`` on; (n,)."""
         shared = np.bitwise_count(values & self.columns(first, len(values)))
         return 1 - (shared & 1).astype(np.int64)
 
     def totals(self, answers: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """Number of answers no and yes for each column, shape (2, K)."""
+        """Numbers of answers no and yes for each column, shape (2, K).
+
+        Args:
+            answers: answers of the clients, 1 for yes and 0 for no, shape (n,).
+            first: number of the first of these clients.
+        """
         cells = self.columns(first, len(answers)) + self.order * answers
         return np.bincount(cells, minlength=2 * self.order).reshape(2, self.order)
 
     def frequencies(self, totals: NDArray[np.int64], contrast: float) -> NDArray[np.float64]:
-        """Unbiased frequencies of all values, shape (size,).
+        """Unbiased frequencies of all values, shape (k,).
 
         Args:
-            totals: of `totals`, summed over any blocks of clients; not empty.
-            contrast: Pr[yes | honest yes] − Pr[yes | honest no], answers being symmetric.
+            totals: sum of `totals` over blocks of clients; at least one answer.
+            contrast: Pr[yes | true answer yes] − Pr[yes | true answer no]. The two kinds of false
+                answers have equal probability.
+
+        Raises:
+            ParameterError: the variant is "as-printed", and a column has no answer.
         """
+        # Difference of yes and no, and number of answers, for each column.
         signed = (totals[1] - totals[0]).astype(np.float64)
         asked = totals.sum(axis=0)
         if self.variant == "as-printed":
@@ -207,9 +234,14 @@ class Questions:
     def variance(
         self, shares: NDArray[np.float64], clients: int, contrast: float
     ) -> NDArray[np.float64]:
-        """Variance of `frequencies` if values are independent draws from ``shares``, shape (size,).
+        """Variance of each of the `frequencies`, shape (k,).
 
-        For "as-printed" every column is asked of equally many clients.
+        For "as-printed" it is assumed that all columns are asked equally often.
+
+        Args:
+            shares: distribution from which clients' values are independent draws, shape (k,).
+            clients: number of clients.
+            contrast: as in `frequencies`.
         """
         if self.variant == "as-printed":
             squares = float(np.square(shares).sum())
@@ -220,11 +252,11 @@ class Questions:
 
 
 Polynomial = tuple[int, ...]
-"""Coefficients modulo q of 1, x, …, x^{r−1}."""
+"""Coefficients of 1, x, …, x^{r−1}, modulo q."""
 
 
 def is_prime(number: int) -> bool:
-    """Whether a small number is prime.
+    """Whether ``number`` is prime, by trial division.
 
     >>> [number for number in range(12) if is_prime(number)]
     [2, 3, 5, 7, 11]
@@ -245,7 +277,7 @@ def prime_factors(number: int) -> list[int]:
 
 
 def points(prime: int, dimension: int) -> int:
-    """Number of points of the projective space of a dimension over GF(prime).
+    """Number of points of the projective space of ``dimension`` over GF(``prime``).
 
     >>> points(2, 2), points(3, 1)
     (7, 4)
@@ -255,7 +287,17 @@ def points(prime: int, dimension: int) -> int:
 
 @lru_cache(maxsize=64)
 def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
-    """Hyperplane as a set of exponents, ascending, read-only.
+    """Hyperplane of a projective space, as a read-only array of exponents, ascending.
+
+    Any two shifts of the set modulo `points` share equally many elements (Singer difference set).
+
+    Args:
+        prime: number of elements q of the field, a prime.
+        dimension: dimension m of the space, at least 2.
+
+    Raises:
+        ParameterError: ``prime`` is not prime, ``dimension`` is below 2, or the space has more than
+            2²⁴ points.
 
     >>> singer_set(2, 2).tolist()
     [0, 1, 3]
@@ -272,11 +314,12 @@ def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
 
 
 def _generator(q: int, r: int) -> Polynomial:
-    """First polynomial x^r = tail for which the powers of x reach every point.
+    """The first ``tail`` such that the powers of x modulo x^r − tail reach every point.
 
-    Each point then is a power of x times a number, so nothing but 0 lacks an inverse: the
-    polynomials modulo x^r − tail are a field, which need not be tested apart.
+    Each nonzero polynomial is then a number times a power of x, so it has an inverse. Hence the
+    polynomials modulo x^r − tail are a field, and irreducibility needs no separate test.
     """
+    # x has the order v modulo numbers if x^v is a number and x^(v/p) is none for primes p of v.
     order = points(q, r - 1)
     proper = [order // p for p in prime_factors(order)]
     for number in range(1, q**r):
@@ -293,7 +336,7 @@ def _is_number(polynomial: Polynomial) -> bool:
 
 
 def _power_of_x(exponent: int, tail: Polynomial, q: int) -> Polynomial:
-    """Power of x modulo the polynomial, by repeated squaring."""
+    """Power of x modulo x^r − tail, by repeated squaring."""
     result = (1, *(0,) * (len(tail) - 1))
     for digit in f"{exponent:b}":
         result = _product(result, result, tail, q)
@@ -308,7 +351,7 @@ def _times_x(factor: Polynomial, tail: Polynomial, q: int) -> Polynomial:
 
 
 def _product(left: Polynomial, right: Polynomial, tail: Polynomial, q: int) -> Polynomial:
-    """Product of two polynomials modulo the polynomial, by Horner's rule."""
+    """Product of two polynomials modulo x^r − tail, by Horner's rule."""
     result = (0,) * len(tail)
     for coefficient in reversed(left):
         shifted = _times_x(result, tail, q)
@@ -317,11 +360,13 @@ def _product(left: Polynomial, right: Polynomial, tail: Polynomial, q: int) -> P
 
 
 def _last_coefficients(tail: Polynomial, q: int, count: int) -> NDArray[np.int64]:
-    """Coefficient of x^{r−1} in each of x⁰, x¹, …, x^{count−1}."""
+    """Coefficient of x^{r−1} in each of x⁰, x¹, …, x^{count−1}, shape (count,)."""
+    # Multiplication by x is a matrix.
     r = len(tail)
     shift = np.zeros((r, r), dtype=np.int64)
     shift[1:, :-1] = np.eye(r - 1, dtype=np.int64)
     shift[:, -1] = tail
+    # Double the number of powers in each round: multiply all by the matrix, and square it.
     powers = np.eye(r, 1, dtype=np.int64)
     while powers.shape[1] < count:
         powers = np.concatenate([powers, shift @ powers % q], axis=1)

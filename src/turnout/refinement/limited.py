@@ -1,13 +1,16 @@
 """Private yes-no answers of clients that have a limited number of random bits.
 
+`LimitedAnswers` is the randomizer; `enough_randomness` is the number of bits beyond which more
+bits do not reduce its error.
+
 Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, the probability of the message "yes"
 if the true answer is yes; q/e^ε `no`, its probability if the true answer is no; H₂ the binary
 entropy.
 
-More random bits than R = H₂(1/(e^ε+1)) do not reduce the error. For smaller R the thesis makes
-"yes" rare (q with H₂(q) = R). Here each client is asked with probability R/H₂(1/(e^ε+1)) instead,
-by a public draw, and each asked client uses H₂(1/(e^ε+1)) bits. Given the public draws the average
-over all clients is the same R bits, and the error is smaller at every R.
+More random bits than R = H₂(1/(e^ε+1)) do not reduce the error. For smaller R, the thesis reduces
+the probability of "yes" (to the q with H₂(q) = R). Here, a public draw instead selects each client
+with probability R/H₂(1/(e^ε+1)), and each selected client uses H₂(1/(e^ε+1)) bits. So the average
+over all clients is also R bits, and the error is smaller for every R.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ _BLOCK = 2**18
 
 
 def binary_entropy(p: float) -> float:
-    """Binary entropy H₂ in bits.
+    """Binary entropy H₂(p) in bits.
+
+    Raises:
+        ParameterError: ``p`` outside [0, 1].
 
     >>> binary_entropy(0.5)
     1.0
@@ -44,27 +50,40 @@ def binary_entropy(p: float) -> float:
 
 
 def enough_randomness(epsilon: float) -> float:
-    """Bits of randomness for each client above which accuracy does not grow: H₂(1/(e^ε + 1))."""
+    """Number of random bits per client beyond which more bits do not reduce the error.
+
+    It is H₂(1/(e^ε + 1)).
+
+    Args:
+        epsilon: ε of a client's answer, above 0, in nats.
+
+    Raises:
+        ParameterError: ``epsilon`` is not above 0.
+    """
     checks.positive(epsilon=epsilon)
     return binary_entropy(1 / (math.exp(epsilon) + 1))
 
 
 @dataclass(frozen=True)
 class LimitedAnswers:
-    """Randomizer with one private yes-no answer of each client, from at most R random bits.
+    """Randomizer with a private yes-no answer of each client, from at most R random bits.
 
-    Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. The thesis' lower bound for
-    R < H₂(1/(e^ε+1)) is not one (this is below it for small R, and so is what the thesis prints),
-    so none is given.
+    Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. No lower bound on the error is
+        given here: the thesis' lower bound for R < H₂(1/(e^ε+1)) is false, as for small R the error
+        of this class, and also that of the thesis' mechanism, is below it.
 
     Attributes:
-        size: how many values, at least 2.
-        epsilon: privacy level of a client's answer, for any value it may have.
-        randomness_bits: R: entropy of the answer given the value and the public seed.
-        seed: public: who is asked at all, and about what.
+        size: number of possible values k, at least 2.
+        epsilon: local privacy level of a client's answer, in nats.
+        randomness_bits: R, above 0: entropy in bits of an answer given the value, on average over
+            the public selection of clients.
+        seed: public seed, 32 bytes, of the selection of clients and of their questions.
 
     Guarantees:
-        the exact ratio of likelihoods is `ratio`, at most e^ε.
+        The largest likelihood ratio of an answer under two values is exactly `ratio`, at most e^ε.
+
+    Raises:
+        ParameterError: a parameter outside its range.
     """
 
     size: int
@@ -74,43 +93,44 @@ class LimitedAnswers:
 
     def __post_init__(self) -> None:
         check_level(self.epsilon)
-        self.questions  # noqa: B018 - refuses wrong parameters when built
+        self.questions  # noqa: B018 - invalid parameters are refused here, not at first use
         checks.positive(randomness_bits=self.randomness_bits)
 
     @cached_property
     def questions(self) -> Questions:
-        """Public column of each client."""
+        """Public question of each client."""
         return Questions(self.size, self.seed)
 
     @cached_property
     def share(self) -> float:
-        """Fraction of the clients that answer."""
+        """Probability with which the public draw selects a client."""
         return min(1.0, self.randomness_bits / enough_randomness(self.epsilon))
 
     @cached_property
     def yes(self) -> Fraction:
-        """Probability of the answer "yes" if the honest answer is yes."""
+        """Probability of the answer "yes" if the true answer is yes."""
         return 1 - self.no
 
     @cached_property
     def no(self) -> Fraction:
-        """Probability of the answer "yes" if the honest answer is no."""
+        """Probability of the answer "yes" if the true answer is no."""
         return Fraction(math.ceil(_ROOM / (exponential_below(self.epsilon) + 1)), _ROOM)
 
     @property
     def ratio(self) -> Fraction:
-        """Largest ratio of the probabilities of one answer under two values."""
+        """The largest ratio of the probabilities of an answer under two values, exactly."""
         return max(self.yes / self.no, (1 - self.no) / (1 - self.yes))
 
     @property
     def entropy_bits(self) -> float:
-        """Largest entropy of an answer given the value, averaged over the public selection of
-        clients.
+        """Entropy in bits of an answer given the value, averaged over the public selection.
+
+        It is that of the value with the larger entropy.
         """
         return self.share * max(binary_entropy(float(self.yes)), binary_entropy(float(self.no)))
 
     def asked(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Whether each of ``count`` clients from client ``first`` on answers; public."""
+        """Whether the public draw selects each of ``count`` clients from ``first`` on; (count,)."""
         if self.share >= 1:
             return np.ones(count, dtype=np.bool_)
         words = seeded_words(self.seed, b"turnout asked", first, count)
@@ -119,12 +139,15 @@ class LimitedAnswers:
     def encode(
         self, values: ArrayLike, source: Source | None = None, first: int = 0
     ) -> NDArray[np.uint8]:
-        """Answers (1 is yes), shape (n,); 0 for clients that do not answer.
+        """Answers (1 is yes), shape (n,); 0 for clients that are not selected.
 
         Args:
-            values: whole numbers from 0 to size − 1, shape (n,).
-            source: the operating system's by default.
+            values: the clients' values, whole numbers from 0 to k − 1, shape (n,).
+            source: source of the clients' randomness; None: the operating system's.
             first: number of the first of these clients.
+
+        Raises:
+            ParameterError: a value outside the range, or an array of a wrong shape.
         """
         held = checked_values(values, self.size)
         source = source or OSRandomness()
@@ -138,8 +161,13 @@ class LimitedAnswers:
         return answers
 
     def totals(self, answers: NDArray[np.uint8], first: int = 0) -> NDArray[np.int64]:
-        """Number of answers no and yes for each column among the clients that answer, shape (2,
-        K).
+        """Numbers of answers no and yes for each column, shape (2, K).
+
+        Only selected clients are counted. K is the number of columns, `Questions.order`.
+
+        Args:
+            answers: answers of the clients from `encode`, shape (n,).
+            first: number of the first of these clients, as in `encode`.
         """
         total = np.zeros((2, self.questions.order), dtype=np.int64)
         for start in range(0, len(answers), _BLOCK):
@@ -151,18 +179,24 @@ class LimitedAnswers:
         return total
 
     def frequencies(self, totals: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Unbiased frequencies, shape (size,), from sums of `totals`. Source: (7.29)–(7.31)."""
+        """Unbiased frequencies, shape (k,), from a sum of `totals`.
+
+        Source: (7.29)–(7.31), Girgis 2023 [girgis2023thesis].
+        """
         return self.questions.frequencies(totals, float(self.yes - self.no))
 
     def answered(self, totals: NDArray[np.int64]) -> LevelEstimate:
-        """Estimate with its error bars, from sums of `totals`."""
+        """Estimate with its standard errors, from a sum of `totals`."""
         raw = self.frequencies(totals)
         projected, asked = project_simplex(raw), int(totals.sum())
         errors = np.sqrt(np.maximum(self.variance(projected, asked), 0))
         return LevelEstimate(self.epsilon, asked, raw, projected, errors)
 
     def variance(self, shares: NDArray[np.float64], clients: int) -> NDArray[np.float64]:
-        """Variance of `frequencies` with the given numbers of answers and values drawn from
-        ``shares``.
+        """Variance of each of the `frequencies`, shape (k,).
+
+        Args:
+            shares: distribution from which clients' values are independent draws, shape (k,).
+            clients: number of selected clients.
         """
         return self.questions.variance(shares, clients, float(self.yes - self.no))

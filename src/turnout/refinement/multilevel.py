@@ -1,14 +1,15 @@
-"""One public message a client, a key for each analyst who may see more of it, and estimates.
+"""One public message per client, a key for each analyst of a larger ε, and estimates.
 
-`multi_level` builds a `MultiLevel` for given levels; `estimate` gives frequencies at one level,
+`multi_level` builds a `MultiLevel` for given levels; `estimate` returns frequencies at one level,
 with error bars. `turnout.refinement.release` writes messages and keys to files.
 
-Everybody sees Y^d = X + U¹ + … + U^d; the analyst of level j also gets L^j = U^{j+1} + … + U^d and
-subtracts it: Y^j = Y^d − L^j has the distribution of the ε_j mechanism, exactly. Analysts who pool
-their keys know what the one with the largest ε knows.
+A client's value is X, its noise is U¹ + … + U^d. Everybody sees Y^d = X + U¹ + … + U^d. The analyst
+of level j also gets the key L^j = U^{j+1} + … + U^d and subtracts the key from the message:
+Y^j = Y^d − L^j has exactly the distribution of the ε_j mechanism. Analysts who pool their keys
+learn only what the analyst of their largest ε knows.
 
-Unit: one client with one value; T values of one client, each with noise of its own, have T·ε.
-Trust: local; the holder of all keys of a release must be trusted like the analyst of the largest ε.
+Unit: one client with one value. T values of one client, each with independent noise, have T·ε.
+Trust: local. The holder of all keys must be trusted like the analyst of the largest ε.
 """
 
 from __future__ import annotations
@@ -39,19 +40,23 @@ _BLOCK = 2**18
 class MultiLevel:
     """Mechanism of successive refinement: a public message and d − 1 keys for every client.
 
-    Source: Theorem 7.4.1, Girgis 2023 [girgis2023thesis]. The printed mechanism is `OneBit` in
-    its variant "as-printed"; here noise may live in any finite Abelian group, and one level
-    may be free of noise.
+    Source: Theorem 7.4.1, Girgis 2023 [girgis2023thesis]. The mechanism of the thesis is `OneBit`
+        with the variant "as-printed". This class generalises it to noise in any finite Abelian
+        group and to a level without noise.
 
     Attributes:
-        design: what a value becomes; public.
-        epsilons: privacy levels, largest first; the last is the public one.
-        bits: see `Cascade`.
+        design: public design, which maps a value to a message before noise.
+        epsilons: privacy levels ε₁ > … > ε_d; the last level is public.
+        bits: the weights of a step of noise sum to at most 2^bits; from 1 to 62.
 
     Guarantees:
-        public messages with key j have exactly the distribution of an ε_j-DP randomizer whose
-        ratio of likelihoods is `Level.ratio`, never above e^{ε_j};
-        a key without the public message is independent of the value.
+        Public messages with key j have exactly the distribution of an ε_j-DP randomizer. Its
+        largest likelihood ratio is `Level.ratio`, never above e^{ε_j}.
+        A key without the public message is independent of the value.
+
+    Raises:
+        ParameterError: levels that `Cascade` refuses, or an infinite level with `OneBit`.
+        UnsupportedError: two levels are too close for weights of ``bits`` bits.
 
     >>> from turnout.randomness import SimulationStreams
     >>> source = SimulationStreams(1).source("keys")
@@ -66,23 +71,25 @@ class MultiLevel:
     bits: int = 62
 
     def __post_init__(self) -> None:
+        # Building the cascade checks the levels and converts them to floats.
         object.__setattr__(self, "epsilons", self.cascade.epsilons)
         if math.isinf(self.epsilons[0]) and isinstance(self.design, OneBit):
             raise ParameterError(
                 "epsilons",
                 self.epsilons,
-                "finite levels: one bit does not determine the value; other mechanisms do",
+                "finite levels for one-bit, as one bit does not determine the value; "
+                "other mechanisms can recover values",
             )
 
     @cached_property
     def cascade(self) -> Cascade:
-        """Noise of all steps."""
+        """Distribution of the noise of all steps."""
         order, heavy_count = self.design.group.order, len(self.design.heavy)
         return Cascade(tuple(self.epsilons), order, heavy_count, self.bits)
 
     @property
     def size(self) -> int:
-        """Number of values."""
+        """Number of possible values, k."""
         return self.design.size
 
     @property
@@ -92,7 +99,7 @@ class MultiLevel:
 
     @property
     def message_bits(self) -> int:
-        """Stored size in bits of a client's public message, and of a client's part of a key."""
+        """Number of stored bits of one client's public message, and of its noise in a key."""
         return (self.design.group.order - 1).bit_length()
 
     @cached_property
@@ -103,16 +110,19 @@ class MultiLevel:
     def encode(
         self, values: ArrayLike, source: Source | None = None, first: int = 0
     ) -> tuple[NDArray[np.unsignedinteger], NDArray[np.unsignedinteger]]:
-        """Public messages of all clients, and the keys of all levels.
+        """Public messages of the clients, and the keys of all levels but the public one.
 
         Args:
-            values: whole numbers from 0 to size − 1, shape (n,), one a client.
-            source: the operating system's by default.
-            first: number of the first of these clients; blocks of clients may be encoded
-                apart, each client under its own number.
+            values: the clients' values, whole numbers from 0 to k − 1, shape (n,).
+            source: source of the noise; None: the operating system's.
+            first: number of the first of these clients. Blocks of clients may be encoded
+                separately, if each client keeps its number.
 
         Returns:
-            messages of shape (n,) and keys of shape (d − 1, n), row j for level ``epsilons[j]``.
+            Messages, shape (n,), and keys, shape (d − 1, n); row j is the key of ``epsilons[j]``.
+
+        Raises:
+            ParameterError: a value outside the range, or an array of a wrong shape.
         """
         held = checked_values(values, self.size)
         source = source or OSRandomness()
@@ -121,24 +131,26 @@ class MultiLevel:
         for start in range(0, len(held), _BLOCK):
             block = slice(start, min(start + _BLOCK, len(held)))
             symbols = self.design.symbols(held[block], first + start)
+            # Sum the noise from the last step to the second: each partial sum is a key.
             undone = np.zeros(len(symbols), dtype=np.int64)
             for level in range(len(self.epsilons) - 1, 0, -1):
                 undone = self.design.group.add(undone, self._noise(level, len(symbols), source))
                 keys[level - 1, block] = undone
+            # The noise of all steps hides the value in the public message.
             undone = self.design.group.add(undone, self._noise(0, len(symbols), source))
             messages[block] = self.design.group.add(symbols, undone)
         return messages, keys
 
     def _noise(self, step: int, size: int, source: Source) -> NDArray[np.int64]:
-        """Noise U of one step as elements of the group."""
+        """Noise of one step for ``size`` clients, as elements of the group; shape (size,)."""
         ranks = self.cascade.steps[step].draw(size, source)
-        # Only in the first step with noise may the more probable elements differ from 0.
+        # Only the first step with noise may have heavy elements other than 0.
         first = int(math.isinf(self.epsilons[0]))
         return self._by_rank[ranks] if step == first else ranks
 
     @cached_property
     def _by_rank(self) -> NDArray[np.int64]:
-        """Elements of the group, heavy ones first."""
+        """Elements of the group by rank: heavy elements first."""
         light = np.ones(self.design.group.order, dtype=np.bool_)
         light[self.design.heavy] = False
         return np.concatenate([self.design.heavy, np.flatnonzero(light)])
@@ -146,14 +158,23 @@ class MultiLevel:
     def at_level(
         self, messages: NDArray[np.unsignedinteger], key: NDArray[np.unsignedinteger]
     ) -> NDArray[np.unsignedinteger]:
-        """Messages less the noise that ``key`` removes: what the holder of the key sees."""
+        """Messages at the level of ``key``: public messages minus the key, shape (n,).
+
+        Raises:
+            ParameterError: messages and key have different shapes.
+        """
         if messages.shape != key.shape:
             raise ParameterError("key", key.shape, f"the messages' shape {messages.shape}")
         seen = self.design.group.subtract(messages.astype(np.int64), key.astype(np.int64))
         return seen.astype(self.symbol_type)
 
     def totals(self, messages: NDArray[np.unsignedinteger], first: int = 0) -> NDArray[np.int64]:
-        """Histogram of messages at any level; histograms of different clients add up."""
+        """Histogram of messages at any level; histograms of disjoint sets of clients add up.
+
+        Args:
+            messages: public messages, or messages from `at_level`, shape (n,).
+            first: number of the first of these clients, as in `encode`.
+        """
         blocks = range(0, len(messages), _BLOCK)
         parts = (
             self.design.totals(messages[start : start + _BLOCK].astype(np.int64), first + start)
@@ -162,7 +183,11 @@ class MultiLevel:
         return sum(parts, np.zeros(self.design.totals_shape, dtype=np.int64))
 
     def level_of(self, epsilon: float) -> int:
-        """Index of the level with the given ε."""
+        """Index in ``epsilons`` of the level with the given ε.
+
+        Raises:
+            ParameterError: no level has this ε.
+        """
         if epsilon not in self.epsilons:
             known = ", ".join(f"{known:g}" for known in self.epsilons)
             raise ParameterError("epsilon", epsilon, f"a level of this release: {known}")
@@ -180,21 +205,28 @@ def multi_level(
     """Mechanism for analysts at several privacy levels.
 
     Args:
-        size: how many values, at least 2.
-        epsilons: levels in any order, each once; the smallest is public.
-        mechanism: "one-bit": one bit a client, good for ε up to about 1 (thesis §7.4).
-            "k-ary": k-ary randomized response, good where e^ε is above ``size``.
+        size: number of possible values k, at least 2.
+        epsilons: different privacy levels in any order; the smallest is public and finite.
+        mechanism:
+            "one-bit": one bit per client, accurate for ε up to about 1 (thesis §7.4).
+            "k-ary": k-ary randomized response, accurate if e^ε is above k.
             "minimal": the key of least entropy that recovers every value (Theorem 7.5.1), for the
-            levels infinity and one other; its heavy elements are chosen so that the public can
-            estimate.
-            "projective" and "hadamard": log₂ of about ``size`` bits a client, best at
-            ``design_epsilon``; the former has the least error, the latter the smaller group.
-            None: all analysts must share one, so the one is taken whose largest loss on any
-            level, against the best for that level, is smallest.
-        design_epsilon: for these two; by default the largest finite level.
-        source: for the public seed of "one-bit"; the operating system's by default.
+            level infinity and one finite level. Its heavy elements are chosen such that public
+            estimates are accurate.
+            "projective" and "hadamard": about log₂ k bits per client, most accurate at
+            ``design_epsilon``. "projective" has the least error, "hadamard" the smaller group.
+            None: the mechanism of shortest messages among those whose loss is less than 1.25 times
+            the smallest loss. The loss of a mechanism is the largest ratio, over all finite
+            levels, of its total variance to the least total variance of any mechanism.
+        design_epsilon: ε for which "projective" and "hadamard" are chosen; None: the largest
+            finite level.
+        source: source of the public seed of "one-bit"; None: the operating system's.
+
+    Raises:
+        ParameterError: an argument outside its range, no finite level, or equal levels.
+        UnsupportedError: two levels are too close for whole weights.
     """
-    # Levels in falling order, at least one of them finite.
+    # Sort the levels; at least one of them is finite.
     for epsilon in epsilons:
         if epsilon != math.inf:
             checks.positive(epsilons=epsilon)
@@ -202,7 +234,7 @@ def multi_level(
     finite = [epsilon for epsilon in levels if not math.isinf(epsilon)]
     if not finite:
         raise ParameterError("epsilons", levels, "at least one finite level")
-    # The mechanism with the least error, or the one that is named.
+    # Build the requested mechanism, or choose one by its loss.
     if mechanism is None:
         return _least_loss(size, levels, source)
     if mechanism == "one-bit":
@@ -219,20 +251,25 @@ def multi_level(
 
 
 def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:
-    """Mechanism whose total variance is near the best at every level, with short messages."""
+    """Mechanism of shortest messages among those whose loss is near the smallest loss.
+
+    The loss is defined in `multi_level`.
+    """
+    # Collect the designs: one bit, k-ary, and the two families at each finite level.
     designs: dict[OneBit | Direct, None] = {}
     if not math.isinf(epsilons[0]):
         designs[OneBit(size, public_seed(source or OSRandomness()))] = None
     designs[Direct(size)] = None
     finite = [epsilon for epsilon in epsilons if not math.isinf(epsilon)]
     designs.update((make(size, e), None) for make in (hadamard, projective) for e in finite)
+    # Compute the loss of each candidate, over the finite levels.
     candidates = [MultiLevel(design, epsilons) for design in designs]
     private = [index for index, epsilon in enumerate(epsilons) if not math.isinf(epsilon)]
     errors = np.array(
         [[each.design.total_variance(each.levels[i]) for i in private] for each in candidates]
     )
     losses = (errors / errors.min(axis=0)).max(axis=1)
-    # A quarter more variance is no reason to send more bits.
+    # Among the candidates with less than a quarter more loss, choose the shortest messages.
     close = [
         each for each, loss in zip(candidates, losses, strict=True) if loss < losses.min() * 1.25
     ]
@@ -240,27 +277,36 @@ def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -
 
 
 def checked_values(values: ArrayLike, size: int) -> NDArray[np.int64]:
-    """Values as whole numbers below ``size``, shape (n,)."""
+    """The values as an int64 array of shape (n,), after a check of their range.
+
+    Raises:
+        ParameterError: a value that is not a whole number from 0 to ``size`` − 1, a wrong shape,
+            or a ``size`` below 2.
+    """
     held = np.asarray(values)
     checks.count(2, size=size)
     if held.ndim != 1 or (held.size and not np.issubdtype(held.dtype, np.integer)):
-        raise ParameterError("values", f"{held.dtype} of shape {held.shape}", "whole numbers, (n,)")
+        given = f"{held.dtype} array of shape {held.shape}"
+        raise ParameterError("values", given, "an array of whole numbers of shape (clients,)")
     if held.size and not (held.min() >= 0 and held.max() < size):
-        raise ParameterError("values", "a value outside", f"values from 0 to {size - 1}")
+        wrong = int(held.min() if held.min() < 0 else held.max())
+        raise ParameterError("values", wrong, f"whole numbers from 0 to {size - 1}")
     return held.astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
 class LevelEstimate:
-    """Estimate of the distribution of values at one level.
+    """Estimated distribution of the clients' values at one level.
 
     Attributes:
-        epsilon: the level's stated ε: pure, of one client's message, local model.
-        clients: how many sent.
+        epsilon: stated ε of the level: pure, for one client's message, in the local model.
+        clients: number of clients that sent a message.
         raw: unbiased frequencies, shape (size,); some may be negative.
-        frequencies: `raw` projected on the simplex, which never moves away from the truth.
-        standard_errors: of `raw` about the population of which the values are independent draws:
-            noise and sampling together.
+        frequencies: `raw` projected on the simplex, shape (size,); the projection never increases
+            the ℓ2 distance from the true frequencies.
+        standard_errors: standard error of each entry of `raw`, shape (size,), about its frequency
+            in the population from which values are independent draws. It includes the privacy
+            noise and the sampling.
     """
 
     epsilon: float
@@ -271,7 +317,7 @@ class LevelEstimate:
 
     @property
     def guarantee(self) -> str:
-        """Sentence on the guarantee of the level: unit, relation, trust."""
+        """Guarantee of the level in words: ε, unit, relation and trust model."""
         if math.isinf(self.epsilon):
             return "no privacy: this key gives every client's value back"
         return (
@@ -279,7 +325,14 @@ class LevelEstimate:
         )
 
     def interval(self, confidence: float = 0.95) -> NDArray[np.float64]:
-        """Normal intervals of each value, cut to [0, 1], shape (2, size)."""
+        """Lower and upper ends of a normal interval for each frequency, shape (2, size).
+
+        Each interval covers its frequency with about the given confidence; ends are clipped to
+        [0, 1].
+
+        Raises:
+            ParameterError: ``confidence`` is not between 0 and 1.
+        """
         checks.open_unit(confidence=confidence)
         width = float(ndtri((1 + confidence) / 2)) * self.standard_errors
         return np.clip([self.raw - width, self.raw + width], 0, 1)
@@ -289,10 +342,12 @@ def estimate(levels: MultiLevel, totals: NDArray[np.int64], level: int) -> Level
     """Estimated frequencies from a histogram of messages at one level.
 
     Args:
-        levels: mechanism of all levels.
-        totals: histogram from `MultiLevel.totals` of the messages *at that level*, summed over
-            clients.
-        level: index into ``levels.epsilons``.
+        levels: the mechanism.
+        totals: histogram, from `MultiLevel.totals`, of the messages of all clients *at that level*.
+        level: index of the level in ``levels.epsilons``.
+
+    Raises:
+        ParameterError: the histogram contains no message.
     """
     clients = int(totals.sum())
     if not clients:

@@ -1,18 +1,19 @@
-"""A public release and the keys that belong to it: as objects, as bytes, in a folder.
+"""Public release and its keys: as objects, as bytes, and as files in a folder.
 
-`refine` makes a `LayeredRelease` and its `Key` objects; `write_release`, `read_release` and
-`read_key` are the folder of a public file and one key file an analyst; `pack_release` and
-`unpack_release` are the file format.
+`refine` makes a `LayeredRelease` and its `Key` objects. `write_release` writes a folder with one
+public file and one key file for each analyst; `read_release` and `read_key` read these files.
+`pack_release` and `unpack_release` define the file format.
 
-A key names its release by the SHA-256 of the whole public file, so a key of another release, or an
-altered release, is refused. The checksum finds accidents; it is no signature, and a public file
-holds nothing that depends on the keys. No file is overwritten, only the owner can read a key file,
-from its creation on, and the public file is written last, in one operation: a folder without it
-holds no release.
+A key contains the SHA-256 digest of its release's public file. So `LayeredRelease.at` refuses a key
+of another release, and any key of an altered release. The checksum in each file detects accidental
+damage; it is not a signature. The header of a public file does not depend on the keys.
+
+`write_release` overwrites no file. It creates key files with permissions for their owner alone, and
+writes the public file last, in one operation. A folder without a public file contains no release.
 
 **Format.** A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) ·
-header (JSON, keys sorted) · payload · SHA-256 of everything before it. One content has one such
-form, and no byte of it can change unnoticed.
+header (JSON, keys sorted) · payload · SHA-256 digest of all bytes before it. Each content has
+exactly one encoding, and the change of any byte is detected.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ _DIGEST_BYTES = 32
 
 
 def pack_release(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
-    """Bytes of a file with a header and a payload."""
+    """Bytes of a file with a header and a payload, in the format above.
+
+    Args:
+        kind: "release" or "key".
+        header: values that JSON can represent.
+        payload: packed messages or packed noise.
+    """
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     body = _first_line(kind, VERSION) + len(text).to_bytes(8, "little") + text + payload
     return body + hashlib.sha256(body).digest()
@@ -50,16 +57,24 @@ def pack_release(kind: str, header: dict[str, Any], payload: bytes) -> bytes:
 def unpack_release(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], bytes]:
     """Header and payload of a file.
 
+    Args:
+        kind: expected kind, "release" or "key".
+        data: bytes of the file.
+        name: name of the file in errors.
+
     Raises:
-        StorageError: it is another kind of file, from a newer version, or damaged.
+        StorageError: the file is of another kind, in another version of the format, or damaged.
     """
+    # The first line states the kind and the version of the format.
     line = data[: data.find(b"\n") + 1] if b"\n" in data[:64] else b""
     if line != _first_line(kind, VERSION):
         raise StorageError(f"{name}: {_complaint(kind, line)}")
+    # The last bytes are the checksum.
     body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     start = len(line) + 8
     if len(body) < start or hashlib.sha256(body).digest() != digest:
-        raise StorageError(f"{name}: damaged or cut short (its checksum does not fit)")
+        raise StorageError(f"{name}: the file is damaged or cut short: its checksum is wrong")
+    # The header has the stated length; the rest is the payload.
     end = start + int.from_bytes(body[len(line) : start], "little")
     try:
         header = json.loads(body[start:end])
@@ -77,24 +92,27 @@ def _first_line(kind: str, version: int) -> bytes:
 def _complaint(kind: str, line: bytes) -> str:
     words = line.decode(errors="replace").split()
     if words[:2] != ["turnout", "refinement"] or len(words) != 4:
-        return f"not a {kind} of turnout refine, or damaged"
+        return f"the file is damaged, or not a {kind} of turnout refine"
     if words[2] != kind:
-        return f"a {words[2]}, where a {kind} is needed"
-    return f"format {words[3]}, but this version reads format {VERSION}"
+        return f"the file is a {words[2]}: expected a {kind}"
+    return f"the file has format {words[3]}: this version of turnout reads format {VERSION}"
 
 
 class KeyMismatchError(StorageError):
-    """Error: a key belongs to another release."""
+    """Raised for a key that belongs to another release, or to none of the release's levels."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayeredRelease:
-    """Public part of a release.
+    """Public part of a release: the mechanism and one message of each client.
 
     Attributes:
-        levels: the mechanism; all of it is public.
-        messages: one a client, shape (n,).
-        labels: what values are called, shape (size,); empty where they are numbers.
+        levels: the mechanism; all its parameters are public.
+        messages: the clients' public messages, shape (n,).
+        labels: names of the values, shape (size,); empty if values are only numbers.
+
+    Raises:
+        ParameterError: two equal labels, or a wrong number of labels.
     """
 
     levels: MultiLevel
@@ -104,7 +122,7 @@ class LayeredRelease:
     def __post_init__(self) -> None:
         if self.labels and not len(self.labels) == len(set(self.labels)) == self.levels.size:
             raise ParameterError(
-                "labels", len(self.labels), f"{self.levels.size} different labels, one a value"
+                "labels", len(self.labels), f"{self.levels.size} different labels, one per value"
             )
 
     @cached_property
@@ -124,7 +142,7 @@ class LayeredRelease:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 digest of `data`, which the keys of the release contain."""
+        """SHA-256 digest of `data`, in hexadecimal; each key of the release contains it."""
         return hashlib.sha256(self.data).hexdigest()
 
     @classmethod
@@ -132,10 +150,11 @@ class LayeredRelease:
         """Release from the bytes of a public file.
 
         Raises:
-            StorageError: damaged, of another kind, or not what this version computes.
+            StorageError: the file is damaged or of another kind, or this version computes other
+                weights for its levels.
         """
         header, payload = unpack_release("release", data, name)
-        # The mechanism from the header, whose weights are computed again.
+        # Build the mechanism from the header; this computes the weights again.
         try:
             levels = MultiLevel(
                 _design_from(header["design"]),
@@ -144,21 +163,22 @@ class LayeredRelease:
             )
             weights = [[step.heavy, step.light] for step in levels.cascade.steps]
             clients, labels = int(header["clients"]), tuple(map(str, header["labels"]))
-            # Weights that differ from the file's belong to another release.
+            # Refuse a file whose messages were drawn with other weights: estimates would be wrong.
             if weights != header["weights"]:
-                raise ParameterError("weights", header["weights"], "those of its levels")
+                raise ParameterError("weights", header["weights"], f"{weights} for these epsilons")
             return cls(levels, _symbols(levels, payload, clients, name), labels)
-        # A wrong header is an error of the file.
+        # Report an invalid header as an error of the file.
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, TurnoutError) as error:
             raise StorageError(f"{name}: its header is invalid ({error})") from None
 
     def at(self, key: Key | None = None) -> LevelEstimate:
-        """Frequencies at the level of ``key``, or at the public level without a key.
+        """Estimated frequencies at the level of ``key``, or at the public level without a key.
 
         Raises:
-            KeyMismatchError: the key belongs to another release.
+            KeyMismatchError: the key belongs to another release, or to none of the levels.
+            StorageError: the noise in the key is damaged.
         """
         last = len(self.levels.epsilons) - 1
         if key is None:
@@ -167,11 +187,12 @@ class LayeredRelease:
         return estimate(self.levels, self.levels.totals(seen), key.level)
 
     def recovered(self, key: Key) -> NDArray[np.int64]:
-        """Value of every client, by the key of the level without noise.
+        """Value of every client, shape (n,), recovered with the key of the level ε = inf.
 
         Raises:
-            KeyMismatchError: the key belongs to another release.
-            ParameterError: it is the key of another level.
+            KeyMismatchError: the key belongs to another release, or to none of the levels.
+            ParameterError: the key belongs to a level of finite ε.
+            StorageError: the noise in the key is damaged.
         """
         noise = self._noise(key)
         if not math.isinf(self.levels.epsilons[key.level]):
@@ -179,12 +200,13 @@ class LayeredRelease:
         return self.levels.at_level(self.messages, noise).astype(np.int64)
 
     def _noise(self, key: Key) -> NDArray[np.unsignedinteger]:
-        """Noise that the key removes, after a check that the key belongs to this release."""
+        """Noise that the key removes, shape (n,), after a check that the key fits this release."""
         if key.release != self.digest:
             raise KeyMismatchError(
                 f"the key for epsilon = {key.epsilon:g} belongs to release {key.release[:12]}, "
                 f"not to this one, {self.digest[:12]}"
             )
+        # Check that the key's fields agree with one of the levels.
         fits = (
             0 <= key.level < len(self.levels.epsilons) - 1
             and self.levels.epsilons[key.level] == key.epsilon
@@ -201,8 +223,12 @@ class Key:
     """Secret key of one analyst.
 
     Attributes:
-        release: `LayeredRelease.digest` of the release that it opens.
-        noise: the noise to take off, packed.
+        release: `LayeredRelease.digest` of the release to which the key belongs.
+        level: index of the level in the release's ``levels.epsilons``.
+        epsilon: ε of the level.
+        clients: number of clients n.
+        width: number of bits of the noise for one client.
+        noise: noise of each client that the key removes, packed to ``width`` bits per client.
     """
 
     release: str
@@ -213,7 +239,7 @@ class Key:
     noise: bytes
 
     def __repr__(self) -> str:
-        """Text without the secret."""
+        """Text that does not contain the noise, which is secret."""
         return f"Key(release={self.release[:12]!r}, epsilon={self.epsilon:g})"
 
     @cached_property
@@ -233,7 +259,7 @@ class Key:
         """Key from the bytes of a key file.
 
         Raises:
-            StorageError: damaged or of another kind.
+            StorageError: the file is damaged or of another kind.
         """
         header, payload = unpack_release("key", data, name)
         try:
@@ -260,21 +286,25 @@ def refine(
 
     Args:
         levels: the mechanism.
-        values: whole numbers below ``levels.size``, one a client; at least one.
-        labels: what values are called.
-        source: the operating system's by default.
+        values: the clients' values, whole numbers from 0 to ``levels.size`` − 1, shape (n,); n is
+            at least 1.
+        labels: names of the values, shape (size,); empty if values are only numbers.
+        source: source of the noise; None: the operating system's.
 
     Returns:
-        the release, and its keys, largest ε first.
+        The release, and its keys, of the level of largest ε first.
+
+    Raises:
+        ParameterError: no value, a value outside the range, or invalid labels.
     """
-    # The clients' values.
+    # Check the clients' values.
     held = checked_values(values, levels.size)
     if not held.size:
         raise ParameterError("values", 0, "at least one client")
-    # Public messages, and the noise that each key removes.
+    # Draw the public messages, and the noise that each key removes.
     messages, noise = levels.encode(held, source)
     release = LayeredRelease(levels, messages, tuple(labels))
-    # One key for each level but the public one, bound to the release by its digest.
+    # Make one key for each level but the public one; it contains the digest of the release.
     width = levels.message_bits
     keys = [
         Key(
@@ -293,18 +323,22 @@ def refine(
 def _symbols(
     levels: MultiLevel, data: bytes, clients: int, name: str
 ) -> NDArray[np.unsignedinteger]:
-    """One uniform element of the group for each client."""
+    """Elements of the group, one for each client, unpacked from ``data``; shape (n,).
+
+    Raises:
+        StorageError: ``data`` does not contain one element of the group for each client.
+    """
     try:
         codes = unpack_codes(data, clients, levels.message_bits, levels.design.group.order)
     except ParameterError as error:
         raise StorageError(
-            f"{name}: its content is not that of {clients} clients ({error})"
+            f"{name}: the payload does not fit {clients} clients ({error})"
         ) from None
     return codes.astype(levels.symbol_type)
 
 
 def _design_header(design: OneBit | Direct) -> dict[str, Any]:
-    # All parameters that determine the design.
+    """All parameters that determine the design, as JSON-ready values."""
     if isinstance(design, OneBit):
         return {
             "family": "one-bit",
@@ -344,20 +378,24 @@ _PUBLIC_MODE, _KEY_MODE = 0o644, 0o600
 
 
 def key_name(epsilon: float) -> str:
-    """Name of the key file of a level: ``key-1`` for ε = 1."""
+    """Name of the key file of a level, for example ``key-1`` for ε = 1."""
     return f"key-{epsilon!r}".removesuffix(".0")
 
 
 def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) -> list[Path]:
-    """Write all files and return their paths, the public file first.
+    """Write all files of a release and return their paths, the public file first.
+
+    After an error, none of the files that this call wrote remains.
 
     Raises:
         StorageError: one of the files exists, or the folder cannot be written to.
     """
+    # Refuse to overwrite a file.
     paths = [folder / PUBLIC, *(folder / key_name(key.epsilon) for key in keys)]
     for path in paths:
         if path.exists():
             raise StorageError(f"{path} exists; a release is never overwritten")
+    # Write the keys first, then the public file, which makes the release complete.
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -367,11 +405,11 @@ def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) ->
         partial = folder / f"{PUBLIC}.partial"
         _write(partial, release.data, _PUBLIC_MODE)
         written.append(partial)
-        # Unlike a rename, a link fails where the name is taken.
+        # Unlike renaming, linking fails if a file of that name exists.
         os.link(partial, paths[0])
         partial.unlink()
     except OSError as error:
-        # A key without its public file opens nothing, but it is a secret: leave none behind.
+        # Delete what was written: keys without a public file are useless, but secret.
         for path in written:
             path.unlink(missing_ok=True)
         raise StorageError(f"{error.filename or folder}: {error.strerror}") from None
@@ -379,12 +417,20 @@ def write_release(folder: Path, release: LayeredRelease, keys: Sequence[Key]) ->
 
 
 def read_release(path: Path) -> LayeredRelease:
-    """Release from a public file, or from the folder that holds it."""
+    """Release from a public file, or from the folder that contains one.
+
+    Raises:
+        StorageError: the file is missing, damaged or of another kind.
+    """
     return LayeredRelease.from_bytes(_content(path / PUBLIC if path.is_dir() else path), str(path))
 
 
 def read_key(path: Path) -> Key:
-    """Key from a file."""
+    """Key from a key file.
+
+    Raises:
+        StorageError: the file is missing, damaged or of another kind.
+    """
     return Key.from_bytes(_content(path), str(path))
 
 
@@ -396,7 +442,7 @@ def _content(path: Path) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a new file completely, or leave nothing."""
+    """Write a new file completely; after an error, delete it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
