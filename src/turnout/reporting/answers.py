@@ -1,8 +1,8 @@
 """Answers to questions about a scheme, as tables and as JSON.
 
-`answer_table` and `answer_record` print a guarantee with its `Footnotes`: its assumptions, and the
-privacy that remains without them. `participation_words` and `randomizer_words` describe a scheme by
-the names that questions use.
+`answer_table` and `answer_record` return a guarantee with its `Footnotes`, such as its assumptions
+and the privacy without a shuffler. `participation_words` and `randomizer_words` describe a scheme
+by the names of the command line's options.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Unshuffled:
     Attributes:
         epsilon: upper bound on ε of all rounds together; None where no bound is known.
         delta: δ of that bound; 0 where ε is pure.
-        each: privacy of one message, in words.
+        each: privacy level of one message, in words.
         rounds: largest number of messages that the client sends.
     """
 
@@ -85,15 +85,15 @@ class Unshuffled:
 
 @dataclass(frozen=True, slots=True)
 class Footnotes:
-    """Facts printed below a guarantee; most guarantees have none.
+    """Facts printed below a guarantee; each is None or empty if it does not apply.
 
     Attributes:
-        unshuffled: privacy without the shuffler, where there is one.
-        published: ε by the smallest published bound, where our own proof gives a smaller one; an
-            upper bound.
+        unshuffled: privacy without a shuffler, if the scheme has a shuffler.
+        published: smallest published upper bound on ε, if turnout's own upper bound is smaller.
         assumptions: assumptions besides the trust model.
-        priced_as: what accounting uses of the randomizer, where it is less than the randomizer.
-        hint: option that may give a smaller bound.
+        priced_as: class of randomizers for which the bound holds, if accounting uses only a
+            property of the randomizer.
+        hint: advice on an option that may give a smaller bound.
     """
 
     unshuffled: Unshuffled | None = None
@@ -144,10 +144,10 @@ class Footnotes:
 
 
 def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
-    """Privacy of shuffled messages if an adversary saw the sender of each.
+    """Privacy of a client's messages against an adversary who sees the sender of each message.
 
-    T messages of an (ε₀, δ₀)-randomizer are (T·ε₀, T·δ₀)-private together; Gaussian ones add up to
-    one, which is priced exactly.
+    T messages of an (ε₀, δ₀)-randomizer are together (T·ε₀, T·δ₀)-private. For other randomizers,
+    such as Gaussian noise, the accountant bounds ε of all T messages at ``delta``.
     """
     # Repeated messages are counted as further rounds.
     randomizer, rounds = scheme.randomizer, scheme.participation.steps
@@ -163,7 +163,7 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
         if lost >= 1:
             return Unshuffled(None, 1.0, each, rounds)
         return Unshuffled(_times(rounds, randomizer.epsilon0), lost, each, rounds)
-    # Others: an upper bound on ε of all messages under central trust.
+    # Other randomizers: the accountant's upper bound on ε of all messages together.
     from turnout.accounting import epsilon_upper
 
     central = replace(scheme, trust=TrustModel.CENTRAL, population=None)
@@ -176,7 +176,7 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:
-    """Assumptions on the number of clients and on their order."""
+    """Assumptions on the number of clients, their behaviour and their order."""
     clients = scheme.population
     if clients is None:
         return ()
@@ -189,13 +189,16 @@ def _assumed(scheme: Scheme) -> tuple[str, ...]:
 
 
 def _times(rounds: int, value: float) -> float:
-    """Product of a count and a value, exact in the value's printed digits."""
+    """Product of a count and a value, computed from the value's shortest decimal text.
+
+    So 3 times 0.1 is 0.3.
+    """
     return float(rounds * Decimal(repr(value)))
 
 
 def participation_words(scheme: Scheme) -> dict[str, Any]:
-    """Name and parameters of the participation, and the release rule."""
-    # The words of the shuffle, or of the participation.
+    """Name and parameters of the participation or shuffle, and the release rule."""
+    # Name and parameters of the shuffle, or of the participation.
     participation = scheme.participation
     if scheme.trust is TrustModel.SHUFFLED:
         words = _shuffle_words(scheme)
@@ -207,10 +210,10 @@ def participation_words(scheme: Scheme) -> dict[str, Any]:
         }
         if scheme.population is not None:
             words["clients"] = scheme.population
-    # The code that computes the steps, if it is not a part of turnout.
+    # The plug-in that defines the participation, if it is not a part of turnout.
     if (plugin := plugin_of(type(participation))) is not None:
         words["plugin"] = str(plugin)
-    # What else the scheme declares.
+    # The speaking order and the release rule.
     if scheme.order is not None:
         words["order"] = scheme.order.value
     if scheme.trust is not TrustModel.SHUFFLED:
@@ -244,7 +247,10 @@ def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
 
 
 def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
-    """Parameters of an object, limited to those of questions if questions know its name."""
+    """Parameters of a participation, shuffle or randomizer by name.
+
+    If ``named`` is true, only the parameters that are options of questions are returned.
+    """
     return {
         each.key: getattr(spec, each.name)
         if each.domain is Domain.COUNT
@@ -257,12 +263,15 @@ def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """A scheme, its guarantee, and how they were obtained.
+    """A scheme, its guarantee, and how they were computed.
 
     Attributes:
+        scheme: the scheme; if a parameter was solved for, with the solved value.
+        guarantee: bounds on ε of the scheme.
         seconds: running time of the accounting.
-        randomizer: name and parameters as the user gave them; None: those of the scheme.
-        calibration: solved value, which the scheme contains.
+        randomizer: name and parameters of the randomizer as the user gave them; None: those of the
+            scheme.
+        calibration: the solved parameter; None if no parameter was solved for.
         target: target ε of the calibration.
         explanation: meaning of the guarantee for one client, if requested.
     """
@@ -327,14 +336,14 @@ def _footnotes(answer: Answer) -> Footnotes:
 
 
 def _in_words(part: dict[str, Any]) -> str:
-    """Name and parameters as one text."""
+    """Name and parameters of a part of a scheme as one text."""
     name, *fields = part.items()
     said = (f"{key.replace('_', ' ')} {_short(value)}" for key, value in fields)
     return f"{name[1]}: " + ", ".join(said)
 
 
 def _short(value: object) -> str:
-    """Value without the zeros of a whole float."""
+    """Text of a value; a float has at most six significant digits and no trailing zeros."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -349,7 +358,7 @@ def _calibration_record(found: Calibration) -> dict[str, Any]:
 
 
 def _calibration_words(found: Calibration, target: float) -> str:
-    """Solved value in words, and why it is no better."""
+    """Solved value in words, with the reason why no better value is returned."""
     unknown, refused = found.unknown, found.refused
     extreme = "smallest" if unknown.falling else "largest"
     value = unknown.text(found.value)
@@ -365,5 +374,5 @@ def _calibration_words(found: Calibration, target: float) -> str:
 
 
 def _number(found: Calibration, value: float) -> float:
-    """Solved value, as an int where it is whole."""
+    """Solved value; an int if the parameter is a whole number."""
     return int(value) if found.unknown.whole else value

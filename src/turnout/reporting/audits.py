@@ -1,4 +1,8 @@
-"""Audits as JSON, table and picture: measured lower bounds and proved upper bounds."""
+"""Audits as JSON, table and picture: measured lower bounds and proved upper bounds.
+
+`audit_record` returns JSON-ready values, `audit_table` a table, `audit_picture` a picture, and
+`verdict` the outcome in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +28,12 @@ _EVENTS = {True: "above", False: "not above"}
 
 
 def audit_record(found: Found) -> dict[str, Any]:
-    """Audit as JSON-ready values."""
-    # What every audit has: the bounds by experiment and by proof.
+    """JSON-ready values of an audit.
+
+    ``audit_lower`` is the lower bound on ε by experiment, at the stated confidence; ``epsilon`` and
+    ``epsilon_lower`` are the proved bounds.
+    """
+    # Every audit has the bounds by experiment and by proof.
     stated = found.stated
     record: dict[str, Any] = {
         "consistent": found.consistent,
@@ -39,7 +47,7 @@ def audit_record(found: Found) -> dict[str, Any]:
         "confidence": found.confidence,
         "seed": found.seed,
     }
-    # One run has its own counts; other audits have counts of each direction.
+    # An audit in one run has counts of guesses; other audits have counts of each direction.
     if isinstance(found, OneRun):
         return record | _one_run_record(found)
     record["trials"] = found.trials
@@ -52,7 +60,7 @@ def audit_record(found: Found) -> dict[str, Any]:
 
 
 def _directions_record(stated: Statement, found: Mapping[str, Counted]) -> dict[str, Any]:
-    """Counts and bounds of each direction."""
+    """JSON-ready counts and bounds of each direction."""
     return {
         name: {
             "audit_lower": counted.epsilon,
@@ -69,6 +77,7 @@ def _directions_record(stated: Statement, found: Mapping[str, Counted]) -> dict[
 
 
 def _one_run_record(found: OneRun) -> dict[str, Any]:
+    """JSON-ready counts of guesses, metrics of the model, and the running time."""
     guesses = found.found
     return {
         "canaries": guesses.canaries,
@@ -80,7 +89,10 @@ def _one_run_record(found: OneRun) -> dict[str, Any]:
 
 
 def gaussian_lower(found: Found) -> float:
-    """ε at δ by the lower bound on μ, if the trade-off is that of Gaussian DP; 0 without one."""
+    """Lower bound on ε at the audit's δ if the trade-off is that of Gaussian DP; 0 if unknown.
+
+    It follows from the audit's lower bound on μ.
+    """
     mu, delta = found.gaussian_mu, found.stated.delta
     return gaussian_epsilon(1.0 / mu, delta) if mu > 0 and delta > 0 else 0.0
 
@@ -89,13 +101,13 @@ def verdict(found: Found) -> str:
     """Outcome of an audit in one sentence."""
     lower, upper = found.epsilon_lower, found.stated.epsilon.upper
     sure = f"{rounded_down(100 * found.confidence, 6)} % confidence"
-    # The lower bound lies within the proved upper bound.
+    # Consistent: the lower bound is at most the proved upper bound.
     if found.consistent:
         return (
             f"consistent: the ε lower bound found, {rounded_down(lower)} ({sure}), is within the "
             f"ε upper bound {rounded_up(upper)}"
         )
-    # It does not: name the direction and the δ with the largest excess.
+    # Violated: state the direction and the δ of the largest excess.
     where = ""
     if isinstance(found, Findings):
         at, name = found.violated[0]
@@ -108,7 +120,7 @@ def verdict(found: Found) -> str:
 
 
 def audit_table(found: Found) -> Table:
-    """Audit as a table."""
+    """Audit as a table of names and values."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -118,6 +130,7 @@ def audit_table(found: Found) -> Table:
 
 
 def _rows(found: Found) -> dict[str, str]:
+    """Rows of an audit's table: name and text."""
     stated = found.stated
     # The game, and the bounds that are compared.
     rows = {
@@ -127,7 +140,7 @@ def _rows(found: Found) -> dict[str, str]:
         "ε upper bound": rounded_up(stated.epsilon.upper),
         "δ": f"{stated.delta:g}",
     }
-    # Counts, then what a Gaussian trade-off would prove in addition.
+    # The counts, and the lower bound if the trade-off were Gaussian.
     rows |= _one_run_rows(found) if isinstance(found, OneRun) else _direction_rows(found)
     if (lower := gaussian_lower(found)) > 0:
         rows["if Gaussian"] = (
@@ -142,6 +155,7 @@ def _rows(found: Found) -> dict[str, str]:
 
 
 def _direction_rows(found: Findings) -> dict[str, str]:
+    """Rows with the bounds and counts of each direction."""
     rows = {}
     # The best event of each direction, with its counts in both worlds.
     for name, counted in found.found.items():
@@ -163,6 +177,7 @@ def _direction_rows(found: Findings) -> dict[str, str]:
 
 
 def _one_run_rows(found: OneRun) -> dict[str, str]:
+    """Row with the number of canaries and of right guesses."""
     guesses = found.found
     return {
         "canaries": f"{guesses.canaries:,} in one run; {guesses.correct:,} of {guesses.guesses:,} "
@@ -171,11 +186,12 @@ def _one_run_rows(found: OneRun) -> dict[str, str]:
 
 
 def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
-    """Picture of true positives by false positives, as counted and at most.
+    """Picture of true positive rates by false positive rates: measured, and the proved maximum.
 
     Args:
-        found: an audit.
-        profile: of what was priced, where there is one; else the line of the stated (ε, δ).
+        found: an audit with trials of both worlds.
+        profile: privacy profile of the audited scheme, from which the maximum follows; None: the
+            maximum follows from the stated (ε, δ) alone.
     """
     from turnout.reporting.drawing import Picture
 
@@ -190,18 +206,22 @@ def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
 def _draw_direction(
     axis: Axes, found: Findings, name: str, profile: Profile | None, ink: str
 ) -> None:
+    """Draw one direction: the proved maximum, the measured rates, and the chosen event."""
     from turnout.reporting.drawing import DOTTED, LOOKS
 
+    # The largest true positive rate that the guarantee allows.
     counted, rates = found.found[name], found.rates[name]
     rare = np.geomspace(max(1.0 / counted.trials, 1e-7), 1.0, 300)
     look = LOOKS["scheme"]
     axis.plot(rare, _largest(found, name, profile, rare), label=look.words, **look.line())
+    # The measured rates of all events, and of the event that gives the bound.
     axis.plot(
         rates.rare, rates.likely, linestyle="none", marker="o", markersize=3,
         color=LOOKS["audit"].colour, label=LOOKS["audit"].words,
     )  # fmt: skip
     shares = counted.rare / counted.trials, counted.likely / counted.trials
     axis.plot(*shares, "s", color=ink, label="the event that was chosen beforehand")
+    # The chance level; both axes are logarithmic, as small rates matter most.
     axis.plot(rare, rare, color=ink, linestyle=DOTTED, label="chance level")
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -213,7 +233,10 @@ def _draw_direction(
 
 
 def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarray) -> np.ndarray:
-    """Largest true positive rate that the proved bound allows."""
+    """Largest true positive rate that the guarantee allows at each false positive rate ``rare``.
+
+    Each pair (ε, δ) allows at most e^ε·rare + δ; the least of all pairs is returned.
+    """
     if profile is None:
         epsilon, delta = found.stated.directions[name].upper, found.stated.delta
         lines: list[tuple[float, float]] = [(epsilon, delta)]
@@ -225,5 +248,5 @@ def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarr
 
 
 def statement_terms(relation: str, unit: str, trust: str) -> Mapping[str, str]:
-    """Relation, unit and trust model by the names that answers use."""
+    """Relation, unit and trust model under the keys of JSON answers."""
     return {"relation": relation, "unit": unit, "trust_model": trust}

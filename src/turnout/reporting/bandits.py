@@ -1,4 +1,7 @@
-"""Reports of bandit runs: record, table, picture and page."""
+"""Reports of bandit runs: record, table, picture and page.
+
+`BanditSummary` has the contents of a report; `write_bandit_report` writes its files.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +41,15 @@ class BanditSummary:
     """Contents of a report of bandit runs.
 
     Attributes:
-        plan: the plan.
-        guarantee: guarantee of the costliest run; None without privacy.
+        plan: plan of the runs.
+        guarantee: guarantee of the run with the largest ε; None without privacy.
         pulls: numbers of pulls at which regret is recorded, shape (points,).
-        regret: regret of each run there, shape (runs, points).
-        uniform: regret of uniform play, shape (runs,).
+        regret: regret of each run at these numbers of pulls, shape (runs, points).
+        uniform: regret of each run if all actions were pulled equally often, shape (runs,).
         batches: number of batches of each run, shape (runs,).
-        seconds: running time of all runs.
-        contexts: numbers of public contexts and of candidate parameters; None without contexts.
+        seconds: running time of all runs together.
+        contexts: number of public contexts, and number of candidate parameters; None for a plan
+            without contexts.
     """
 
     plan: BanditPlan
@@ -63,13 +67,13 @@ class BanditSummary:
         return f"{self.plan.policy.name}, {self.plan.privacy.trust}"
 
     def record(self) -> dict[str, Any]:
-        """Contents of report.json; ε is null without privacy."""
+        """JSON-ready contents of report.json; ε is None without privacy."""
         # Without privacy the fields of the guarantee are null.
         final = self.regret[:, -1]
         priced: dict[str, Any] = {"epsilon": None, "epsilon_lower": None, "delta": None}
         if self.guarantee is not None:
             priced = guarantee_record(self.guarantee)
-        # Regret is not private, so the record says that ε does not cover it.
+        # Regret is computed without noise, so the record states that ε does not cover it.
         return {
             **priced,
             "regret_covered_by_epsilon": False,
@@ -87,7 +91,7 @@ class BanditSummary:
         }
 
     def rows(self) -> dict[str, str]:
-        """Regret and settings as rows of name and value."""
+        """Regret and settings: text of each row by its name."""
         record, environment = self.record(), self.plan.environment
         contexts = {}
         if self.contexts is not None:
@@ -120,7 +124,7 @@ def bandit_table(summary: BanditSummary) -> Table:
 
 
 def bandit_picture(summary: BanditSummary) -> Picture:
-    """Picture of the mean regret over the pulls, with the band that holds 90 % of runs."""
+    """Picture of the mean regret over the pulls, with a band that contains 90 % of the runs."""
     from turnout.reporting.drawing import LOOKS, Picture
 
     # The mean of all runs, and the band between two quantiles.
@@ -145,8 +149,17 @@ def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) ->
     """Write regret.csv, the picture, report.html and, last, report.json.
 
     Guarantees:
-        each file is whole or absent; where report.json is, the others are.
+        Each file is complete or absent. If report.json exists, all other files exist.
+
+    Args:
+        folder: folder of the report.
+        summary: contents of the report.
+        plan_text: text of the plan, which the page shows.
+
+    Raises:
+        StorageError: a file cannot be written.
     """
+    # Write the table, the picture and the page, and last the record.
     picture = bandit_picture(summary)
     low, high = np.quantile(summary.regret, [1 - _HIGH, _HIGH], axis=0)
     mean = summary.regret.mean(axis=0)
@@ -162,7 +175,7 @@ def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
     from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 
-    # Without a guarantee the page says so instead of showing ε.
+    # Without a guarantee, the page states that no privacy is provided.
     record, guarantee = summary.record(), summary.guarantee
     epsilon = ("ε upper bound", "none", "no privacy")
     rows, words = [("Privacy", "none: rewards are not protected")], [_PUBLIC]

@@ -1,8 +1,8 @@
-"""A comparison of methods as text and as JSON.
+"""Comparison of methods as text and as JSON.
 
-`comparison_text` prints the table, the legend of its columns or rows, and the reasons for missing
-values. Check-ins have a row for each value and a column for each method. Shuffles have many more
-methods, so there each method is a row.
+`comparison_text` returns tables, a legend of the methods, and the reasons for missing values;
+`comparison_record` returns JSON-ready values. Comparisons of check-ins have a row for each value
+and a column for each method. Comparisons of shuffles have more methods, so each method has a row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = {
     "sampled": "sampled",
     "delta": "δ =",
 }
-_NUMBER_WIDTH = 9  # of a column of ε's, with the gap before it
+_NUMBER_WIDTH = 9  # letters of a column of ε, including the gap before the column
 
 
 def comparison_text(comparison: SweepComparison) -> Group:
@@ -46,7 +46,7 @@ def comparison_text(comparison: SweepComparison) -> Group:
 
 
 class _ByMethod:
-    """Tables that fit the width of the terminal."""
+    """Tables of a comparison of shuffles, as wide as the terminal permits."""
 
     def __init__(self, comparison: SweepComparison) -> None:
         self._comparison = comparison
@@ -58,7 +58,7 @@ class _ByMethod:
 
 
 def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
-    """Comparison as JSON-ready values."""
+    """JSON-ready values of a comparison."""
     return {
         "against": comparison.sweep.against,
         "values": list(comparison.values),
@@ -72,6 +72,7 @@ def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
 
 
 def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[str, Any]:
+    """JSON-ready values of one method: its terms, bounds on ε, and reasons for missing values."""
     method = curve.method
     return {
         "name": method.name,
@@ -90,7 +91,7 @@ def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[s
 
 
 def _by_method(comparison: SweepComparison, width: int) -> Iterable[Table]:
-    """One table, or several where the values do not fit into one."""
+    """One table, or several tables if the values do not fit into ``width`` letters."""
     if comparison.sweep.against is None:
         yield _of_a_point(comparison)
         return
@@ -108,7 +109,7 @@ def _plain() -> Table:
 
 
 def _of_a_point(comparison: SweepComparison) -> Table:
-    """Table with a row for each method: upper and lower bounds on ε."""
+    """Table of a single point: upper and lower bounds on ε in a row for each method."""
     table = _plain()
     table.add_column("bound", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -122,7 +123,7 @@ def _of_a_point(comparison: SweepComparison) -> Table:
 
 
 def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
-    """Table with a row for each method and a column for each of some values."""
+    """Table with a row for each method and a column for each value of index in ``columns``."""
     table = _plain()
     table.add_column(f"{comparison.sweep.against} =", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -136,16 +137,17 @@ def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
 
 
 def _status(method: Method[Any]) -> str:
+    """Status of the bound of a method; "attained" for a lower bound."""
     return "attained" if method.side is Side.LOWER else method.status.value
 
 
 def _below(quote: Quote | str) -> str:
-    """Lower bound as text, if there is one."""
+    """Lower bound as text, rounded down; empty if none is known."""
     return "" if isinstance(quote, str) or not quote.epsilon_lower else _down(quote)
 
 
 def _by_value(comparison: SweepComparison) -> Table:
-    """Table of ε by value and method, without methods that have no number."""
+    """Table of ε with a row for each value and a column for each method that has any bound."""
     asked = comparison.sweep
     # One column for each method that has a bound, the first one with its lower bound.
     table = _plain()
@@ -191,7 +193,7 @@ def _heading(method: Method[Any]) -> str:
 
 
 def _notes(comparison: SweepComparison) -> Iterable[str]:
-    """Legend of the columns: what each bounds, and its relation."""
+    """Lines of the legend: description and relation of each method, then the common terms."""
     asked = comparison.sweep
     for curve in comparison.curves:
         method = curve.method

@@ -1,6 +1,6 @@
-"""Terminal output of a run: its progress (on stderr) and its result (on stdout).
+"""Terminal output of a run: progress on stderr, and the result on stdout.
 
-`Console` follows a run's phases and steps; `run_table` is the result.
+`Console` shows a run's phases and steps; `run_table` returns the result as a table.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from turnout.simulation import Progress as RunProgress
 
 
 class Console:
-    """Terminal, or a file in place of one."""
+    """Output of a run to the terminal, or to a file if output is redirected."""
 
     def __init__(self) -> None:
         self._out = rich.console.Console()
@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def phase(self, what: str) -> Iterator[_Phase]:
-        """Context with a spinner."""
+        """Context with a spinner, for a phase of a run; yields the phase, which shows texts."""
         with self._status.status(f"{what} …") as status:
             yield _Phase(what, status, self._status)
 
@@ -46,8 +46,19 @@ class Console:
     def training(
         self, what: str, steps: int, target: float | None, spent: Callable[[int], float]
     ) -> Iterator[Callable[[RunProgress], None]]:
-        """Context with a progress bar of the headline metric, ε so far and check-ins."""
-        # Nothing is computed where no terminal shows it.
+        """Context with a progress bar that shows the headline metric, ε so far and check-ins.
+
+        Args:
+            what: title of the bar.
+            steps: number of steps of the run.
+            target: target ε, if the plan has one.
+            spent: function that returns the upper bound on ε after a number of steps. It is called
+                only if a terminal shows the bar.
+
+        Yields:
+            The function that updates the bar after a step.
+        """
+        # Columns of the bar.
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -59,7 +70,7 @@ class Console:
         of_target = "" if target is None else f" of {target:g}"
         headline = ""
         hidden = not self._status.is_terminal
-        # The first ε takes a while, so a spinner shows it.
+        # The first call of `spent` takes long, so a spinner is shown meanwhile.
         if not hidden:
             with self.phase("pricing ε along the run"):
                 spent(0)
@@ -84,7 +95,7 @@ class Console:
             yield tell
 
     def report(self, summary: Summary, folder: Path) -> None:
-        """Print the result of a run."""
+        """Print the result of a run, and the paths of its files in ``folder``."""
         self._out.print(run_table(summary))
         places = (
             ("report", folder / PAGE),
@@ -96,7 +107,7 @@ class Console:
 
 
 class _Phase:
-    """Texts of a spinner."""
+    """A running phase, whose spinner shows the given texts."""
 
     def __init__(
         self, what: str, status: rich.status.Status, console: rich.console.Console
@@ -104,7 +115,7 @@ class _Phase:
         self._what, self._status, self._console = what, status, console
 
     def rows(self, what: str, done: int) -> None:
-        """Show the number of rows that are done."""
+        """Show the number ``done`` of processed rows."""
         self._status.update(f"{self._what} … {what}: {done:,}")
 
     def note(self, text: str) -> None:
@@ -116,7 +127,7 @@ def run_table(summary: Summary) -> Table:
     """Result of a run as a table: quality of the model, and the guarantee."""
     outcome = summary.outcome
     history, prepared, headline = outcome.history, outcome.prepared, outcome.headline
-    # The quality of the model and the noise.
+    # The quality of the model, the protection and the running time.
     rows = {
         f"test {headline.words}": f"[bold]{headline.text(outcome.result)}[/bold]"
         f" (loss {outcome.loss:.4f})",
@@ -128,7 +139,7 @@ def run_table(summary: Summary) -> Table:
         },
         "training time": f"{outcome.seconds:.1f} s",
     }
-    # What absent devices cost, if the run had a trace.
+    # The loss of quality due to absent devices, if the run has an availability trace.
     if summary.trace is not None:
         everyone = summary.trace.everyone.result
         lost = headline.lost(everyone, outcome.result)

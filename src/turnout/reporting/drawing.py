@@ -1,12 +1,13 @@
-"""Figures as PNG and SVG, and the colour, marker and words of every meaning.
+"""Figures as PNG, SVG and PDF, and the colour, marker and words of every meaning.
 
-`Look` is how a meaning is drawn, the same in all pictures; `Picture` is a figure, also as SVG that
-takes its ink from the page around it.
+A `Look` defines how a meaning is drawn in all pictures, and `LOOKS` contains all of them. A
+`Picture` is a figure; `Picture.inline_svg` returns SVG in the text colour of the page around it.
 
-No two meanings of one picture share a colour, and no two share both marker and kind of line, so
-that they can be told apart in grey as well. References, such as a target or chance level, have the
-ink of the text. A solid line is the guarantee in question; a dashed one is about another relation,
-not certified, or printed by a paper without a sound proof; a dotted one is no guarantee.
+No two meanings in a picture share a colour, and no two share both marker and kind of line, so that
+they differ in a grey print as well. References, such as a target or the chance level, have the
+colour of the text, called ink. A solid line is the guarantee in question. A dashed line is a bound
+for another relation, not certified, or published without a sound proof. A dotted line is no
+guarantee.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _VIOLET, _BROWN, _GREY, _SLATE = "#9b3fa0", "#8c510a", "#7f7f7f", "#3f4f63"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour, marker and words of one meaning in pictures.
+    """Colour, marker and legend text of one meaning in pictures.
 
     Attributes:
-        colour: as #rrggbb.
-        marker: one of matplotlib's; none for the thick line of what the picture is about.
-        words: in the legend: the reader's words, a theorem's name in brackets.
+        colour: colour in the form #rrggbb.
+        marker: marker of Matplotlib; empty for the thick line of the picture's subject.
+        words: text in the legend, in the reader's terms, with a theorem's name in brackets.
     """
 
     colour: str
@@ -50,7 +51,10 @@ class Look:
     words: str = ""
 
     def line(self, kind: str = SOLID) -> dict[str, Any]:
-        """Keyword arguments of a line: thick and below all others, or thin with hollow markers."""
+        """Matplotlib's keyword arguments of a line of the kind `SOLID`, `DASHED` or `DOTTED`.
+
+        Without a marker the line is thick and below all others; with a marker it is thin.
+        """
         if not self.marker:
             return {"color": self.colour, "linestyle": kind, "linewidth": 3.6, "zorder": 2}
         return {
@@ -180,11 +184,11 @@ LOOKS = {
     "rounded up": Look(_GREY, "s", "rounded up"),
     "rounded down": Look(_TEAL, "v", "rounded down"),
 }
-"""By meaning; those of `turnout compare` by the method's name."""
+"""Looks by meaning; for `turnout compare`, by the name of the method."""
 
 
 FORMATS = (".svg", ".png", ".pdf")
-"""Endings of a picture's file."""
+"""File name endings of the supported picture formats."""
 _PAGE_INK = "#123456"  # stands for the page's text colour until the SVG is written
 _WIDTH_INCHES, _PANEL_INCHES = 7.2, 2.5
 _INK = "#222222"  # everything that is not data
@@ -214,7 +218,11 @@ _INKED = (
 
 
 def check_format(file: str) -> Path:
-    """Path of a picture, after a check of its format."""
+    """Path of a picture's file, after a check of its ending.
+
+    Raises:
+        ParameterError: the ending is none of `FORMATS`.
+    """
     path = Path(file)
     if path.suffix.lower() not in FORMATS:
         raise ParameterError("--picture", file, f"a file that ends in {', '.join(FORMATS)}")
@@ -223,15 +231,16 @@ def check_format(file: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One figure.
+    """A figure of one or more panels.
 
     Attributes:
-        name: of its files.
-        title: what it shows, for a reader who sees nothing else; it stands above a file's panels.
-        text: what a reader who cannot see it should know.
-        draw: fills the axes of ``panels`` panels; its other argument is the ink of what is not
-            data.
-        columns: panels side by side.
+        name: name of the figure's files, without ending.
+        title: title above the panels; it states the figure's content without any context.
+        text: text alternative for readers who cannot see the figure.
+        draw: function that draws into the axes of all panels. Its second argument is the ink, the
+            colour of everything that is not data.
+        panels: number of panels.
+        columns: number of panels in a row.
     """
 
     name: str
@@ -242,18 +251,18 @@ class Picture:
     columns: int = 1
 
     def png(self) -> bytes:
-        """PNG on white."""
+        """Bytes of the figure as PNG, on white."""
         return self._saved(_INK, "png", "white")
 
     def svg(self) -> str:
-        """SVG on white."""
+        """Text of the figure as SVG, on white."""
         return self._saved(_INK, "svg", "white").decode()
 
     def write(self, path: str | Path) -> None:
-        """Write the picture into a file, in the format of its suffix, on white.
+        """Write the picture into a file, on white, in the format of the file name's ending.
 
         Raises:
-            StorageError: the file system refuses.
+            StorageError: the file cannot be written.
         """
         file = Path(path)
         write(file, self._saved(_INK, file.suffix.lower()[1:], "white"))
@@ -261,11 +270,13 @@ class Picture:
     _repr_svg_ = svg
 
     def inline_svg(self) -> str:
-        """SVG element for a page: transparent, in the page's text colour."""
+        """SVG element for an HTML page: transparent, in the page's text colour."""
+        # Draw in a colour that no data have, and replace it by the colour of the page.
         text = self._saved(_PAGE_INK, "svg", "none").decode()
         text = text[text.index("<svg") :].replace(_PAGE_INK, "currentColor")
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r'\sxmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
+        # Make ids unique in the page, and let the page set the size.
         text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{self.name}-", text)
         text = re.sub(r'\s(width|height)="[\d.]+pt"', "", text, count=2)
         label = self.text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
@@ -288,7 +299,10 @@ class Picture:
         return figure
 
     def _saved(self, ink: str, kind: str, ground: str) -> bytes:
-        """Bytes of the figure in a file format; in a page the title is separate."""
+        """Bytes of the figure in the file format ``kind``, with the background ``ground``.
+
+        A transparent figure ("none") has no title, since its page has the title.
+        """
         figure, file = self.figure(ink), io.BytesIO()
         style: dict[Any, Any] = {**_STYLE, "text.color": ink}
         with rc_context(style):
@@ -297,23 +311,23 @@ class Picture:
             fixed = {{"svg": "Date", "pdf": "CreationDate"}.get(kind, "Software"): None}
             figure.set_dpi(150 if kind == "png" else 72)
             figure.set_facecolor(ground)
-            # `savefig` draws a figure twice, the first time for its layout, which is found before
-            # anything is drawn: the files are the same.
+            # `savefig` would draw the figure twice, the first time only for the layout. Printing
+            # through the canvas computes the layout first and writes the same file.
             canvas: Any = get_registered_canvas_class(kind)(figure)
             getattr(canvas, f"print_{kind}")(file, metadata=fixed)
         return file.getvalue()
 
 
 def _legend(figure: Figure) -> None:
-    """Add one legend of all panels below them."""
-    # Every label once, with one handle.
+    """Add one legend for all panels, below the panels."""
+    # Collect every label once, with one handle.
     entries: dict[str, Any] = {}
     for axis in figure.axes:
         handles, labels = axis.get_legend_handles_labels()
         entries |= zip(labels, handles, strict=True)
     if not entries:
         return
-    # The figure grows by the rows of the legend.
+    # Enlarge the figure by the rows of the legend.
     columns = 1 if max(map(len, entries)) > _LONG_WORDS else 2
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + _ROW_INCHES * -(-len(entries) // columns))

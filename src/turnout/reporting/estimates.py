@@ -1,4 +1,8 @@
-"""Private estimates as tables and JSON, always with their privacy cost."""
+"""Private estimates as tables and JSON, always with their privacy cost.
+
+Functions named ``…_table`` return tables for a terminal, functions named ``…_record`` JSON-ready
+values. `order` returns items by frequency.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,13 @@ _ERRORS = ("± noise", "± noise and\nsampling")
 
 
 def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Group:
-    """Table of the most frequent items and of their privacy cost."""
+    """Table of the ``top`` most frequent items, and the privacy cost.
+
+    Args:
+        found: the estimate.
+        labels: names of the items, one for each.
+        top: number of items in the table.
+    """
     # Intervals for these clients and for the population, unless the two are equal.
     said = f"{100 * found.confidence:g} % interval"
     both = np.array_equal(found.low, found.population_low)
@@ -40,7 +50,13 @@ def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Grou
 
 
 def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
-    """Table of the first coordinates of a mean and of its privacy cost."""
+    """Table of the first ``top`` coordinates of a mean, and the privacy cost.
+
+    Args:
+        found: the estimate.
+        names: names of the coordinates, one for each.
+        top: number of coordinates in the table.
+    """
     table = _table("coordinate", "mean", *_ERRORS)
     shown = zip(names, found.value, found.noise_errors, found.population_errors, strict=True)
     for name, value, noise, both in list(shown)[:top]:
@@ -49,7 +65,7 @@ def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
 
 
 def search_table(found: HeavyHitters, top: int) -> Group:
-    """Table of the values that were found and of their privacy cost."""
+    """Table of the first ``top`` heavy hitters, and the privacy cost."""
     table = _table("value", "estimate", "± noise")
     shown = zip(found.items, found.values, found.noise_errors, strict=True)
     for name, value, noise in list(shown)[:top]:
@@ -59,7 +75,7 @@ def search_table(found: HeavyHitters, top: int) -> Group:
 
 
 def search_record(found: HeavyHitters) -> dict[str, Any]:
-    """JSON-ready values, the most certain item first."""
+    """JSON-ready values of a search for heavy hitters, in order of decreasing evidence."""
     shown = zip(found.items, found.values, found.noise_errors, strict=True)
     return {
         **_cost_record(found),
@@ -74,7 +90,7 @@ def search_record(found: HeavyHitters) -> dict[str, Any]:
 
 
 def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any]:
-    """JSON-ready values, the most frequent item first."""
+    """JSON-ready values of estimated frequencies, the most frequent item first."""
     rows = [
         {
             "value": labels[item],
@@ -92,7 +108,7 @@ def frequency_record(found: Frequencies, labels: Sequence[str]) -> dict[str, Any
 
 
 def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
-    """JSON-ready values of a mean."""
+    """JSON-ready values of an estimated mean."""
     rows = [
         {"coordinate": name, "mean": float(found.value[place]), **_errors(found, place)}
         for place, name in enumerate(names)
@@ -106,6 +122,7 @@ def mean_record(found: Mean, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
+    """JSON-ready standard errors of one item or coordinate."""
     return {
         "noise_standard_error": float(found.noise_errors[place]),
         "sampling_standard_error": float(found.sampling_errors[place]),
@@ -114,7 +131,7 @@ def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
 
 
 def order(found: Frequencies) -> list[int]:
-    """Items in the order of frequency, the most frequent first."""
+    """Item numbers, the most frequent item first; equal estimates are ordered by `raw`."""
     return [int(item) for item in np.lexsort((-found.raw, -found.values))]
 
 
@@ -128,7 +145,7 @@ def _table(first: str, *others: str) -> Table:
 def _with_cost(
     table: Table, found: Frequencies | Mean | HeavyHitters, what: str, more: int
 ) -> Group:
-    """Table of estimates between its heading and its privacy cost."""
+    """Table of estimates with a heading, the number of omitted rows, and the privacy cost."""
     said = "about " if found.clients is None else ""
     lines = [f"and {more:,} more (--top, --json)"] if more > 0 else []
     costs = Table.grid(padding=(0, 2))
@@ -138,7 +155,7 @@ def _with_cost(
 
 
 def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """Meaning of each error bar, in words."""
+    """Rows that explain the error bars."""
     # Heavy hitters have a threshold instead of intervals.
     if isinstance(found, HeavyHitters):
         return {
@@ -161,9 +178,9 @@ def _error_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
-    """Privacy cost of an estimate, in words."""
+    """Rows of the privacy cost of an estimate, its mechanism and its assumptions."""
     cost = found.cost
-    # The guarantee: ε, δ, and ε₀ of a message where both exist.
+    # The guarantee: ε, δ, and ε₀ of a message if messages are shuffled.
     sign = "ε₀" if cost.trust == "local" else "ε"
     rows = {sign: f"{rounded_up(cost.epsilon)}: {cost.kind}"}
     if cost.delta:
@@ -181,7 +198,7 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
         rows["message"] = f"{many}{cost.message_bits:,} bits a client, as serialised"
         rows["public randomness"] = cost.public_randomness
     rows["mechanism"] = f"{cost.mechanism}: {cost.reason}"
-    # Error bounds of a mean.
+    # The error bound of a mean, and the assumptions.
     if isinstance(found, Mean):
         rows["squared error"] = f"{found.mse_bound:.4g} expected at most, of {found.rows}"
         if cost.trust == "central":
@@ -193,13 +210,14 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _trust(cost: EstimateCost) -> str:
+    """Trusted parties, in words."""
     if cost.trust == "central":
         return "the holder of the file is trusted"
     return TRUST[TrustModel(cost.trust)]
 
 
 def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
-    # The guarantee with its terms, the mechanism, and the sizes of messages and data.
+    """JSON-ready privacy cost, mechanism, and sizes of messages and data."""
     cost = found.cost
     return {
         "epsilon": cost.epsilon,

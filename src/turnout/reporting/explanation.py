@@ -1,6 +1,6 @@
-"""Meaning of an ε for one person, in words and as JSON.
+"""Meaning of an ε for one client, in words and as JSON.
 
-`explanation_rows` are the rows of a table, `explanation_record` the JSON-ready values.
+`explanation_rows` returns the rows of a table, `explanation_record` JSON-ready values.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from turnout.core.bounds import Bounds
 from turnout.reporting.words import CLAIMS, RELATIONS, WATCHERS, of_unit, rounded_down, rounded_up
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
-"""At which true positive rates are told; the text tells that at `SHOWN_RATE`."""
+"""False positive rates at which `explanation_record` has the true positive rate."""
 SHOWN_RATE = 0.01
-_NO_GAIN = 1e-5  # a gain that rounding a percentage would drown
+"""False positive rate at which `explanation_rows` has the true positive rate."""
+_NO_GAIN = 1e-5  # a smaller gain would be invisible in the printed percentages
 
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
-    """Explanation as JSON-ready values."""
+    """JSON-ready values of an explanation: an upper and a lower bound on each quantity."""
     # Advantage, accuracy at each prior, true positive rates, and the Gaussian fit.
     fit = explanation.fit
     return {
@@ -39,7 +40,7 @@ def explanation_record(explanation: Explanation) -> dict[str, Any]:
 
 
 def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
-    """Accuracy and certainty of the best attacker at one prior."""
+    """JSON-ready accuracy and certainty of the best attacker at one prior."""
     sure = explanation.certainty(prior)
     return {
         "prior": prior,
@@ -51,7 +52,7 @@ def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
 
 
 def explanation_rows(explanation: Explanation) -> dict[str, str]:
-    """Explanation in words, row by row."""
+    """Explanation in words: rows of name and text, upper bounds rounded up."""
     relation = explanation.guarantee.relation
     # Accuracy at even odds, with the two worlds that the attacker tells apart.
     rows = {
@@ -76,7 +77,7 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
 
 
 def _prior_in_words(explanation: Explanation, prior: float) -> str:
-    """Accuracy and certainty of an attacker with that prior, in a sentence."""
+    """Accuracy and certainty of an attacker with the given prior, in words."""
     success, blind = explanation.success(prior), max(prior, 1.0 - prior)
     gain = success.upper - blind
     right = f"{_percent(success)} of the time, without looking {100 * blind:g} %"
@@ -94,7 +95,7 @@ def _prior_in_words(explanation: Explanation, prior: float) -> str:
 
 
 def _gaussian(explanation: Explanation) -> str:
-    """Gaussian fit in words."""
+    """μ of a Gaussian trade-off below the proved one, in words."""
     fit = explanation.fit
     if fit is None:
         return "no Gaussian trade-off lies below what is proved"

@@ -1,6 +1,7 @@
-"""Report as one self-contained HTML page, without scripts or requests, in light and dark.
+"""Report of a run as a self-contained HTML page, without scripts and without requests.
 
-`page` is the report of a run, `counts_page` the simulator's view.
+`page` returns the report of a run, `counts_page` the page of the simulator's view. Both pages have
+a light and a dark form.
 """
 
 from __future__ import annotations
@@ -40,7 +41,13 @@ from turnout.schemes import TrustModel
 
 
 def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
-    """HTML page of a run."""
+    """HTML page of a run, without exact counts of participants.
+
+    Args:
+        summary: contents of the report.
+        drawn: pictures of the page.
+        plan_text: text of the plan.
+    """
     plan = summary.outcome.prepared.plan
     return template("report.html").render(
         title=f"Private training on {plan.data.title}",
@@ -57,7 +64,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
 
 
 def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
-    """HTML page of the simulator's view: participation by step."""
+    """HTML page of the simulator's view, with exact counts of participants."""
     return template("counts.html").render(
         title=f"Who came: {summary.outcome.prepared.plan.data.title}",
         subtitle=_subtitle(summary),
@@ -70,7 +77,7 @@ def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
 
 
 def template(name: str) -> jinja2.Template:
-    """Template of a page, by name."""
+    """Template of a page, by file name; a missing variable is an error."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("turnout.reporting", "."),
         autoescape=True,
@@ -80,6 +87,7 @@ def template(name: str) -> jinja2.Template:
 
 
 def _subtitle(summary: Summary) -> str:
+    """Model, number of clients, and participation."""
     prepared = summary.outcome.prepared
     return (
         f"{prepared.plan.model.title}, {prepared.population:,} clients, participation "
@@ -92,7 +100,7 @@ def _randomness(summary: Summary) -> str:
 
 
 def sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
-    """Sections of a page, one for each picture."""
+    """Title, SVG and text of the sections of a page, one for each picture."""
     return [
         {"title": picture.title, "svg": picture.inline_svg(), "text": picture.text}
         for picture in drawn
@@ -126,7 +134,7 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
 def _count_cards(summary: Summary) -> list[dict[str, str]]:
     """Key figures of exact counts, each with its expectation."""
     outcome, counts = summary.outcome, summary.counts()
-    # Exact counts with their expectations: figures for the simulator only.
+    # ε does not cover these counts, so only the simulator's view shows them.
     return named_cards(
         (
             "Check-ins",
@@ -160,14 +168,14 @@ def _update_cards(summary: Summary) -> Iterator[tuple[str, str, str]]:
 
 
 def named_cards(*cards: tuple[str, str, str]) -> list[dict[str, str]]:
-    """Key figures of (name, value, note) each."""
+    """Key figures of a page, given as (name, value, note) each."""
     return [dict(zip(("name", "value", "note"), card, strict=True)) for card in cards]
 
 
 def _guarantee_text(summary: Summary) -> list[str]:
-    """Guarantee in words."""
+    """Guarantee in words, one text for each paragraph."""
     guarantee = summary.outcome.prepared.guarantee
-    # What the guarantee covers and what it does not.
+    # The attacker's certainty, the trust model, and what ε covers.
     words = _certainty(summary.outcome.prepared)
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
     simulated = (
@@ -183,7 +191,7 @@ def _guarantee_text(summary: Summary) -> list[str]:
     # Metrics of personal models are not private.
     if PERSONAL in summary.outcome.history.metrics:
         simulated += f" Not covered either: {PERSONAL_METRICS}."
-    # Without own windows all clients have the same ε.
+    # If clients differ in availability, they differ in ε.
     if guarantee.clients is None:
         return [words, trust, simulated]
     each = (
@@ -212,7 +220,7 @@ def _certainty(prepared: PreparedPlan) -> str:
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:
-    """Settings and expectations, row by row."""
+    """Rows (name, text) with settings, expected counts and versions of a run."""
     record: dict[str, Any] = summary.record()
     rows = [
         *settings_words(summary.outcome),
@@ -230,14 +238,14 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _trace_rows(summary: Summary, trace: TraceFindings) -> list[tuple[str, str]]:
-    """Effects of the trace, row by row."""
+    """Rows (name, text) with the effects of the availability trace."""
     statistics, everyone = trace.statistics, trace.everyone
-    # The run without absences, with its own noise.
+    # The run with every device always available, which has a noise of its own.
     headline = everyone.headline
     lost = headline.lost(everyone.result, summary.outcome.result)
     protection = protection_words(everyone.prepared, everyone.parameters.size)
     protected = ", ".join(f"{name[:1].lower()}{name[1:]} {text}" for name, text in protection)
-    # Availability of the devices, and what absences cost.
+    # Availability of the devices, and the loss due to absences.
     return [
         ("Phones in the trace", f"{statistics.clients:,}"),
         ("Never available", f"{statistics.never_available:,} phones"),

@@ -1,8 +1,8 @@
 """Parts of a printed answer as plain data, and their HTML and Markdown.
 
-`parts_of` takes what an answer prints in a terminal, a renderable of rich, apart into `Grid`s and
-`Note`s. `as_html` and `as_markdown` write them; notebooks and `turnout.api` use both. Each number
-is thus formatted once, for all of them.
+`parts_of` divides the output of an answer in a terminal, a renderable of rich, into `Grid`s and
+`Note`s. `as_html` and `as_markdown` write these parts for notebooks and `turnout.api`. So each
+number is formatted once, for all forms of output.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Grid:
 
     Attributes:
         title: caption, possibly empty.
-        columns: headings; empty for a list of facts, whose first column has their names.
+        columns: headings; empty for a list of facts, whose names are in the first column.
         rows: cells of each row, as text.
         right: whether each column is aligned to the right, as numbers are.
     """
@@ -47,7 +47,7 @@ Part = Grid | Note
 
 
 def parts_of(shown: RenderableType) -> tuple[Part, ...]:
-    """Parts of what a terminal shows, in order; empty lines are left out."""
+    """Parts of a renderable, in order; empty lines are left out."""
     return tuple(_parts(shown))
 
 
@@ -83,7 +83,7 @@ def _plain(cell: object) -> str:
 
 
 def as_html(parts: Sequence[Part]) -> str:
-    """HTML with one table or paragraph for each part; colours and fonts are the page's."""
+    """HTML with one table or paragraph for each part; it sets no colours and no fonts."""
     return "\n".join(
         _html_grid(each) if isinstance(each, Grid) else _html_note(each) for each in parts
     )

@@ -1,6 +1,7 @@
 """Pictures of a run's report: progress, ε, participation and availability.
 
-`pictures` are the public ones, `count_pictures` those of the simulator's view.
+`pictures` returns the public pictures, `count_pictures` the pictures of the simulator's view, which
+show exact counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from turnout.simulation import History
 
 MOST_BARS = 400
-"""Steps up to which each one gets a bar of its own."""
+"""Largest number of steps that are drawn as bars; more steps are drawn as points."""
 
 
 def pictures(summary: Summary) -> list[Picture]:
@@ -41,7 +42,7 @@ def pictures(summary: Summary) -> list[Picture]:
 
 
 def count_pictures(summary: Summary) -> list[Picture]:
-    """Pictures of participation, for the simulator's view."""
+    """Pictures of participation and of clients' updates, which ε does not cover."""
     outcome = summary.outcome
     counts, expected = outcome.history.check_ins, outcome.expected_check_ins
     found = [check_in_picture(counts, expected, outcome.expected_empty_steps)]
@@ -55,12 +56,12 @@ def count_pictures(summary: Summary) -> list[Picture]:
 
 
 def _progress(outcome: Outcome) -> Picture:
-    """Picture of accuracy and ε over steps."""
+    """Picture of the headline metric and of ε over the steps."""
     history = outcome.history
     headline = outcome.headline
     values = history.metrics[headline.name]
 
-    # Left: the main metric over the steps, with an interval for another test set at the end.
+    # Left: the headline metric over the steps, with an interval for another test set at the end.
     def draw(axes: list[Axes], ink: str) -> None:
         axes[0].plot(history.step, headline.drawn(values), color=LOOKS["accuracy"].colour)
         axes[0].set(title=headline.title, ylabel=headline.axis)
@@ -98,7 +99,10 @@ def _progress(outcome: Outcome) -> Picture:
 
 
 def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
-    """Limit a vertical axis to the values after the start of a run, which would dominate it."""
+    """Limit a vertical axis to the values after the first tenth of a run.
+
+    The values of an untrained model would otherwise take most of the axis.
+    """
     later = np.concatenate([curve[curve.size // 10 + (curve.size > 2) :] for curve in curves])
     later = later[np.isfinite(later)]
     if later.size and np.ptp(later) > 0:
@@ -107,7 +111,7 @@ def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
 
 
 def _updates(outcome: Outcome) -> Picture:
-    """Picture of the share of clipped updates, and of signal against noise, over steps."""
+    """Picture of the share of clipped updates, and of signal to noise, over the steps."""
     clipped, ratio = 100 * clipped_share(outcome.history), signal_to_noise(outcome)
     steps = np.arange(1, clipped.size + 1)
 
@@ -130,7 +134,7 @@ def _updates(outcome: Outcome) -> Picture:
 
 
 def _baseline(outcome: Outcome, baseline: History) -> Picture:
-    """Picture of the headline metric with and without privacy over steps."""
+    """Picture of the headline metric over the steps, with and without privacy."""
     headline, history = outcome.headline, outcome.history
     private, free = history.metrics[headline.name], baseline.metrics[headline.name]
 
@@ -153,6 +157,7 @@ def _baseline(outcome: Outcome, baseline: History) -> Picture:
 
 
 def _line(meaning: str) -> dict[str, Any]:
+    """Keyword arguments of a thin line: dotted for the baseline, else solid."""
     kind = DOTTED if meaning == "baseline" else SOLID
     return {"color": LOOKS[meaning].colour, "linestyle": kind}
 
@@ -160,7 +165,13 @@ def _line(meaning: str) -> dict[str, Any]:
 def check_in_picture(
     counts: NDArray[np.int64], expected: NDArray[np.float64], expected_empty_steps: float
 ) -> Picture:
-    """Picture of check-ins in each step against their expectation."""
+    """Picture of the number of check-ins in each step, and of its expectation.
+
+    Args:
+        counts: number of check-ins in each step, shape (steps,).
+        expected: mean number of check-ins in each step, shape (at least steps,).
+        expected_empty_steps: mean number of steps without check-ins.
+    """
     steps = np.arange(1, counts.size + 1)
 
     def draw(axes: list[Axes], ink: str) -> None:
@@ -186,10 +197,10 @@ def check_in_picture(
 
 
 def _clients(outcome: Outcome) -> Picture:
-    """Picture of the distribution of ε over clients."""
+    """Picture of each client's upper bound on ε, largest first."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
-    # Each client's bound, the largest first, against the share of clients.
+    # The bounds, largest first, against the share of clients.
     epsilons = np.sort(clients.epsilon_upper)[::-1]
     share = 100 * np.arange(1, epsilons.size + 1) / epsilons.size
 
@@ -212,7 +223,7 @@ def _clients(outcome: Outcome) -> Picture:
 
 
 def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Picture of availability by time of day."""
+    """Picture of the share of available devices by time of day."""
     hours, width = _hours(outcome)
     profile = trace.statistics.day_profile
 
@@ -227,7 +238,7 @@ def _availability(trace: TraceFindings, outcome: Outcome) -> Picture:
 
 
 def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Picture of participation by time of day."""
+    """Picture of the mean number of check-ins by time of day."""
     hours, width = _hours(outcome)
     counts = trace.check_ins_per_slot
 
@@ -242,13 +253,14 @@ def _day(trace: TraceFindings, outcome: Outcome) -> Picture:
 
 
 def _hours(outcome: Outcome) -> tuple[NDArray[np.float64], float]:
-    """Start of each slot of a day in hours, and its length."""
+    """Start of each slot of a day, shape (steps_per_day,), and length of a slot, in hours."""
     plan = outcome.prepared.plan.participation
     per_day = plan.steps_per_day if isinstance(plan, AvailabilitySection) else 24
     return 24 * np.arange(per_day) / per_day, 24 / per_day
 
 
 def _over_the_day(axis: Axes, width: float, title: str) -> None:
+    """Set title, label and limits of an axis with the hours of a day."""
     axis.set_title(title)
     axis.set_xlabel("hours since the trace's first slot of the day")
     axis.set_xlim(-0.5 * width, 24 - 0.5 * width)
@@ -256,7 +268,7 @@ def _over_the_day(axis: Axes, width: float, title: str) -> None:
 
 
 def _absence(trace: TraceFindings, outcome: Outcome) -> Picture:
-    """Picture of accuracy with and without absent devices."""
+    """Picture of the headline metric over the steps, with and without absent devices."""
     everyone, headline = trace.everyone, outcome.headline
 
     # The run as planned, and the run in which all devices are always available.

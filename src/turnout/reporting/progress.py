@@ -1,6 +1,6 @@
-"""Progress on stderr, or in a notebook, for what takes more than two seconds.
+"""Progress on stderr, or in a notebook, of tasks that take more than two seconds.
 
-`progress_bar` counts parts, `spinner` shows the time.
+`progress_bar` shows the share of parts that are done, `spinner` the running time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ _PATIENCE_SECONDS = 2.0
 
 
 def is_shown(console: rich.console.Console) -> bool:
-    """Whether progress is shown: on a terminal, or in a notebook that has widgets."""
+    """Whether the console can show progress: a terminal, or a notebook with widgets."""
     widgets = console.is_jupyter and find_spec("ipywidgets") is not None
     return console.is_terminal or widgets
 
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """Context with a progress bar, shown after a delay; it yields the function that counts parts.
+    """Context with a progress bar that appears after two seconds; yields a function to update it.
 
-    The function takes the parts done, all parts and, optionally, a new title.
+    The function takes the number of parts done, the number of all parts and, optionally, a new
+    title. ``what`` is the first title.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -44,10 +45,10 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def spinner(what: str) -> Iterator[None]:
-    """Context with a spinner and the running time, shown after a delay."""
+    """Context with a spinner and the running time, which appear after two seconds."""
     began, stop = time.monotonic(), ExitStack()
 
-    # The spinner appears late and counts from the beginning.
+    # The running time is counted from the start of the context.
     def show() -> None:
         from rich.console import Console
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -61,14 +62,14 @@ def spinner(what: str) -> Iterator[None]:
         status.start()
         stop.callback(status.stop)
 
-    # The body runs while the spinner is scheduled.
+    # Schedule the spinner, and run the body of the context.
     with _late(show, stop.close):
         yield
 
 
 @contextmanager
 def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Context that starts something after a delay and stops it at the end."""
+    """Context that calls ``start`` after two seconds, if it still runs, and ``stop`` at its end."""
     patience = threading.Timer(_PATIENCE_SECONDS, start)
     patience.daemon = True
     patience.start()

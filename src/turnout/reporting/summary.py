@@ -1,7 +1,8 @@
-"""Contents of a run's report, gathered in one place, and the model card.
+"""Contents of a run's report, and the model card.
 
-`Summary` holds all contents, `Outcome` the run's results. `model_card` states what users of a model
-must know of its data, its training and its guarantee.
+A `Summary` has all contents of a report, an `Outcome` the results of one run. `model_card` returns
+a model's data, training, guarantee and limits as Markdown. Functions named ``…_words`` return
+texts.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
     "they are the operator's alone"
 )
-"""Note that follows every exact count of participants."""
+"""Note that accompanies exact counts of participants."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestSet:
-    """Size of the test set, and the accuracy that needs no training.
+    """Size of the test set, and the chance level of its accuracy.
 
     Attributes:
         records: number of records.
-        chance: share of the most frequent class, the accuracy without training; None where labels
-            are not classes.
+        chance: share of the most frequent class, which is the accuracy without training; None if
+            labels are not classes.
     """
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # pytest would collect this class as a test
 
     records: int
     chance: float | None = None
@@ -53,12 +54,16 @@ class Outcome:
     """Plan and results of one simulated run.
 
     Attributes:
+        prepared: the plan with its scheme, noise and guarantee.
+        history: metrics and counts over the steps.
+        seconds: running time of the training.
         expected_check_ins: mean number of check-ins at each step, shape ``(steps,)``.
         expected_empty_steps: mean number of steps without participants.
-        spent: ε so far at some of the steps.
-        parameters: of the final model, shape ``(dimension,)``.
-        last: of the last iterate, shape ``(dimension,)``; the final model if none is averaged.
-        test: the records that judged it.
+        spent: upper bound on ε so far, at some of the steps.
+        parameters: parameters of the final model, shape ``(dimension,)``.
+        last: parameters of the last iterate, shape ``(dimension,)``; equal to ``parameters`` unless
+            iterates are averaged.
+        test: size of the test set that gives the metrics.
     """
 
     prepared: PreparedPlan
@@ -78,12 +83,12 @@ class Outcome:
 
     @property
     def headline(self) -> Headline:
-        """Headline metric, which titles name."""
+        """Names and formatting of the headline metric, the first metric of the history."""
         return Headline(next(iter(self.history.metrics)))
 
     @property
     def result(self) -> float:
-        """Headline metric of the final model."""
+        """Value of the headline metric for the final model."""
         return self.metrics[self.headline.name]
 
     @property
@@ -93,11 +98,14 @@ class Outcome:
 
     @property
     def loss(self) -> float:
-        """Loss of the final model."""
+        """Loss of the final model on the test set."""
         return self.metrics["loss"]
 
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Upper bound on ε after each number of steps: that of the next known point."""
+        """Upper bound on ε after each of the given numbers of steps, shape of ``steps``.
+
+        Between two points of `spent`, it is ε of the later point, which is never too small.
+        """
         return self.spent.epsilon()[np.searchsorted(self.spent.steps, steps)]
 
 
@@ -106,9 +114,9 @@ class TraceFindings:
     """Effects of an availability trace on a run.
 
     Attributes:
-        statistics: of the trace itself; unknown slots are in no denominator.
+        statistics: statistics of the trace; shares are of slots whose availability is known.
         check_ins_per_slot: mean check-ins by time of day, shape ``(steps_per_day,)``.
-        everyone: the same plan with every phone always available.
+        everyone: run of the same plan with every device always available.
     """
 
     statistics: TraceStatistics
@@ -121,9 +129,10 @@ class Summary:
     """A finished run, with the effects of its trace and its baseline.
 
     Attributes:
-        outcome: of the run.
-        trace: what an availability trace did to it.
-        baseline: of the same plan without noise and clipping, which protects no client.
+        outcome: plan and results of the run.
+        trace: effects of an availability trace; None without a trace.
+        baseline: history of the same plan without noise and clipping, which protects no client;
+            None if it was not run.
     """
 
     outcome: Outcome
@@ -131,14 +140,14 @@ class Summary:
     baseline: History | None = None
 
     def record(self) -> dict[str, Any]:
-        """The report as JSON-ready values; the same run gives the same, ``seconds`` apart.
+        """The report as JSON-ready values; equal for equal runs, except for ``seconds``.
 
         Guarantees:
-            No exact count of who came: ε covers released models, and under add-remove a count
-            tells the two worlds apart. `counts` has them.
+            The report has no exact count of participants, which `counts` has. ε covers only the
+            released models, and under add-remove an exact count distinguishes the two worlds.
         """
         outcome, prepared = self.outcome, self.outcome.prepared
-        # What every run has: metrics, guarantee, noise and seed.
+        # Every run has metrics, a guarantee, noise and a seed.
         record = {
             **outcome.metrics,
             **_test_record(outcome),
@@ -147,7 +156,7 @@ class Summary:
             "seed": prepared.plan.run.seed,
             "randomness": f"simulation only (seed {prepared.plan.run.seed})",
         }
-        # What only some runs have: own windows, a trace, personal models.
+        # Only some runs have an ε of each client, a trace, or personal models.
         if prepared.guarantee.clients is not None:
             record["clients_epsilon"] = _distribution(prepared.guarantee.clients.epsilon_upper)
         if self.trace is not None:
@@ -163,7 +172,7 @@ class Summary:
         }
 
     def counts(self) -> dict[str, Any]:
-        """The simulator's view as JSON-ready values: exact counts, not covered by ε."""
+        """JSON-ready exact counts of participants, which ε does not cover."""
         record = {"note": SIMULATORS_VIEW, **_counts_record(self.outcome)}
         if self.trace is not None:
             record["all_present"] = _counts_record(self.trace.everyone)
@@ -174,10 +183,10 @@ class Summary:
 
 
 def _run_record(outcome: Outcome) -> dict[str, Any]:
-    """Noise, expected counts and running time of a run."""
+    """JSON-ready noise, expected counts and running time of a run."""
     prepared, history = outcome.prepared, outcome.history
     averaged = prepared.scheme.release.shows_counts
-    # Code that is not part of turnout, without the key where there is none.
+    # Plug-ins, if any are loaded.
     plugins = {"plugins": [str(plugin) for plugin in loaded()]} if loaded() else {}
     return {
         **plugins,
@@ -192,7 +201,7 @@ def _run_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
-    """Noise of the coordinator, or the clients' messages that replace it."""
+    """JSON-ready noise multiplier of the coordinator, or the clients' randomized messages."""
     from turnout.accounting.published.shuffled_training import thesis_epsilons
 
     messages, section = prepared.messages(dimension), prepared.plan.messages
@@ -209,7 +218,7 @@ def protection_record(prepared: PreparedPlan, dimension: int) -> dict[str, Any]:
 
 
 def _test_record(outcome: Outcome) -> dict[str, Any]:
-    """Test set, and the margin for another one."""
+    """JSON-ready size of the test set, interval of the headline metric, and chance level."""
     record: dict[str, Any] = {"test_records": outcome.test.records}
     if outcome.interval is not None:
         record[f"{outcome.headline.name}_interval"] = list(outcome.interval)
@@ -219,7 +228,7 @@ def _test_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def _counts_record(outcome: Outcome) -> dict[str, Any]:
-    """Exact counts and statistics of the clients' updates, over a whole run."""
+    """JSON-ready exact counts of participants, and statistics of the clients' updates."""
     history = outcome.history
     clipped, ratio = clipped_share(history), signal_to_noise(outcome)
     return {
@@ -233,16 +242,17 @@ def _counts_record(outcome: Outcome) -> dict[str, Any]:
 
 
 def clipped_share(history: History) -> NDArray[np.float64]:
-    """Share of each step's updates that were clipped, (steps,); NaN without updates."""
+    """Share of each step's updates that were clipped, shape (steps,); NaN without updates."""
     known = (history.clipped >= 0) & (history.served > 0)
     return np.where(known, history.clipped / np.maximum(history.served, 1), np.nan)
 
 
 def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
-    """Norm of each step's sum of updates over the norm of its noise, (steps,); NaN without updates.
+    """Norm of each step's sum of updates, divided by the norm of its noise; shape (steps,).
 
-    The noise's norm is about σ·C·√d in d dimensions; where each client adds its own, that of all.
-    NaN too where clients send messages, whose sum is not one of updates.
+    The norm of the noise is about σ·C·√d in d dimensions. If each client adds its own noise, it is
+    the norm of the sum of all noises. The result is NaN for a step without updates, and for all
+    steps if clients send randomized messages instead of updates.
     """
     prepared, history = outcome.prepared, outcome.history
     if prepared.plan.messages is not None:
@@ -255,7 +265,10 @@ def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
-    """Distribution of ε over clients: maximum, quantiles, and clients that never participate."""
+    """JSON-ready distribution of ε over clients: maximum, percentiles, and number of ε = 0.
+
+    Percentiles are over the clients with ε above 0.
+    """
     coming = epsilons[epsilons > 0]
     levels = (0, 10, 25, 50, 75, 90, 100)
     quantiles = np.percentile(coming, levels, method="higher") if coming.size else []
@@ -268,7 +281,7 @@ def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
 
 
 def _trace_record(trace: TraceFindings, outcome: Outcome) -> dict[str, Any]:
-    """Trace, and the run without absences."""
+    """JSON-ready statistics of the trace, and results of the run without absences."""
     statistics, everyone = trace.statistics, trace.everyone
     return {
         "known_fraction": statistics.known_fraction,
@@ -287,7 +300,7 @@ BASELINE = "without noise and clipping, which protects no client"
 
 
 def test_words(outcome: Outcome) -> str:
-    """Number of test records, margin for another test set, and the chance level, in words."""
+    """Number of test records, interval for another test set, and chance level, in words."""
     said = f"{outcome.test.records:,}"
     if outcome.interval is not None:
         low, high = (outcome.headline.text(end, 1) for end in outcome.interval)
@@ -298,7 +311,7 @@ def test_words(outcome: Outcome) -> str:
 
 
 def updates_words(outcome: Outcome) -> str:
-    """Share of clipped updates, and signal against noise, in words."""
+    """Share of clipped updates, and ratio of signal to noise, in words; empty without updates."""
     clipped, ratio = clipped_share(outcome.history), signal_to_noise(outcome)
     parts = []
     if not np.isnan(clipped).all():
@@ -318,10 +331,10 @@ def baseline_words(outcome: Outcome, baseline: History) -> str:
 
 
 def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
-    """Model, optimizer and clip norm, row by row."""
+    """Rows (name, text) with the model, the optimizer, the clip norm and the device of a run."""
     prepared = outcome.prepared
     plan = prepared.plan
-    # The optimizer and the parameters that it returns.
+    # The optimizer, and the iterates that give the final model.
     optimizer = plan.optimizer
     rule = optimizer_rule(optimizer.name).title
     momentum = f", momentum {optimizer.momentum:g}" if optimizer.momentum else ""
@@ -360,7 +373,7 @@ def clip_words(prepared: PreparedPlan) -> str:
 
 
 def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, str]]:
-    """Noise of the coordinator, or the clients' messages that replace it, row by row."""
+    """Rows (name, text) with the coordinator's noise, or the clients' randomized messages."""
     messages, section = prepared.messages(dimension), prepared.plan.messages
     # A trusted coordinator adds noise.
     if messages is None or section is None:
@@ -383,7 +396,7 @@ def protection_words(prepared: PreparedPlan, dimension: int) -> list[tuple[str, 
 
 
 def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
-    """ε by the thesis' own theorems on such a run, where any applies."""
+    """Row with ε by the thesis' theorems for a shuffled run; empty for other trust models."""
     from turnout.accounting.published.shuffled_training import thesis_epsilons
 
     scheme, delta = prepared.scheme, prepared.guarantee.delta
@@ -419,7 +432,7 @@ _OUTPUTS = {"class": "classes", "tags": "tags", "numbers": "numbers", "tokens": 
 
 
 def model_card(facts: Mapping[str, Any]) -> str:
-    """Model card as Markdown, from the facts in the model's file."""
+    """Model card as Markdown text, from the facts in the model's file."""
     # The guarantee, the training and the data, row by row.
     guarantee, optimizer = facts["guarantee"], facts["optimizer"]
     lower, unit = guarantee["epsilon_lower"], guarantee["unit"]
@@ -448,7 +461,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         **({"test records": facts["test"]} if "test" in facts else {}),
         "plan (SHA-256)": f"`{facts['plan_sha256']}`",
     }
-    # The table, and what ε does not cover.
+    # The table, and the list of releases that ε does not cover.
     table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
     not_covered = [*_NOT_COVERED]
     if unit == PrivacyUnit.EXAMPLE.value:
@@ -464,7 +477,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
 
 
 def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Paragraph on the coordinator's noise, or on the clients' messages that replace it."""
+    """Rows with the coordinator's noise, or with the clients' randomized messages."""
     if "noise_multiplier" in facts:
         return {"noise multiplier": f"{facts['noise_multiplier']:.5g} clip norms"}
     return {
@@ -475,7 +488,7 @@ def _protection(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tuning(facts: Mapping[str, Any]) -> str:
-    """Paragraph on how the settings were chosen."""
+    """Paragraph on the choice of the settings and its privacy cost."""
     tuned = facts.get("tuned")
     if tuned is None:
         return (

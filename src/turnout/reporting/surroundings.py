@@ -1,7 +1,7 @@
-"""Versions, packages and processor behind a number, on which its last bits depend.
+"""Versions and processor with which a number was computed; the number's last bits depend on them.
 
-`surroundings` gathers all of them for the files of benchmarks. `measured_on` returns them in one
-line, for the tables of benchmarks.
+`surroundings` returns all of them for the JSON files of benchmarks, `measured_on` one line for the
+tables of benchmarks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TRACKED = ("numpy", "scipy", "torch")
 
 
 def surroundings() -> dict[str, Any]:
-    """Versions, machine, cores and load, as the files of benchmarks record them."""
+    """Versions, machine, number of cores, and average load, as JSON-ready values."""
     return {
         "versions": versions(),
         "machine": machine(),
@@ -33,7 +33,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of turnout, Python and the numerical packages."""
+    """Versions of turnout, Python and the packages in `TRACKED`, by name."""
     found = {name: metadata.version(name) for name in TRACKED}
     return {"turnout": __version__, "python": platform.python_version(), **found}
 
@@ -59,7 +59,7 @@ def machine() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Model name of the processor; its architecture where the system does not name it."""
+    """Model name of the processor, or its architecture if the system has no model name."""
     told = Path("/proc/cpuinfo")
     lines = told.read_text("utf-8", "replace").splitlines() if told.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def _blas() -> str:
-    """Kernels that NumPy's linear algebra chose."""
+    """BLAS libraries of NumPy, with versions and kernels; empty without threadpoolctl."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -1,6 +1,8 @@
-"""Folder of a run's report; each file is written under another name and then renamed into place.
+"""Folder of a run's report.
 
-`write_report` writes all files of a run.
+`write_report` writes all files of a run. Each file is first written under a temporary name and then
+renamed, so that no file is incomplete. `table_csv` and `as_json` return the text of tables and
+records.
 """
 
 from __future__ import annotations
@@ -31,13 +33,22 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
     """Write history.csv, pictures, report.html, the simulator's view and, last, report.json.
 
     Guarantees:
-        each file is whole or absent; where report.json is, the others are. Exact counts of who
-        came are in the folder `SIMULATOR` and nowhere else.
+        Each file is complete or absent. If report.json exists, all other files exist. Only the
+        folder `SIMULATOR` contains exact counts of participants, which ε does not cover.
+
+    Args:
+        folder: folder of the report.
+        summary: contents of the report.
+        plan_text: text of the plan, which the page shows.
+
+    Raises:
+        StorageError: a file cannot be written.
     """
-    # Imported here: drawing takes a moment to load, and most refusals never come this far.
+    # Imported here, because drawing takes long to load and most errors occur before a report.
     from turnout.reporting.page import page
     from turnout.reporting.pictures import pictures
 
+    # Write the tables, pictures and page, and last the record, which marks a complete report.
     drawn = pictures(summary)
     write(folder / "history.csv", _history(summary.outcome))
     _draw(folder, drawn)
@@ -49,7 +60,7 @@ def write_report(folder: Path, summary: Summary, plan_text: str) -> None:
 
 
 def _write_counts(folder: Path, summary: Summary) -> None:
-    """Write the simulator's view: counts as JSON, step by step, as pictures, and as a page."""
+    """Write the simulator's view: exact counts as a table, pictures, a page, and JSON."""
     from turnout.reporting.page import counts_page
     from turnout.reporting.pictures import count_pictures
 
@@ -61,19 +72,23 @@ def _write_counts(folder: Path, summary: Summary) -> None:
 
 
 def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
-    """Write every picture in both formats."""
+    """Write each picture as PNG and as SVG."""
     for picture in drawn:
         write(folder / PICTURES / f"{picture.name}.png", picture.png())
         write(folder / PICTURES / f"{picture.name}.svg", picture.svg())
 
 
 def as_json(record: dict[str, Any]) -> str:
-    """Record as indented JSON."""
+    """Record as indented JSON text.
+
+    Raises:
+        ValueError: the record contains NaN or an infinity.
+    """
     return json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _history(outcome: Outcome) -> str:
-    """Columns of a table of metrics, with one row for each evaluation."""
+    """CSV table of metrics, ε and running time, with one row for each evaluation."""
     history = outcome.history
     return table_csv(
         step=history.step,
@@ -84,7 +99,7 @@ def _history(outcome: Outcome) -> str:
 
 
 def _check_ins(outcome: Outcome) -> str:
-    """Columns of a table of check-ins, with one row for each step."""
+    """CSV table of check-ins, with one row for each step."""
     history = outcome.history
     return table_csv(
         step=np.arange(1, history.check_ins.size + 1),
@@ -97,7 +112,7 @@ def _check_ins(outcome: Outcome) -> str:
 
 
 def _clients(outcome: Outcome) -> str:
-    """Columns of a table of ε, with one row for each client."""
+    """CSV table of upper bounds on ε and of availability, with one row for each client."""
     clients = outcome.prepared.guarantee.clients
     assert clients is not None
     sizes = clients.window_sizes
@@ -110,7 +125,11 @@ def _clients(outcome: Outcome) -> str:
 
 
 def table_csv(**columns: NDArray[Any]) -> str:
-    """CSV text of these columns."""
+    """CSV text of columns of equal length, each under its keyword as heading.
+
+    Raises:
+        ValueError: the columns have different lengths.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)

@@ -1,7 +1,8 @@
-"""Sentences of a guarantee for new readers, and bounds printed with safe rounding.
+"""Guarantees in words, tables and JSON, and bounds rounded to the safe side.
 
-`guarantee_table` and `guarantee_record` always name relation, unit and trust model; `rounded_up`
-and `rounded_down` print bounds; `Headline` is the headline metric of a run.
+`guarantee_table`, `guarantee_rows` and `guarantee_record` always state relation, unit and trust
+model. `rounded_up` and `rounded_down` return bounds as text. `Headline` formats the headline metric
+of a run.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ RELATIONS = {
     Relation.ZERO_OUT: "this client took part with its data, or with an empty record",
     Relation.REPLACE_ONE: "this client's data are these, or any other",
 }
-"""The two worlds that must look alike."""
+"""The two neighbouring worlds of each relation."""
 
 UNITS = {
     PrivacyUnit.CLIENT: "everything that one client holds",
     PrivacyUnit.EXAMPLE: "one record, which draws its steps and is clipped by itself; all records "
     "of one client together are protected less",
 }
-"""The unit that is protected."""
+"""The data that each privacy unit protects."""
 
 TRUST = {
     TrustModel.CENTRAL: "the coordinator is trusted: it sees single updates and who checks in "
@@ -42,7 +43,7 @@ TRUST = {
     TrustModel.LOCAL: "no party is trusted: each message is private on its own",
     TrustModel.SHUFFLED: "a shuffler is trusted to hide who sent what",
 }
-"""The parties that could break the guarantee."""
+"""The parties that must be trusted in each trust model."""
 
 WATCHERS = {
     TrustModel.CENTRAL: "An adversary who knows all else and sees every released model",
@@ -50,7 +51,7 @@ WATCHERS = {
     TrustModel.SHUFFLED: "An adversary who knows all other clients' data and sees all shuffled "
     "messages",
 }
-"""The adversary against whom the guarantee holds."""
+"""The adversary against whom the guarantee of each trust model holds."""
 
 _SEEN = {
     TrustModel.CENTRAL: "every released model",
@@ -62,13 +63,13 @@ DIRECTIONS = {
     "add": "the client did not take part; could an attacker tell?",
     "replace": "the client's data are these, not others; could an attacker tell?",
 }
-"""The question of each direction of the comparison."""
+"""The attacker's question in each direction of the comparison of two worlds."""
 CLAIMS = {
     Relation.ADD_REMOVE: ("the client took part", "the client was never there"),
     Relation.ZERO_OUT: ("the client took part with its data", "its record was empty"),
     Relation.REPLACE_ONE: ("the client's data are these", "the client's data are others"),
 }
-"""The attacker's claim in either world."""
+"""The statements that are true in the first and in the second world of each relation."""
 
 
 def of_unit(text: str, unit: PrivacyUnit) -> str:
@@ -77,7 +78,7 @@ def of_unit(text: str, unit: PrivacyUnit) -> str:
 
 
 def kind_rows(relation: Relation, unit: PrivacyUnit, trust: TrustModel) -> list[tuple[str, str]]:
-    """Rows with name and meaning of relation, unit and trust model."""
+    """Rows (name, text) with the values and meanings of relation, unit and trust model."""
     return [
         ("relation", f"{relation.value}: {of_unit(RELATIONS[relation], unit)}"),
         ("unit", f"{unit.value}: {UNITS[unit]}"),
@@ -94,8 +95,13 @@ def certainty_in_words(
 ) -> str:
     """Guarantee for one client or record against an attacker with even odds, in words.
 
-    Upper bounds on the attacker's certainty of presence and of absence are the two ``sides``, both
-    in [0, 1], from `turnout.accounting.meaning.membership` at the prior ½.
+    Args:
+        sides: upper bounds, in [0, 1], on the attacker's certainty of the first and of the second
+            world at the prior ½, from `turnout.accounting.meaning.membership`.
+        delta: δ of the guarantee.
+        relation: neighbouring relation, which defines the two worlds.
+        unit: privacy unit.
+        trust: trust model.
     """
     presence, absence = map(sure, sides)
     claim, denial = CLAIMS[relation]
@@ -120,7 +126,7 @@ def sure(posterior: float) -> str:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Decimal text of ``value`` with some significant digits, rounded up.
+    """Decimal text of ``value`` with ``digits`` significant digits, never below ``value``.
 
     >>> rounded_up(3.14159), rounded_up(3.0)
     ('3.142', '3')
@@ -129,12 +135,12 @@ def rounded_up(value: float, digits: int = 4) -> str:
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Decimal text of ``value`` with some significant digits, rounded down."""
+    """Decimal text of ``value`` with ``digits`` significant digits, never above ``value``."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def at_least(bounds: Bounds, digits: int = 4) -> str:
-    """Lower bound as text, or that none above 0 is known.
+    """Lower bound as text, rounded down; if it is 0 by lack of a proof, the text says so.
 
     >>> at_least(Bounds(0.5, 1.0)), at_least(Bounds(0.0, 0.0)), at_least(Bounds(0.0, 1.0))
     ('0.5', '0', '0: no lower bound is known')
@@ -144,7 +150,7 @@ def at_least(bounds: Bounds, digits: int = 4) -> str:
 
 
 def _rounded(value: float, digits: int, rounding: str) -> str:
-    """Exact decimal rounding of a float."""
+    """Decimal text of a float, rounded exactly in the direction of ``rounding``."""
     exact = Decimal(value)
     if not exact.is_finite() or exact == 0:
         return f"{value:g}"
@@ -153,7 +159,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
-    """Guarantee as JSON-ready values; ``epsilon`` is the upper bound."""
+    """JSON-ready values of a guarantee; ``epsilon`` is the upper bound."""
     # Bounds on ε, δ and the terms of the guarantee.
     record = {
         **bounds_record(guarantee.epsilon),
@@ -178,14 +184,14 @@ def guarantee_record(guarantee: Guarantee) -> dict[str, Any]:
 
 
 def bounds_record(bounds: Bounds) -> dict[str, float]:
-    """Both bounds of an ε."""
+    """JSON-ready bounds on ε; ``epsilon`` is the upper bound, ``epsilon_lower`` the lower bound."""
     return {"epsilon": bounds.upper, "epsilon_lower": bounds.lower}
 
 
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
-    """Rows on the width of the bracket of ε and its reason; none where it is narrow enough.
+    """Row with the relative width of the bounds on ε and its reason; empty if they are close.
 
-    There are none either where no lower bound is known, unless more work would have found one.
+    It is empty also if no lower bound is known, unless the budget of work was spent.
     """
     said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
     if guarantee.meets_tolerance or said:
@@ -196,6 +202,7 @@ def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
 
 
 def _why_wide(guarantee: Guarantee) -> str:
+    """Reason for which the bounds on ε are not close, in words."""
     if guarantee.cut_short:
         return "the budget of work was spent, which is counted and the same on every machine"
     if guarantee.epsilon.lower == 0:
@@ -206,7 +213,7 @@ def _why_wide(guarantee: Guarantee) -> str:
 def guarantee_table(
     guarantee: Guarantee, title: str, rows: dict[str, str], about: dict[str, str] | None = None
 ) -> Table:
-    """Table of a guarantee, below some given rows.
+    """Table of a guarantee, with given rows above it.
 
     Args:
         guarantee: the guarantee.
@@ -240,7 +247,7 @@ def guarantee_table(
 
 
 def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
-    """Rows of a guarantee for a page."""
+    """Rows (name, text) of a guarantee for an HTML page."""
     epsilon = guarantee.epsilon
     kinds = kind_rows(guarantee.relation, guarantee.unit, guarantee.trust)
     # Both bounds on ε, and δ.
@@ -266,18 +273,22 @@ def guarantee_rows(guarantee: Guarantee) -> list[tuple[str, str]]:
 
 
 PERSONAL = "personal_accuracy"
-"""The metric of clients' own models on their own classes, which no ε covers."""
+"""Name of the accuracy of clients' own models on their own classes, which no ε covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """Headline metric of titles, axes and cards, by its name."""
+    """Names and formatting of the headline metric in titles, axes and cards.
+
+    Attributes:
+        name: name of the metric in the history of a run.
+    """
 
     name: str
 
     @property
     def is_share(self) -> bool:
-        """Whether the metric is a share of examples, printed in per cent."""
+        """Whether the metric is a share of examples, which is printed in per cent."""
         return self.name.endswith("accuracy") or self.name.startswith("top-")
 
     @property
@@ -302,16 +313,21 @@ class Headline:
         return 100 * values if self.is_share else values
 
     def text(self, value: float, digits: int = 2) -> str:
-        """Value with some digits of a per cent, or about as many of a number."""
+        """Text of a value.
+
+        A share is printed in per cent with ``digits`` decimals, another value with ``digits`` + 2
+        significant digits.
+        """
         return f"{value:.{digits}%}" if self.is_share else f"{value:.{digits + 2}g}"
 
     def interval(self, value: float, records: int) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of a share of some number of records; None for another metric.
+        """Wilson's 95 % interval of a share of ``records`` records; None for other metrics.
 
-        A mean over clients has none, since their records are not drawn independently.
+        `PERSONAL` has no interval, since the records of one client are not independent.
         """
         if not self.is_share or self.name == PERSONAL:
             return None
+        # Centre and half-width of the interval, for the 97.5 % quantile z of N(0, 1).
         z = 1.959963984540054
         middle = (value + z * z / (2 * records)) / (1 + z * z / records)
         spread = value * (1 - value) / records + (z / (2 * records)) ** 2
@@ -319,7 +335,7 @@ class Headline:
         return max(0.0, middle - half), min(1.0, middle + half)
 
     def lost(self, better: float, worse: float) -> str:
-        """Difference of two values, as text."""
+        """Difference ``better`` − ``worse`` as text; for shares in percentage points."""
         if self.is_share:
             return f"{100 * (better - worse):.2f} points"
         return f"{better - worse:.4g}"
