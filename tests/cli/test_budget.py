@@ -17,7 +17,7 @@ from turnout.core.errors import (
     StorageError,
     UnsupportedError,
 )
-from turnout.plans.sweeps import charge, read_account
+from turnout.plans.accounts import charge, read_account
 
 GAUSSIAN = ["--scheme", "none", "--noise-multiplier", 8]
 PROMISE = ["--delta", 1e-6, "--relation", "add-remove"]

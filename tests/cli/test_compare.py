@@ -7,6 +7,7 @@ import json
 import pytest
 from command_flags import last_of_each
 
+import turnout as tn
 from turnout.cli.main import main
 
 SWEEP = "--against window --from 10 --to 1000 --points 3 --noise-multiplier 4"
@@ -17,13 +18,41 @@ PROMISE = "--delta 1e-6 --relation add-remove"
 def compare(capsys):
     """Function that runs the command and returns its exit code, stdout and stderr."""
 
-    def run(flags: str) -> tuple[object, str, str]:
+    def run(flags: str, *beside: str) -> tuple[object, str, str]:
+        own = [argument for words in beside for argument in ("--beside", words)]
         with pytest.raises(SystemExit) as end:
-            main(["compare", *last_of_each(flags)])
+            main(["compare", *last_of_each(flags), *own])
         printed = capsys.readouterr()
         return end.value.code, printed.out, printed.err
 
     return run
+
+
+def test_a_participation_beside_the_methods_has_its_price(compare):
+    words = ["k-subset picks=2", "check-in"]
+    code, out, _ = compare(f"{SWEEP} {PROMISE} --json", *words)
+    assert code == 0
+    first, *_, subset, same = json.loads(out)["methods"]
+    assert same["epsilon"] == first["epsilon"]
+    scheme = tn.Scheme(tn.GaussianNoise(4.0), tn.KSubset(100, 2), relation="add-remove")
+    assert subset["epsilon"][1] == tn.price(scheme, delta=1e-6, tolerance=1e-2).epsilon.upper
+    assert subset["epsilon"][1] > first["epsilon"][1]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("ksubset", "did you mean 'k-subset'?"),
+        ("shuffle", "expected one of 'none', 'poisson'"),
+        ("k-subset pix=2", "expected no pix, but one of 'window', 'picks', 'windows'"),
+        ("k-subset picks", "expected a name and settings, such as"),
+        ("fixed-assignment", "expected a value epochs=…"),
+    ],
+)
+def test_wrong_words_beside_the_methods_are_refused(compare, words, line):
+    code, out, err = compare(f"{SWEEP} {PROMISE}", words)
+    assert (code, out) == (2, "")
+    assert line in err
 
 
 def test_compare_writes_the_same_sweep_as_json_table_and_picture(compare, tmp_path):

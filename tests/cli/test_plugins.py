@@ -146,6 +146,21 @@ def test_an_installed_randomizer_is_priced_and_estimates_frequencies(tmp_path, s
     assert "square" in error
 
 
+def test_installed_plugins_are_compared_with_the_methods(tmp_path, site):
+    sweep = "compare --against window --from 4 --to 8 --points 2 --noise-multiplier 2 --json"
+    given = ["--delta", "1e-5", "--relation", "add-remove", "--beside", "rested pairs=1"]
+    found = json.loads(turnout(tmp_path, *sweep.split(), *given, path=site))
+    check_in, *_, own = found["methods"]
+    assert own["epsilon"] == check_in["epsilon"]  # one window in which the client takes part
+    assert "rested of rested-devices 1.2 (sha256" in own["about"]
+    shuffle = "compare --scheme shuffle --epsilon0 2 --clients 1e4 --delta 1e-6 --json"
+    found = json.loads(
+        turnout(tmp_path, *shuffle.split(), "--beside", "square-response items=10", path=site)
+    )
+    adaptive, *_, own = found["methods"]
+    assert 0 < own["epsilon"][0] < adaptive["epsilon"][0]
+
+
 def test_a_plan_is_trained_with_the_module_beside_it_and_goes_on_from_its_folder(tmp_path, site):
     code = (site / "rested_check_in.py").read_text() + (site / "slower.py").read_text()
     (tmp_path / "plans").mkdir()

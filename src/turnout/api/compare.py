@@ -6,7 +6,7 @@ A `Comparison` is the result; `turnout.plans.sweeps` computes the values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -94,6 +94,7 @@ def compare(
     delta: float | None = None,
     clients: int | None = None,
     tolerance: float = 1e-2,
+    beside: Sequence[str] = (),
     watch: Watch = _unwatched,
 ) -> Comparison:
     """Values of ε of a scheme by every applicable method, for values of one parameter.
@@ -112,6 +113,8 @@ def compare(
         delta: δ, strictly between 0 and 1; None if ``against`` is "delta".
         clients: number of clients for the method "shuffling", where the scheme has check-ins.
         tolerance: relative width of the interval between the lower and the upper bound on ε.
+        beside: further participations (of check-ins) or randomizers (of shuffled messages), each by
+            its name and the settings that the scheme lacks, such as "k-subset picks=2".
         watch: function that is called with the number of computed points and of all points.
 
     Returns:
@@ -132,7 +135,7 @@ def compare(
     if clients is not None and family is CheckInSweep:
         setting["clients"] = clients
     key = None if against is None else against.replace("-", "_")
-    given = {**setting, "delta": delta, "tolerance": tolerance}
+    given = {**setting, "delta": delta, "tolerance": tolerance, "beside": tuple(beside)}
     # One point, or a sweep over at least two values.
     if key is None:
         if listed:

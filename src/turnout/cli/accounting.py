@@ -300,7 +300,7 @@ _SECTIONS = {
     "Scheme and swept parameter": ("scheme", "against", "first", "last", "points"),
     "With --scheme check-in": ("noise_multiplier", "window", "windows"),
     "With --scheme shuffle": ("epsilon0", "rounds", "sampled"),
-    "With both schemes": ("clients", "delta", "relation", "tolerance"),
+    "With both schemes": ("clients", "delta", "relation", "tolerance", "beside", "imported"),
 }
 
 _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
@@ -342,6 +342,15 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
     "; --scheme shuffle allows only replace-one, and --relation may then be left out",
 )
 @option_of(COMPARISON_TOLERANCE, "; a smaller tolerance takes longer to compute")
+@click.option(
+    "--beside",
+    metavar="WORDS",
+    multiple=True,
+    help="A further participation (of check-ins) or randomizer (of shuffled messages), also a "
+    "plug-in: its name and the settings that the comparison lacks, such as "
+    '"k-subset picks=2". The option may be repeated.',
+)
+@import_option
 @click.option(
     "--picture",
     type=TEXT_PATH,
@@ -397,7 +406,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     upper bounds of the steps so far and of the whole run, the number of further windows that the
     budget allows, and the least noise for the windows that have not begun.
     """
-    from turnout.plans.sweeps import left as left_of
+    from turnout.plans.accounts import left as left_of
     from turnout.reporting import budgets
     from turnout.reporting.progress import spinner
 
@@ -435,7 +444,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     The options describe a typical window. The bounds of the account are valid for any windows that
     are charged later, and tightest for windows like this one. No window is charged yet.
     """
-    from turnout.plans.sweeps import open_account
+    from turnout.plans.accounts import open_account
 
     account = open_account(file, flags, adaptive=decided == "releases", most=most_windows)
     _show(account, flags, as_json)
@@ -475,8 +484,8 @@ def charge(
     If the budget does not allow the window, the exit code is 2 and the account does not change. A
     charged window must run as the options describe it. A window that ends early is charged in full.
     """
-    from turnout.plans.sweeps import charge as charged
-    from turnout.plans.sweeps import charge_answer
+    from turnout.plans.accounts import charge as charged
+    from turnout.plans.accounts import charge_answer
 
     # An estimate has its own ε and δ, so no other option may describe the charge.
     if answer is not None:
@@ -495,14 +504,14 @@ def charge(
 @json_option
 def show_budget(file: Path, as_json: bool) -> None:
     """Print the charges to the account in FILE, and the ε upper bound of all of them together."""
-    from turnout.plans.sweeps import read_account
+    from turnout.plans.accounts import read_account
 
     _show(read_account(file), None, as_json)
 
 
 def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
     """Print an account, and the number of further windows, as the options describe, that fit."""
-    from turnout.plans.sweeps import fitting
+    from turnout.plans.accounts import fitting
     from turnout.reporting import budgets
 
     fits = None if flags is None else fitting(account, flags)

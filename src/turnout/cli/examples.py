@@ -118,6 +118,8 @@ HELP: dict[str, Help] = {
         (
             "turnout compare --against noise-multiplier --from 0.5 --to 4 --points 8 "
             f"--window 1000 --clients 1e5 {_DELTA}",
+            "turnout compare --against window --from 10 --to 1000 --noise-multiplier 1 "
+            f"{_DELTA} --beside 'k-subset picks=2'",
             "turnout compare --scheme shuffle --epsilon0 1 --clients 1e5 --delta 1e-6",
             "turnout compare --scheme shuffle --against rounds --from 1 --to 1000 --epsilon0 1 "
             "--clients 1e5 --delta 1e-6 --picture rounds.svg",

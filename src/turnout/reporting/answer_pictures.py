@@ -8,7 +8,9 @@ extra.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,7 +23,7 @@ from turnout.accounting.published import Status
 from turnout.estimation.private.answers import Frequencies, Mean
 from turnout.plans.sweeps import ComparisonCurve, ShuffleSweep, SweepComparison
 from turnout.refinement import LevelEstimate
-from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Picture
+from turnout.reporting.drawing import DASHED, DOTTED, LOOKS, SOLID, Look, Picture
 from turnout.reporting.estimates import order
 from turnout.reporting.words import rounded_up
 
@@ -32,14 +34,14 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
     """Picture of ε against the swept parameter, and of ε over the first method's ε."""
     asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
-    x_label = _SYMBOLS.get(swept, swept)
+    x_label, looks = _SYMBOLS.get(swept, swept), _looks(comparison.curves)
 
     # Two panels: ε of each method, and its ratio to the first method's ε.
     def draw(axes: list[Axes], ink: str) -> None:
-        for curve in comparison.curves:
+        for curve, look in zip(comparison.curves, looks, strict=True):
             if not curve.empty:
-                _draw(axes[0], comparison, curve, np.ones(ours.size))
-                _draw(axes[1], comparison, curve, ours)
+                _draw(axes[0], comparison, curve, look, np.ones(ours.size))
+                _draw(axes[1], comparison, curve, look, ours)
         axes[0].set_title(_setting(comparison))
         axes[1].axhline(1.0, color=ink, linewidth=0.8, zorder=1)
         axes[1].set_title(f"Ratio to {first}")
@@ -60,6 +62,21 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
     return Picture("comparison", title, text, draw, panels=2)
 
 
+def _looks(curves: Sequence[ComparisonCurve]) -> list[Look]:
+    """Look of each method; participations and randomizers of `beside` have colours left over."""
+    names = [curve.method.name for curve in curves]
+    drawn = {name for name, curve in zip(names, curves, strict=True) if not curve.empty}
+    taken = {LOOKS[name].colour for name in drawn if name in LOOKS}
+    left = {look.colour: look for look in LOOKS.values() if look.marker}
+    spare = itertools.cycle(
+        [look for colour, look in left.items() if colour not in taken] or list(left.values())
+    )
+    return [
+        LOOKS[name] if name in LOOKS else replace(next(spare), words=curve.method.about)
+        for name, curve in zip(names, curves, strict=True)
+    ]
+
+
 def _setting(comparison: SweepComparison) -> str:
     """Fixed parameters of a comparison, in one line."""
     asked = comparison.sweep
@@ -73,11 +90,15 @@ def _setting(comparison: SweepComparison) -> str:
 
 
 def _draw(
-    axis: Axes, comparison: SweepComparison, curve: ComparisonCurve, divisor: np.ndarray
+    axis: Axes,
+    comparison: SweepComparison,
+    curve: ComparisonCurve,
+    look: Look,
+    divisor: np.ndarray,
 ) -> None:
     """Draw one method's line with its bracket; `drawing` has the meaning of each kind of line."""
     method, values = curve.method, np.array(comparison.values, dtype=float)
-    kind, note, look = SOLID, "", LOOKS[method.name]
+    kind, note = SOLID, ""
     if comparison.relation(method) is not comparison.sweep.relation:
         kind, note = DASHED, f", {comparison.relation(method).value}"
     elif method.directions == ("remove",):

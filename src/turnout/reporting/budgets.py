@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
 from turnout.accounting import BudgetTerms, Remaining
-from turnout.plans.sweeps import Account
+from turnout.plans.accounts import Account
 from turnout.reporting.words import kind_rows, rounded_up
 
 _HOLDS = {
