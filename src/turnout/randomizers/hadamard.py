@@ -89,7 +89,11 @@ class OneBitHadamard(IndexedRandomizer):
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, which is equal for all clients' items."""
+        """Expected squared ℓ2 error of the raw estimate, which is equal for all clients' items.
+
+        Raises:
+            ParameterError: ``clients`` is below 1.
+        """
         checks.count(clients=clients)
         return float((self.items / self.gain**2 - 1) / clients)
 
@@ -106,11 +110,14 @@ class HadamardRandomizer(IndexedRandomizer):
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). The
         paper sets B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1) and puts consecutive items into one block. If the
         items are sorted by frequency, one block then has nearly all clients and nearly all noise.
-        This class deals items out to the blocks in turn, and chooses the B of least error: at
-        ε = 1, k = 1000, B = 1 has 16 % less variance than the paper's B = 2.
+        This class assigns items to the blocks in turn, and chooses the B of least error. At ε = 1
+        and k = 1000, its B = 1 has 16 % less variance than the paper's B = 2.
 
     Attributes:
         blocks: number of blocks B; None: the number of least error.
+
+    Raises:
+        ParameterError: a parameter outside its domain, or too many items for the server's decoding.
     """
 
     blocks: int | None = field(default=None, kw_only=True)
@@ -206,6 +213,9 @@ class HadamardRandomizer(IndexedRandomizer):
         """Largest expected squared ℓ2 error of the raw estimate over all clients' items.
 
         It is reached when all clients' items are in the block with the most items.
+
+        Raises:
+            ParameterError: ``clients`` is below 1.
         """
         checks.count(clients=clients)
         a, fullest = self.blanket, -(-self.items // self._blocks)

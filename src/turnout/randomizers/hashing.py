@@ -7,9 +7,9 @@ of an item to base g; a vector s ∈ {0, …, g − 1}^d is the hash function h_
 
 Two items differ in at least one digit, and a uniform s maps that difference to a uniform cell. So
 two items have the same hash with probability exactly 1/g. The mean and the variance of the
-estimator depend on no other property of the hash functions; in particular it does no harm that
-every h_s maps item 0 to cell 0. There are only g^d functions, so the server counts messages by
-function and cell, and computes all items' scores from that table digit by digit, in whole numbers.
+estimator depend on no other property of the hash functions; for example, every h_s may map item 0
+to cell 0. There are only g^d functions, so the server counts messages by function and cell, and
+computes all items' scores from that table digit by digit, in whole numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class LocalHashing(IndexedRandomizer):
 
     Attributes:
         public: whether the hash functions are public randomness.
-        cells: number of cells g, a prime; None: the prime of least error. 2 gives BLH.
+        cells: number of cells g, a prime; 2 gives BLH; None: the prime of least error.
+
+    Raises:
+        ParameterError: a parameter outside its domain, or too many items for the server's decoding.
 
     >>> LocalHashing(epsilon=1.0, items=1000, public=True).message_bits
     2
@@ -126,7 +129,7 @@ def best_cells(epsilon: float, items: int) -> int:
     """The prime g of least expected squared error for which decoding is fast enough.
 
     For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). It is least
-    at g = e^ε + 1; the nearest primes have at most 3 % more.
+    at g = e^ε + 1; the nearest primes have at most 3 % more variance.
 
     Raises:
         ParameterError: too many items for the server's decoding.
@@ -142,7 +145,7 @@ def best_cells(epsilon: float, items: int) -> int:
     if not possible:
         raise ParameterError("items", items, "few enough items for the decoding of local hashing")
 
-    # The exact expected squared error decides among them.
+    # Choose the prime of least expected squared error, computed exactly.
     def error(g: int) -> float:
         own, other = (excess + 1) / (excess + g), 1 / g
         return (own * (1 - own) + (items - 1) * other * (1 - other)) / (own - other) ** 2

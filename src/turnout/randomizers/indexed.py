@@ -52,6 +52,10 @@ class IndexedRandomizer(FrequencyRandomizer):
     Attributes:
         public: whether the questions are public randomness. A client then sends only its reply, and
             the server knows the questions already (`draw_questions` draws them).
+
+    Raises:
+        ParameterError: a parameter outside its domain, or more than `largest_count` different
+            messages.
     """
 
     public: bool = False
@@ -225,7 +229,7 @@ class IndexedRandomizer(FrequencyRandomizer):
 @mechanism("k-ary", rank=1)
 @dataclass(frozen=True)
 class KaryRandomizedResponse(IndexedRandomizer):
-    """k-ary randomized response: sends the item with probability e^ε/(e^ε + k − 1), or another.
+    """k-ary randomized response: sends the item with probability e^ε/(e^ε + k − 1).
 
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
         thesis, Table 7.1 (RR); for two items Warner, JASA 1965.

@@ -102,7 +102,7 @@ def randomizer_within(
         epsilon0: local privacy level of a message, in nats.
         total_variation: upper bound on the total variation between the distributions of a message
             under two records, in [0, 1].
-        attained: whether some two records attain it, so that it is not only an upper bound.
+        attained: whether two records exist whose distributions have exactly this total variation.
 
     Returns:
         `NonAdaptiveRandomizer` if the rounded total variation is 1, else `AttainedVariation` or
@@ -147,6 +147,9 @@ class FrequencyRandomizer(ABC):
     Attributes:
         epsilon: requested local privacy level ε, above 0, at most 30.
         items: number of possible items k, at least 2.
+
+    Raises:
+        ParameterError: ``epsilon`` or ``items`` outside its domain.
     """
 
     epsilon: float = positive("ε₀ of a message, at most 30", key="epsilon0")
@@ -186,8 +189,8 @@ class FrequencyRandomizer(ABC):
     def priced_as(self) -> PureRandomizer:
         """Randomizer with which the accountant bounds the privacy loss of a message.
 
-        It is only a `PureRandomizer` of ε₀ if public randomness gives clients different
-        randomizers.
+        If public randomness gives clients different randomizers, it is a plain `PureRandomizer`,
+        since the randomizers have only ε₀ in common.
         """
 
     @abstractmethod
@@ -195,7 +198,7 @@ class FrequencyRandomizer(ABC):
         """Probability of each message under an item; entry i is that of message number i."""
 
     score_values: ClassVar[tuple[int, int] | None] = (0, 1)
-    """The two values that `score` takes; None if it takes more than two values."""
+    """The two possible values of `score`; None if there are more than two."""
 
     @abstractmethod
     def score(self, message: int, item: int) -> int:
@@ -245,6 +248,9 @@ class FrequencyRandomizer(ABC):
 
         If scores are 0 or 1, it is the sum of `variance` over all items, which is the same for all
         frequencies.
+
+        Raises:
+            ParameterError: ``clients`` is below 1.
         """
         checks.count(clients=clients)
         own, other = self.gain + self.offset, self.offset
@@ -258,6 +264,9 @@ class FrequencyRandomizer(ABC):
         Args:
             values: the clients' items, whole numbers from 0 to k − 1, shape (n,).
             source: source of the clients' randomness.
+
+        Raises:
+            ParameterError: a value that is not a whole number from 0 to k − 1, or a wrong shape.
         """
 
     @abstractmethod
@@ -333,7 +342,7 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
 def all_mechanisms() -> Mapping[str, Callable[..., FrequencyRandomizer]]:
     """All registered mechanisms by name, in order of rank.
 
-    The modules of `turnout.randomizers` are imported first, so that they register theirs.
+    The function first imports all modules of `turnout.randomizers`, which register their classes.
     """
     package = import_module("turnout.randomizers")
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

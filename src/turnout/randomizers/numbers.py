@@ -95,12 +95,20 @@ class NoisyNumber(ABC):
         return 32
 
     def mse_bound(self, clients: int) -> float:
-        """Upper bound on the expected squared error of the mean of `decode` over n clients."""
+        """Upper bound on the expected squared error of the mean of `decode` over n clients.
+
+        Raises:
+            ParameterError: ``clients`` is below 1.
+        """
         checks.count(clients=clients)
         return self.variance_bound / clients
 
     def encode(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Messages of the finite ``values``, shape (n,): noisy numbers clipped to 32 bits."""
+        """Messages of the finite ``values``, shape (n,): noisy numbers clipped to 32 bits.
+
+        Raises:
+            ParameterError: values that are not finite, or of a wrong shape.
+        """
         return np.clip(self.noisy(values, source), -(2**31), 2**31 - 1)
 
     def decode(self, messages: ArrayLike) -> NDArray[np.float64]:
@@ -141,6 +149,9 @@ class GaussianRandomizer(NoisyNumber):
     Attributes:
         noise_multiplier: σ, from 2⁻¹⁰ to 2²⁰.
         clip: C, above 0; values beyond ±C are clipped.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     noise_multiplier: float
@@ -171,6 +182,9 @@ class GaussianRandomizer(NoisyNumber):
 
         Args:
             epsilon: at least 0, in nats.
+
+        Raises:
+            ParameterError: ``epsilon`` is below 0 or not a number.
         """
         checks.non_negative(epsilon=epsilon)
         # The two terms of Theorem 8: Φ(a) − e^ε·Φ(b), from logarithms.
@@ -186,6 +200,9 @@ class GaussianRandomizer(NoisyNumber):
 
         Args:
             order: α, above 1, finite.
+
+        Raises:
+            ParameterError: ``order`` is not a finite number above 1.
         """
         if not 1 < order < math.inf:
             raise ParameterError("order", order, "a finite number above 1")
@@ -227,9 +244,12 @@ class LaplaceRandomizer(NoisyNumber):
         (Mironov, CCS 2012); noise in whole steps avoids this.
 
     Attributes:
-        epsilon: requested privacy level, at most 30; at least about 1/``halving``.
+        epsilon: requested privacy level ε, from about 1/``halving`` to 30.
         clip: C, above 0; values beyond ±C are clipped.
         halving: m, the number of steps that halve the noise's probability, from 2 to 2²⁰.
+
+    Raises:
+        ParameterError: a parameter outside its domain, or an ``epsilon`` below about 1/``halving``.
 
     >>> randomizer = LaplaceRandomizer(epsilon=1.0, clip=1.0)
     >>> 0.9999 < randomizer.epsilon0 <= 1, round(randomizer.variance_bound, 3)
@@ -310,9 +330,9 @@ class LaplaceRandomizer(NoisyNumber):
 
 @cache
 def geometric_weights(halving: int) -> NDArray[np.int64]:
-    """Probabilities of r = 0, …, m − 1 in units of 2⁻⁶², shape (m,).
+    """Probabilities of r = 0, …, m − 1 as whole numbers in units of 2⁻⁶², shape (m,).
 
-    They are non-increasing, and the first is at most twice the last.
+    The probabilities are non-increasing, and the first is at most twice the last.
     """
     # Weights 2^{−r/m}, rounded down so that they are non-increasing.
     shares = np.exp2(-np.arange(halving) / halving)

@@ -128,6 +128,9 @@ class SubsetSelection(BitmapRandomizer):
         size: number ω of items in a set, below k; None: the number of least error, about
             k/(e^ε + 1).
 
+    Raises:
+        ParameterError: a parameter outside its domain.
+
     >>> SubsetSelection(epsilon=1.0, items=1000).size
     269
     """
@@ -180,7 +183,11 @@ class SubsetSelection(BitmapRandomizer):
         ]
 
     def encode(self, values: ArrayLike, source: Source) -> Rows:
-        """One bitmap with ω bits set for each value, uint64 of shape (n, ⌈k / 64⌉)."""
+        """One bitmap with ω bits set for each value, uint64 of shape (n, ⌈k / 64⌉).
+
+        Raises:
+            ParameterError: a value that is not a whole number from 0 to k − 1, or a wrong shape.
+        """
         array = self.checked(values)
         inside = source.bernoulli(self.own, array.size)
         rows = _sets_without(array, self._size - inside, self.items, source)
@@ -193,6 +200,9 @@ def best_size(epsilon: float, items: int) -> int:
 
     Source: Ye and Barg 2018, who show that it is one of the two whole numbers nearest to
         k/(e^ε + 1).
+
+    Raises:
+        ParameterError: ``epsilon`` outside its domain.
     """
     check_level(epsilon)
     e = float(exponential_below(epsilon))
@@ -274,6 +284,9 @@ class UnaryEncoding(BitmapRandomizer):
     Attributes:
         form: "optimised" or "symmetric"; selects p and q as above.
 
+    Raises:
+        ParameterError: a parameter outside its domain.
+
     >>> UnaryEncoding(epsilon=1.0, items=10).mse_bound(clients=1) < 37.9
     True
     """
@@ -315,7 +328,11 @@ class UnaryEncoding(BitmapRandomizer):
         return distribution
 
     def encode(self, values: ArrayLike, source: Source) -> Rows:
-        """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉)."""
+        """One bitmap for each value, uint64 of shape (n, ⌈k / 64⌉).
+
+        Raises:
+            ParameterError: a value that is not a whole number from 0 to k − 1, or a wrong shape.
+        """
         array = self.checked(values)
         rows = source.packed_bernoulli(self.other, array.size, self.items)
         set_bits(rows, array, source.bernoulli(self.own, array.size))

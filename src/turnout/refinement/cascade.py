@@ -158,7 +158,8 @@ class Cascade:
         checks.count(2, order=self.order)
         checks.count(1, heavy_count=self.heavy_count, bits=self.bits)
         checks.at_most("order - 1", self.order - 1, heavy_count=self.heavy_count)
-        checks.at_most("62", 62, bits=self.bits)
+        if self.bits > 62:
+            raise ParameterError("bits", self.bits, "at most 62")
         # Check the levels: strictly falling, a finite public level, and only finite ε in range.
         if not self.epsilons:
             raise ParameterError("epsilons", self.epsilons, "at least one privacy level")

@@ -103,7 +103,7 @@ class VectorRandomizer(ABC):
     @property
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
-        """Number of values that each number in a message can take, as a tuple."""
+        """Number of values of each number in a message, shape (numbers of a message,)."""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -133,6 +133,10 @@ class VectorRandomizer(ABC):
             values: vectors, shape (n, dimension), each of norm at most ``radius``.
             source: source of all private randomness.
             first: number of the block's first client; selects the public randomness.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
         """
 
     def encode_updates(self, updates: NDArray[np.floating], source: Source) -> NDArray:
@@ -226,7 +230,11 @@ class VectorRandomizer(ABC):
         return self.message_bits if count == 1 else histogram_bits(math.prod(self.radices), count)
 
     def pack_histogram(self, messages: NDArray) -> bytes:
-        """One client's messages, of shape (n, …), as bytes that do not reveal their order."""
+        """One client's messages, of shape (n, …), as bytes that do not reveal their order.
+
+        Raises:
+            ParameterError: a number out of range.
+        """
         # Write each message as one whole number, then pack the numbers as a histogram.
         words = []
         for row in np.asarray(messages).reshape(len(messages), -1).tolist():
@@ -313,6 +321,9 @@ class PublicRandomness:
     Attributes:
         seed: public seed, at least 0.
         label: purpose of the words; different labels give independent words.
+
+    Raises:
+        ParameterError: ``seed`` is not a whole number of at least 0.
     """
 
     seed: int
@@ -421,6 +432,9 @@ def flip_probability(epsilon: float) -> float:
     Returns:
         p in (0, ½] with ln((1 − p)/p) at most ``epsilon``. It exceeds 1/(1 + e^ε) by at most 2⁻⁶²
         plus one rounding of a float.
+
+    Raises:
+        ParameterError: ``epsilon`` outside the domain of randomizers.
     """
     check_level(epsilon)
     exact = on_grid_above(1 / (1 + exponential_below(epsilon)))
@@ -503,7 +517,8 @@ def flipped(bits: NDArray[np.int64], p: float, source: Source) -> NDArray[np.int
 def rounded_by_chance(chances: NDArray[np.float64], source: Source) -> NDArray[np.int64]:
     """Random bits that are 1 with the given probabilities to 2⁻³²; same shape as ``chances``.
 
-    Use it only for the rounding of values before bits are flipped; it does not affect privacy.
+    Only the rounding of values before bits are flipped may use this function: privacy does not
+    depend on such rounding.
     """
     thresholds = np.rint(np.clip(chances, 0.0, 1.0) * _STEPS).astype(np.int64)
     result = (thresholds == _STEPS).astype(np.int64)

@@ -60,6 +60,9 @@ class L1Randomizer(VectorRandomizer):
         public_seed: seed of public rows, which all parties know; a message then has one bit. None:
             the row is part of the message, which has log₂ D + 1 bits.
 
+    Raises:
+        ParameterError: a parameter outside its domain.
+
     >>> L1Randomizer(1000, epsilon=1.0).message_bits, L1Randomizer(1000, 1.0, 1.0, 7).message_bits
     (11, 1)
     """
@@ -116,7 +119,12 @@ class L1Randomizer(VectorRandomizer):
         return "none" if self.public_seed is None else "which Hadamard row each client reports"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 1): 2·row + bit, or only the bit with public rows."""
+        """Messages, shape (n, 1): 2·row + bit, or only the bit with public rows.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         vectors = self.checked(values)
         # The row of each client.
         if self.public_seed is None:
@@ -132,7 +140,11 @@ class L1Randomizer(VectorRandomizer):
         return (bits if self.public_seed is not None else 2 * rows + bits)[:, None]
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum of the signs (1 for bit 1, −1 for bit 0) of each row's messages, shape (D,)."""
+        """Sum of the signs (1 for bit 1, −1 for bit 0) of each row's messages, shape (D,).
+
+        Raises:
+            ParameterError: a number out of range.
+        """
         words = self.single_words(messages)
         rows = words >> 1 if self.public_seed is None else self._public_rows(first, len(words))
         sums = np.bincount(rows, weights=2.0 * (words & 1) - 1, minlength=self.rows)
@@ -188,6 +200,9 @@ def contained_radius(norm: float, other: float, dimension: int, radius: float) -
         dimension: number of coordinates d, at least 1.
         radius: radius of the ℓp ball, above 0.
 
+    Raises:
+        ParameterError: an argument outside its domain.
+
     >>> contained_radius(1, 2, 100, 1.0), contained_radius(float("inf"), 2, 100, 1.0)
     (1.0, 10.0)
     """
@@ -226,6 +241,10 @@ def best_randomizer(
     Returns:
         A randomizer for the ℓ1, ℓ2 or ℓ∞ norm, with a radius so large that its ball contains all x
         with ‖x‖_p ≤ r.
+
+    Raises:
+        ParameterError: an argument outside its domain, or a ``message_bits`` too small for any
+            message.
 
     >>> [type(best_randomizer(p, 300, 1.0)).__name__ for p in (1, 1.5, 2, float("inf"))]
     ['L1Randomizer', 'L2Randomizer', 'L2Randomizer', 'LInfRandomizer']

@@ -59,6 +59,10 @@ class L2Randomizer(VectorRandomizer):
         rotation: public rotation or frame.
         radius: r, the largest ‖x‖₂.
 
+    Raises:
+        ParameterError: ``radius`` is not above 0, or the rotation does not fit the inner
+            randomizer.
+
     >>> randomizer = L2Randomizer.best(300, epsilon=1.0, message_bits=10)
     >>> round(randomizer.worst_squared_error)
     5332
@@ -172,6 +176,9 @@ class L2Randomizer(VectorRandomizer):
         """Randomizer of Algorithm 3.6.1 as printed: padding to a power of two D, Hadamard rotation.
 
         Rotated coordinates are clipped at 10·r·√(ln(D·n/β)/D), for n ``clients``.
+
+        Raises:
+            ParameterError: an argument outside its domain.
         """
         checks.count(clients=clients)
         checks.open_unit(beta=beta)
@@ -222,7 +229,12 @@ class L2Randomizer(VectorRandomizer):
         return self.rotation.bounded(self.checked(values) * self.radius, self.inner.radius)
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages of `inner` for the rotated vectors."""
+        """Messages of `inner` for the rotated vectors.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         return self.inner.encode(self.spread(values), source, first)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
@@ -339,15 +351,18 @@ def best_clip(
 ) -> float:
     """The clip c that minimises an upper bound on the mean squared error for ``clients`` vectors.
 
-    The rotated coordinates are taken as normal, and the vectors may all be equal. A larger clip
-    increases the variance, which is proportional to c²; a smaller clip increases the bias, which
-    does not decrease with the number of clients.
+    The bound assumes that rotated coordinates are normal; the vectors may all be equal. A larger
+    clip increases the variance, which is proportional to c²; a smaller clip increases the bias,
+    which does not decrease with the number of clients.
 
     Args:
         dimension: number of coordinates d, at least 1.
         epsilon: ε₀ of one message.
         clients: number of clients n, at least 1.
         message_bits: largest number of bits of a client's message.
+
+    Raises:
+        ParameterError: an argument outside its domain.
     """
     checks.count(clients=clients)
     # Try clips from 0.6 to 7: variance of the mean plus squared bias.

@@ -58,6 +58,9 @@ class LInfRandomizer(BitRandomizer):
         shares: privacy budgets of the m bits of one coordinate, shape (m,); None: the best budgets
             without a shuffler.
 
+    Raises:
+        ParameterError: a parameter outside its domain, or a wrong number of ``shares``.
+
     >>> LInfRandomizer.best(1, epsilon=4.0).message_bits
     2
     """
@@ -240,6 +243,9 @@ class BinaryVectorRandomizer(BitRandomizer):
         samples: number of sampled coordinates s, from 1 to d.
         public_seed: seed of public coordinates, which all parties know; a message then has s bits.
             None: coordinates are part of the message.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
 
     >>> randomizer = BinaryVectorRandomizer(300, epsilon=1.0)
     >>> randomizer.message_bits, round(randomizer.epsilon0, 6)

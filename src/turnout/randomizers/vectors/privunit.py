@@ -55,6 +55,9 @@ class CapRandomizer(VectorRandomizer):
         radius: r, the largest ‖x‖₂. A shorter vector x is first replaced by r·x/‖x‖ or its
             negative, at random with mean x.
         cut: γ; None: the value of least error.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     dimension: int
@@ -136,7 +139,12 @@ class CapRandomizer(VectorRandomizer):
         return 32 * self.dimension
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> NDArray[np.float32]:
-        """The vector V of each client, shape (n, d)."""
+        """The vector V of each client, shape (n, d).
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         vectors = self.checked(values)
         # A random sign for each client, such that the mean of ± x/‖x‖ is x/r.
         lengths = np.linalg.norm(vectors, axis=1)
@@ -155,7 +163,11 @@ class CapRandomizer(VectorRandomizer):
         return sent.astype(np.float32)
 
     def total(self, messages: NDArray, first: int = 0) -> FloatArray:
-        """Sum of the clients' vectors V, shape (d,)."""
+        """Sum of the clients' vectors V, shape (d,).
+
+        Raises:
+            ParameterError: messages of a wrong shape, or a number that is not finite.
+        """
         sent = np.asarray(messages)
         if sent.ndim != 2 or sent.shape[1] != self.dimension or not np.all(np.isfinite(sent)):
             given = f"array of shape {sent.shape}"

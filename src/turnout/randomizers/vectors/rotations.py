@@ -8,11 +8,11 @@ UᵀU = 1, a in R^D with Uᵀa = x, K the level: |a_j| ≤ K‖x‖/√D.
 
 Privacy and unbiasedness hold for any such U. If U is random, every coordinate of U x is about
 normal with standard deviation ‖x‖/√D, for every x. The largest coordinate is then much larger than
-a typical coordinate: a bound on the coordinates must be wide, which adds noise, or clip some of
-them, which adds bias. With ρ > 1 many vectors a represent the same x. One of these has
-K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6), which is 3.4 at ρ = 2 and 2.5 at ρ = 4; a rotation clipped at three
-standard deviations has K² = 9. With 64 coordinates or more nothing had to be clipped in any
-experiment, so that there was no bias.
+a typical coordinate. So a bound on the coordinates must be wide, which adds noise, or some
+coordinates must be clipped, which adds bias. With ρ > 1 many vectors a represent the same x. One of
+these vectors has K² ≈ π/2·(1 + 1.15/(ρ − 1)^0.6), which is 3.4 at ρ = 2 and 2.5 at ρ = 4. A
+rotation clipped at three standard deviations has K² = 9. With 64 coordinates or more, no experiment
+needed any clipping of such a vector a, so that the bias was 0.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ class HadamardRotation(Rotation):
     """The rotation (1/√D)·H·diag(signs), where D is the least power of two that is at least d.
 
     Source: Algorithm 3.6.1, line 3 (girgis2023thesis).
+
+    Raises:
+        ParameterError: ``dimension`` is below 1.
     """
 
     dimension: int
@@ -132,6 +135,9 @@ class CosineRotation(Rotation):
 
     After a single round a vector can still have one large coordinate, if its signs happen to match
     a row of the transform. After two rounds every coordinate is about normal.
+
+    Raises:
+        ParameterError: ``dimension`` is below 1, or the width is below ``dimension``.
     """
 
     dimension: int
@@ -185,6 +191,9 @@ def level_of(redundancy: float) -> float:
 
     Args:
         redundancy: ρ = D/d, above 1.
+
+    Raises:
+        ParameterError: ``redundancy`` is not above 1.
     """
     if not redundancy > 1:
         raise ParameterError("redundancy", redundancy, "a number above 1")
@@ -199,6 +208,9 @@ class KashinFrame(CosineRotation):
         latter compute one by clipping and repeating the step with the remainder. This class
         alternates projections onto the cube [−bound, bound]^D and onto the representations of x,
         which converges for smaller bounds.
+
+    Raises:
+        ParameterError: the width is not above ``dimension``.
     """
 
     def __post_init__(self) -> None:

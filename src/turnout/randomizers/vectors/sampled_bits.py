@@ -107,12 +107,15 @@ class SampledBits:
         flips: probability p_k that a bit of each level is flipped, most significant level first,
             shape (m,).
         shared: whether all levels report the same coordinates.
-        centred: whether a bit is estimated as ±1, scaled; False: as 0 or 1, scaled, as the thesis
-            prints it, which has a larger variance.
+        centred: True: a bit is estimated as a scaled ±1. False: a bit is estimated as a scaled 0 or
+            1, as in the thesis, which has a larger variance.
         padded: whether the vector is padded with coordinates of −1 to a multiple of s coordinates,
-            as the thesis prints it.
+            as in the thesis.
         public_seed: seed of public coordinates, which all parties know; None: coordinates are part
             of the message.
+
+    Raises:
+        ParameterError: a parameter outside its domain, or shared coordinates without centred bits.
     """
 
     dimension: int
@@ -425,6 +428,9 @@ def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     Returns:
         The budget of each level, shape (m,).
 
+    Raises:
+        ParameterError: an argument outside its domain.
+
     >>> [round(share, 3) for share in water_filled(1.0, 3)]
     [0.442, 0.279, 0.279]
     """
@@ -588,7 +594,12 @@ class BitRandomizer(VectorRandomizer):
         return "none" if self.public_seed is None else "which coordinates each client reports"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, words); see `SampledBits.encode`."""
+        """Messages, shape (n, words); see `SampledBits.encode`.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         return self.bits.encode(self.checked(values), source, first)
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:

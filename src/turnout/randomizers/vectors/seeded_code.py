@@ -89,6 +89,9 @@ class SeededCode(VectorRandomizer):
         seed_bits: number of bits of a seed, from 1 to 48.
         public_seed: seed of the public signs.
 
+    Raises:
+        ParameterError: a parameter outside its domain.
+
     >>> code = SeededCode(300, epsilon=4.0)
     >>> code.message_bits, round(code.worst_squared_error)
     (37, 145)
@@ -118,7 +121,8 @@ class SeededCode(VectorRandomizer):
             expected = f"a power of two of at most {largest}"
             raise ParameterError("directions", self.directions, expected)
         checks.at_most("directions", self.directions, preferred=self.preferred)
-        checks.at_most("the largest number", _MOST_SEED_BITS, seed_bits=self.seed_bits)
+        if self.seed_bits > _MOST_SEED_BITS:
+            raise ParameterError("seed_bits", self.seed_bits, f"at most {_MOST_SEED_BITS}")
 
     @property
     def width(self) -> int:
@@ -180,7 +184,12 @@ class SeededCode(VectorRandomizer):
         return (1 << self.seed_bits, 2 * self.directions)
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 2): seed, and 2·direction plus 1 for the negative direction."""
+        """Messages, shape (n, 2): seed, and 2·direction plus 1 for the negative direction.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         # A random sign for each client, such that the mean of ± x/‖x‖ is x/r.
         vectors, lengths = self._vectors_and_lengths(values)
         signs = 2.0 * rounded_by_chance((1 + lengths) / 2, source) - 1
@@ -252,7 +261,11 @@ class SeededCode(VectorRandomizer):
         return ranked[np.arange(clients), np.where(back, place - self.directions, place)] ^ back
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum of the clients' words times √D, shape (d,); its entries are whole numbers."""
+        """Sum of the clients' words times √D, shape (d,); its entries are whole numbers.
+
+        Raises:
+            ParameterError: a number out of range.
+        """
         seeds, words = self._checked_messages(messages)
         named = np.zeros((len(words), self.directions), dtype=np.float32)
         named[np.arange(len(words)), words >> 1] = 1 - 2 * (words & 1)
@@ -260,7 +273,7 @@ class SeededCode(VectorRandomizer):
 
     def _summed(self, seeds: IntArray, named: NDArray[np.float32]) -> FloatArray:
         """Sum of √D·Wᵀn over all seeds, where n is a seed's row of ``named``; shape (d,)."""
-        # Seeds with the same public signs are summed first, so that one transform serves them all.
+        # Sum seeds with the same public signs first, which then need only one transform.
         classes = seeds % len(self._signs)
         order = np.argsort(classes, kind="stable")
         ends = np.cumsum(np.bincount(classes, minlength=len(self._signs)))

@@ -104,6 +104,9 @@ class SphericalCode(VectorRandomizer):
         preferred: number t of preferred words, from 1 to M/2; None: the number of least error.
         seed: seed of the public directions.
 
+    Raises:
+        ParameterError: a parameter outside its domain.
+
     >>> code = SphericalCode(300, epsilon=4.0, code_bits=4)
     >>> code.message_bits, round(code.worst_squared_error)
     (4, 159)
@@ -152,6 +155,9 @@ class SphericalCode(VectorRandomizer):
             message_bits: largest number of bits of a client's message; at most 12 are used.
             slack: accepted relative excess over the least error with ``message_bits`` bits.
             seed: seed of the public directions.
+
+        Raises:
+            ParameterError: an argument outside its domain.
         """
         # More than about ε/ln 2 bits never lower the error.
         most = int(min(message_bits, _MOST_BITS, max(1, math.ceil(epsilon / math.log(2)) + 1)))
@@ -203,7 +209,12 @@ class SphericalCode(VectorRandomizer):
         return f"{self.directions} random directions a client"
 
     def encode(self, values: ArrayLike, source: Source, first: int = 0) -> IntArray:
-        """Messages, shape (n, 1): 2·direction, plus 1 for the negative direction."""
+        """Messages, shape (n, 1): 2·direction, plus 1 for the negative direction.
+
+        Raises:
+            ParameterError: vectors of a wrong shape, values that are not finite, or a norm above
+                the radius.
+        """
         vectors = self.checked(values)
         # A random sign for each client, such that the mean of ± x/‖x‖ is x/r.
         lengths = np.linalg.norm(vectors, axis=1)
@@ -235,7 +246,11 @@ class SphericalCode(VectorRandomizer):
         return named ^ back
 
     def total(self, messages: IntArray, first: int = 0) -> FloatArray:
-        """Sum of the clients' words, shape (d,)."""
+        """Sum of the clients' words, shape (d,).
+
+        Raises:
+            ParameterError: a number out of range.
+        """
         # Compute only the directions that were sent, for as many clients as memory allows.
         named = self.single_words(messages)
         clients = np.arange(first, first + len(named))
