@@ -1,9 +1,9 @@
-"""Pictures of answers: comparisons, what an ε means, and private estimates.
+"""Pictures of answers: comparisons, explanations of an ε, and private estimates.
 
 `comparison_picture`, `trade_off_picture`, `frequency_picture`, `level_picture` and `mean_picture`
-draw what the tables of `turnout.api.refine` and of `turnout.reporting.comparison`, `explanation`
-and `estimates` print. Matplotlib is imported here and in `drawing` alone, so that tables need no
-extra.
+show the same numbers as the tables of `turnout.reporting.comparison`, `explanation` and
+`estimates`, and of `turnout.api.refine`. The modules of tables do not import Matplotlib, which is
+an optional package.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multi
 
 
 def comparison_picture(comparison: SweepComparison) -> Picture:
-    """Picture of ε against the swept parameter, and of ε over the first method's ε."""
+    """Picture of ε against the swept parameter, and of the ratio to the first method's ε."""
     asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label, looks = _SYMBOLS.get(swept, swept), _looks(comparison.curves)
@@ -63,7 +63,11 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
 
 
 def _looks(curves: Sequence[ComparisonCurve]) -> list[Look]:
-    """Look of each method; participations and randomizers of `beside` have colours left over."""
+    """Look of each method, in order.
+
+    A method without a look in `LOOKS`, such as a participation of ``beside``, gets a look whose
+    colour no other drawn method has, as long as there is one.
+    """
     names = [curve.method.name for curve in curves]
     drawn = {name for name, curve in zip(names, curves, strict=True) if not curve.empty}
     taken = {LOOKS[name].colour for name in drawn if name in LOOKS}
@@ -96,7 +100,8 @@ def _draw(
     look: Look,
     divisor: np.ndarray,
 ) -> None:
-    """Draw one method's line with its bracket; `drawing` has the meaning of each kind of line."""
+    """Draw one method's line, divided by ``divisor``, with a band between its two bounds."""
+    # The kind of line and a note in the legend show what the bound guarantees; see `drawing`.
     method, values = curve.method, np.array(comparison.values, dtype=float)
     kind, note = SOLID, ""
     if comparison.relation(method) is not comparison.sweep.relation:
@@ -107,6 +112,7 @@ def _draw(
         kind = DOTTED
     elif method.status is not Status.PROVED:
         kind, note = DASHED, f", {method.status.value}"
+    # The upper bound as a line, where it is informative, and a band down to the lower bound.
     high = _epsilons(curve)
     high = np.where(high > _vacuous_above(comparison), np.nan, high) / divisor
     axis.plot(values, high, label=look.words + note, **look.line(kind))
@@ -115,7 +121,7 @@ def _draw(
 
 
 def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
-    """ε of the messages without a shuffler, above which bounds need not be drawn."""
+    """ε of the messages without a shuffler at each value; larger bounds are not drawn."""
     if not isinstance(comparison.sweep, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
     settings = [comparison.sweep.at(value) for value in comparison.values]
@@ -133,7 +139,10 @@ def _scale(axis: Axes) -> None:
 
 
 def _epsilons(curve: ComparisonCurve, *, lower: bool = False) -> np.ndarray:
-    """Upper (lower) bounds; NaN where there is none or it is 0, which has no logarithm."""
+    """Upper bounds on ε, or lower bounds if ``lower``; NaN for 0 or if no bound is known.
+
+    A bound of 0 cannot be drawn on a logarithmic scale.
+    """
     found = [
         None if isinstance(quote, str) else quote.epsilon_lower if lower else quote.epsilon
         for quote in curve.quotes
@@ -146,7 +155,11 @@ _RATES = np.unique(np.concatenate([np.geomspace(1e-4, 1.0, 241), np.linspace(0.0
 
 
 def trade_off_picture(explanation: Explanation) -> Picture:
-    """Picture of miss rates against false positives, true positives at small rates, and δ(ε)."""
+    """Picture of an explanation in three panels.
+
+    The panels show miss rates against false positive rates, true positive rates at small false
+    positive rates, and the privacy profile δ(ε).
+    """
 
     def draw(axes: list[Axes], ink: str) -> None:
         _trade_off(axes[0], explanation, ink)
@@ -163,14 +176,14 @@ def trade_off_picture(explanation: Explanation) -> Picture:
 
 
 def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """Draw the trade-off with its bracket, between chance level and no privacy."""
+    """Draw the band between the bounds on the trade-off, the chance level, and no privacy."""
     curve, look = TradeOff.of(explanation.profile).symmetric(), LOOKS["scheme"]
     lower, upper = curve.lower(_RATES), curve.upper(_RATES)
-    # Between the chance level and the proved lower bound on the miss rate.
+    # The chance level, the band, and the proved lower bound on the miss rate.
     axis.plot(_RATES, 1 - _RATES, color=ink, linestyle=DOTTED, label="chance level")
     axis.fill_between(_RATES, lower, upper, color=look.colour, alpha=0.35, linewidth=0)
     axis.plot(_RATES, lower, label=look.words, **look.line())
-    # The Gaussian fit below it, and no privacy as the other extreme.
+    # The Gaussian trade-off below the proved one, and the trade-off without privacy.
     if explanation.fit is not None:
         mu = explanation.fit.mu.upper
         label = f"{LOOKS['Gaussian DP'].words} (μ = {rounded_up(mu, 3)})"
@@ -186,7 +199,8 @@ def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
 
 
 def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """Draw true positives at small false positive rates, in both directions."""
+    """Draw bounds on true positive rates at small false positive rates, for each direction."""
+    # For each direction, a band between the bounds, and the upper bound as a line.
     alpha = _RATES[_RATES > 0]
     for name, curve in explanation.trade_offs.items():
         look, low, high = LOOKS[name], 1 - curve.upper(alpha), 1 - curve.lower(alpha)
@@ -203,10 +217,10 @@ def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
 
 
 def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """Draw δ(ε) with its brackets and the requested point."""
+    """Draw bounds on δ(ε) for each direction, and the quoted (ε, δ)."""
     guarantee = explanation.guarantee
     floor = guarantee.delta / 10
-    # Each direction: the bracket of δ, and its upper bound as a line, down to the floor.
+    # For each direction, a band between the bounds on δ, and the upper bound as a line.
     for name, bounds in explanation.profile.directions.items():
         look, shown = LOOKS[name], bounds.upper > floor
         epsilons, high = bounds.epsilons[shown], bounds.upper[shown]
@@ -224,11 +238,11 @@ def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
     axis.set_ylim(floor, 1)
 
 
-_READABLE = 40  # names that fit under an axis
+_READABLE = 40  # largest number of names under an axis
 
 
-_LONGEST = 14
-_LEVELS = 8  # of a release, with a look each; more levels begin again
+_LONGEST = 14  # letters of a name under an axis
+_LEVELS = 8  # number of looks of privacy levels; a ninth level has the first look again
 
 
 def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
@@ -282,6 +296,7 @@ def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
 
 
 def _guarantee(found: Frequencies | Mean) -> str:
+    """Trust model, ε, δ and relation of an estimate, in a few words."""
     cost = found.cost
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
     return f"{cost.trust}, ε = {rounded_up(cost.epsilon)}{delta}, {cost.relation}"
@@ -294,7 +309,16 @@ def _picture(
     names: list[str],
     said: str,
 ) -> Picture:
-    """Picture with a thin bar for the population and a thick one for these clients."""
+    """Picture of estimates with intervals: thin for the population, thick for these clients.
+
+    Args:
+        titles: title of the panel, and labels of its two axes.
+        values: the estimates, shape (places,).
+        bars: lower and upper ends of the intervals, shape (2, places), for the population and for
+            these clients.
+        names: names of the places.
+        said: kind of interval, in words.
+    """
     (wide, own), places = bars, np.arange(values.size)
     same = np.array_equal(wide, own)
     about = "these clients, and their population" if same else "population: noise and sampling"
@@ -306,7 +330,7 @@ def _picture(
         shown = [("population", wide, about, 1.6)]
         if not same:
             shown.append(("these clients", own, "these clients: noise alone", 4.0))
-        # Not as errorbar's lengths: after post-processing a value may lie outside its interval.
+        # `errorbar` needs values inside their intervals; post-processing may move them outside.
         for name, (low, high), whose, width in shown:
             label, colour = f"{said} ({whose})", LOOKS[name].colour
             axis.vlines(places, low, high, color=colour, linewidth=width, label=label)
@@ -323,8 +347,8 @@ def _picture(
 
 
 def _name_places(axis: Axes, places: np.ndarray, names: Sequence[str]) -> None:
-    """Write names under an axis where there is room."""
+    """Write names under an axis, if there are at most `_READABLE`."""
     if len(names) <= _READABLE:
-        # A dollar sign would begin a formula.
+        # Matplotlib would read a dollar sign as the start of a formula.
         short = [name[:_LONGEST].replace("$", r"\$") for name in names]
         axis.set_xticks(places, short, rotation=90, fontsize=8)

@@ -1,6 +1,7 @@
-"""Tables of budgets and of searches, as text and as JSON.
+"""Privacy budgets and searches for settings, as tables and as JSON.
 
-A budget is never printed without relation, unit and trust model.
+`show_account` and `show_left` print a budget, always with relation, unit and trust model.
+`tuning_table` returns the table of a search.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ _HOLDS = {
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
-    """Print the charges of an account, their ε, and how many further windows fit."""
+    """Print the charges of an account and their ε, as a table or as JSON.
+
+    Args:
+        account: the account.
+        fits: number of further windows that the budget permits; None: it is not printed.
+        as_json: whether to print JSON.
+    """
     # JSON-ready values.
     kind = account.to_dict()["kind"]
     record = {
@@ -52,7 +59,13 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
 
 
 def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
-    """Print the state of a plan after some of its steps."""
+    """Print ε and the remaining budget of a plan after some of its steps.
+
+    Args:
+        found: state of the plan.
+        terms: relation, unit and trust model.
+        as_json: whether to print JSON instead of a table.
+    """
     # JSON-ready values.
     record = {
         "steps": found.steps,
@@ -82,11 +95,13 @@ def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
 
 
 def _terms_record(terms: BudgetTerms) -> dict[str, str]:
+    """JSON-ready relation, unit and trust model."""
     words = terms.to_dict()
     return {"relation": words["relation"], "unit": words["unit"], "trust_model": words["trust"]}
 
 
 def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_json: bool) -> None:
+    """Print the record as JSON, or the rows and the terms as a table."""
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
         return
@@ -99,7 +114,7 @@ def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_j
 
 
 def tuning_table(record: Mapping[str, Any]) -> RenderableType:
-    """Chosen values and their cost, from the contents of tune.json."""
+    """Table of the chosen values and their privacy cost, from the contents of tune.json."""
     # The chosen values and their score.
     rows = {key: f"[bold]{_text(value)}[/bold]" for key, value in record["values"].items()}
     rows["score"] = (
@@ -107,11 +122,11 @@ def tuning_table(record: Mapping[str, Any]) -> RenderableType:
         "clients)"
     )
     rows["data"] = record["data"]
-    # A search on public data is free: its candidates may be shown.
+    # A search on public data costs no privacy, so all candidates are shown.
     if "candidates" in record:
         rows["ε upper bound of the search"] = record["price"]
         return Group(_candidates(record), _grid(rows))
-    # A search on private clients: its guarantee, and no other candidate.
+    # A search on private data: only the chosen candidate is released, with its guarantee.
     lower = record["epsilon_lower"]
     rows |= {
         "noise of the score": f"standard deviation {record['score_deviation']:.2g}",
@@ -134,7 +149,7 @@ def _grid(rows: Mapping[str, str]) -> Table:
 
 
 def _candidates(record: Mapping[str, Any]) -> Table:
-    """Candidates of a public search, the best first."""
+    """Table of the candidates of a search on public data, the best first."""
     ranked = sorted(record["candidates"], key=lambda one: _rank(one["score"]))
     table = Table()
     keys = list(record["values"])
