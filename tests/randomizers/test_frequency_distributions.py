@@ -90,11 +90,11 @@ def test_the_likelihood_ratio_equals_that_of_the_enumerated_distribution(randomi
 def test_epsilon0_of_frequency_randomizers_is_at_most_epsilon_and_close(make, epsilon):
     for items in (2, 10, 1000):
         randomizer = make(epsilon, items)
-        # The exact exponential, from Python's decimal logarithm with 60 digits.
+        # Compare with the logarithm of the exact ratio, by Python's decimal arithmetic.
         ratio = Decimal(randomizer.ratio.numerator) / Decimal(randomizer.ratio.denominator)
         assert Decimal(randomizer.epsilon0) >= ratio.ln() * (1 - Decimal(10) ** -25)
         assert randomizer.epsilon0 <= epsilon
-        # A step of 2⁻⁶² on a coin of probability about 1/(k·e^ε).
+        # The loss of a probability of about 1/(k·e^ε) that is rounded to a multiple of 2⁻⁶².
         slack = 8 * items * 2.0**-62 * math.exp(epsilon) / min(1.0, epsilon)
         assert randomizer.epsilon0 >= epsilon * (1 - slack - 2e-16)
 

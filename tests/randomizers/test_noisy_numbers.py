@@ -75,7 +75,7 @@ def test_laplace_noise_of_each_magnitude_is_drawn_with_its_weight():
     for rest, (first, last) in enumerate(zip([0, *ends[:-1]], ends - 1, strict=True)):
         for drawn in (int(first), int(last)):
             for sign in (0, 1):
-                # No halving (an odd word), the weight, the sign; 0 lies mid-way on the lattice.
+                # Draws: no halving (an odd word), the weight, the sign; −1 is place 0.
                 message = randomizer.encode([-1.0], Scripted(1, drawn, sign))[0]
                 assert message == (2 * sign - 1) * (2 * rest + 1)
     assert halvings(3, Scripted(1, 8, 0, 0, 4)).tolist() == [0, 3, 126]
@@ -129,7 +129,7 @@ def test_unpack_inverts_pack_of_noisy_numbers(randomizer):
 def test_rounding_to_the_lattice_is_unbiased():
     randomizer = GaussianRandomizer(1.0, 1.0)
     step = randomizer.clip / randomizer.half_steps
-    # A third of a step: with tiny noise the place is the nearer of two points twice as often.
+    # At a third of a step, the nearer of the two lattice points is drawn twice as often.
     fine = LaplaceRandomizer(30.0, 1.0, halving=2)
     value = -1 + fine.step / 3
     messages = fine.encode(np.full(30_000, value), source("fair"))
@@ -148,7 +148,7 @@ def test_delta_of_the_gaussian_randomizer_is_the_exact_value_rounded_up(noise, e
         truth -= mpmath.exp(e) * mpmath.ncdf(-shift / 2 - e / shift)
         assert mpmath.mpf(found) >= truth
         assert found <= float(truth) * (1 + 1e-9) + 1e-300
-        # The mutant: sensitivity C, as if a client could only be added or removed.
+        # Negative control: sensitivity C, as if a client could only be added or removed.
         half = mpmath.ncdf(shift / 4 - 2 * e / shift)
         half -= mpmath.exp(e) * mpmath.ncdf(-shift / 4 - 2 * e / shift)
         assert mpmath.mpf(found) > half

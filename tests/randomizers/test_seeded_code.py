@@ -82,7 +82,7 @@ def test_the_bias_of_a_seeded_code_is_small_for_dense_vectors(dimension):
     noise = math.sqrt(code.worst_squared_error / clients)
     along = float(found @ vector)
     assert along == pytest.approx(1.0, abs=0.02 + 5 * noise / math.sqrt(dimension))
-    # At d = 300 64 classes of signs leave a bias of 0.06; one class leaves 0.24.
+    # At d = 300, the bias is 0.06 with 64 classes of signs, and 0.24 with one class.
     assert np.linalg.norm(found - along * vector) <= 1.15 * math.hypot(noise, 0.07)
 
 

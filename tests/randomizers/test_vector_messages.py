@@ -172,8 +172,8 @@ def test_the_norm_ball_lies_within_the_contained_radius():
         unit = drawn / np.linalg.norm(drawn, ord=p, axis=1, keepdims=True)
         for q in (1, 2, math.inf):
             assert np.linalg.norm(unit, ord=q, axis=1).max() <= contained_radius(p, q, 30, 1) + 1e-9
-    # Remark 3.4.1 of the thesis has the opposite inclusion: this ℓ1.5 vector is in no ℓ1 ball of
-    # the same radius.
+    # Remark 3.4.1 of the thesis states the reverse inclusion, which is false: this vector is in an
+    # ℓ1.5 ball, but not in the ℓ1 ball of the same radius.
     flat = np.full(30, 30 ** (-1 / 1.5))
     assert np.linalg.norm(flat, ord=1.5) == pytest.approx(1)
     assert np.abs(flat).sum() > 3

@@ -102,7 +102,7 @@ def test_epsilon_of_every_privacy_level_is_attained_exactly(enumerated):
     levels, joints = enumerated
     for index, (level, epsilon) in enumerate(zip(levels.levels, levels.epsilons, strict=True)):
         found = worst_ratio([seen(levels, joint, index) for joint in joints])
-        # With its key or without: the view is the public message and the key.
+        # An analyst sees the public message, and a key if it has one.
         keys = [index] if index < len(levels.epsilons) - 1 else []
         assert found == worst_ratio([view(joint, keys) for joint in joints]) == level.ratio
         if found is not None:

@@ -35,7 +35,7 @@ def test_the_number_of_heavy_values_minimizes_the_key_entropy(size, epsilon):
 
 
 def test_no_other_recoverable_key_distribution_has_less_entropy():
-    # Vertices of the polytope are what the theorem says; interior points are no better.
+    # The theorem considers the vertices of a polytope of distributions; test inner points as well.
     generator = np.random.default_rng(4)
     for size, epsilon in ((3, 1.0), (6, 0.7), (6, 2.5)):
         for _ in range(300):
@@ -87,7 +87,7 @@ def test_recoverable_mechanisms_recover_every_value_with_its_key(family):
 
 
 def test_reusing_a_key_for_two_values_reveals_their_difference():
-    # Lemma 7.5.1 with the key reused: the distribution of both messages, exactly.
+    # Compute the exact joint distribution of two messages of Lemma 7.5.1, with one key or two.
     level = recoverable(3, 1.0, "k-ary").levels[1]
     noise = [level.heavy, level.light, level.light]
 
@@ -107,7 +107,7 @@ def test_reusing_a_key_for_two_values_reveals_their_difference():
 
 
 def test_the_two_conditions_of_theorem_7_5_1_are_not_sufficient():
-    # Theorem 7.5.1 at k = 2, ε = 0: enough keys, enough entropy, and no private mechanism.
+    # At k = 2 and ε = 0 these keys satisfy both conditions, but no mechanism with them is private.
     distribution = (Fraction(6, 10), Fraction(2, 10), Fraction(2, 10))
     entropy = -sum(float(p) * math.log2(p) for p in distribution)
     assert entropy >= least_key_bits(2, 0)
@@ -127,7 +127,7 @@ def test_the_two_conditions_of_theorem_7_5_1_are_not_sufficient():
             ]
             private += distributions[0] == distributions[1]
     assert private == 0
-    # With the uniform distribution on two keys there is one.
+    # With two uniform keys a private mechanism exists.
     assert recoverable(2, 1e-6, "k-ary").levels[1].ratio > 1
 
 
@@ -182,7 +182,7 @@ def test_all_shifts_of_a_singer_difference_set_have_equal_overlaps(prime, dimens
     differences = (heavy[:, None] - heavy) % order
     counts = np.bincount(differences.ravel(), minlength=order)
     assert counts[0] == heavy.size
-    # A perfect difference set: two hyperplanes intersect in one of a dimension less.
+    # In a perfect difference set, any two shifts (hyperplanes) share a space of one dimension less.
     assert set(counts[1:]) == {1 if dimension == 2 else points(prime, dimension - 2)}
 
 
@@ -208,7 +208,7 @@ def test_addition_and_subtraction_of_an_abelian_group_are_inverse():
 
 
 def test_spread_sets_are_reproduced_from_their_number():
-    # Stored releases contain the number of a choice, so its meaning must not change.
+    # Stored releases contain only the number of a set, so each number must keep its set.
     design = recoverable(10, 1.0).design
     assert (design.family, design.heavy_count) == ("spread", 3)
     again = type(design)(10, "spread", heavy_count=3, draw=2)

@@ -75,7 +75,7 @@ def test_refined_estimates_are_unbiased_with_the_stated_variance(name, level):
     stated = levels.design.variance(SHARES, 1, level_noise)
     assert stated == pytest.approx(variance, rel=1e-9)
     assert levels.design.variance(SHARES, 7, level_noise) == pytest.approx(stated / 7)
-    # With another level's distribution neither holds.
+    # Negative control: with another level's distribution, neither mean nor variance agrees.
     other = levels.design.variance(SHARES, 1, levels.levels[1 - level])
     assert np.all(np.abs(other / variance - 1) > 0.2)
 
@@ -111,7 +111,7 @@ def design_mean(design, level_noise, believed, value):
 
 
 def test_published_one_bit_estimates_are_unbiased_with_the_stated_variance():
-    # Every column is asked of one client: exact over their independent answers.
+    # One client answers about each column, so the moments are exact sums over independent answers.
     design = OneBit(4, SEED, "as-printed")
     level_noise = MultiLevel(design, (1.0,)).levels[0]
     shares = np.array([0.5, 0.25, 0.15, 0.1])

@@ -57,7 +57,7 @@ def test_release_and_key_files_have_the_stated_number_of_bits(mechanism):
     release, keys = released(mechanism)
     payload = -(-50 * release.levels.message_bits // 8)
     assert len(keys[0].noise) == payload
-    # Around the bits: 28 bytes of name, 8 of length, the header, 32 of checksum.
+    # Besides the bits, a file has 28 bytes of name, 8 of length, the header, and 32 of checksum.
     start = len(b"turnout refinement release 1\n")
     header = int.from_bytes(release.data[start : start + 8], "little")
     assert len(release.data) == start + 8 + header + payload + 32

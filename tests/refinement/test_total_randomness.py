@@ -53,7 +53,7 @@ def test_the_only_joint_distribution_of_two_levels_is_the_cascade(first, second)
 
 
 def test_several_joint_distributions_exist_if_the_first_level_is_weaker():
-    # The same program with a tenth more ε for keys leaves many laws: the test above can fail.
+    # Negative control: with a tenth more ε the same program has several solutions.
     cost = np.zeros(len(CELLS))
     cost[CELLS.index((1, 0, 1))] = 1
     limits = program(1.0, 0.5, slack=0.1)
