@@ -187,7 +187,7 @@ def test_the_trade_off_picture_has_a_title_and_labels(checked_in):
         "this scheme",
     ):
         assert word in svg
-    assert "true minus false positives of at most" in picture.text
+    assert "minus its false positive rate is at most" in picture.text
 
 
 def test_a_picture_in_an_unknown_format_or_unwritable_place_is_refused(checked_in, tmp_path):

@@ -40,7 +40,7 @@ def test_a_loaded_model_and_its_card_state_the_guarantee(run):
     assert model.guarantee["epsilon"] == run.guarantee.epsilon.upper
     assert model.guarantee["epsilon_lower"] == run.guarantee.epsilon.lower
     assert (run.folder / CARD).read_text() == model.card
-    for said in ("add-remove", "client", "central", "1e-04", "clip norm", "Nothing is recorded"):
+    for said in ("add-remove", "client", "central", "1e-04", "clip norm", "does not record how"):
         assert said.replace("1e-04", "0.0001") in model.card
 
 

@@ -169,8 +169,8 @@ def trade_off_picture(explanation: Explanation) -> Picture:
     advantage = rounded_up(100 * explanation.advantage.upper, 3)
     epsilon = rounded_up(explanation.guarantee.epsilon.upper)
     text = (
-        f"Whoever tells the two worlds apart has true minus false positives of at most "
-        f"{advantage} %; ε = {epsilon} at δ = {explanation.guarantee.delta:g}."
+        f"An attacker's true positive rate minus its false positive rate is at most {advantage} %; "
+        f"ε = {epsilon} at δ = {explanation.guarantee.delta:g}."
     )
     return Picture("trade-off", "What an attacker can learn about one client", text, draw, panels=3)
 

@@ -203,7 +203,7 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
         rows["squared error"] = f"{found.mse_bound:.4g} expected at most, of {found.rows}"
         if cost.trust == "central":
             rows["squared error"] = f"about {found.mse_bound:.4g}, of {found.rows}"
-        rows["clipped rows"] = "how many there were is not released"
+        rows["clipped rows"] = "their number is not released"
     if cost.assumed:
         rows["assumed"] = "; ".join(cost.assumed)
     return rows

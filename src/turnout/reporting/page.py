@@ -66,7 +66,7 @@ def page(summary: Summary, drawn: Sequence[Picture], plan_text: str) -> str:
 def counts_page(summary: Summary, drawn: Sequence[Picture]) -> str:
     """HTML page of the simulator's view, with exact counts of participants."""
     return template("counts.html").render(
-        title=f"Who came: {summary.outcome.prepared.plan.data.title}",
+        title=f"Participation: {summary.outcome.prepared.plan.data.title}",
         subtitle=_subtitle(summary),
         warning=SIMULATORS_VIEW,
         cards=_count_cards(summary),
@@ -180,24 +180,25 @@ def _guarantee_text(summary: Summary) -> list[str]:
     trust = f"Trust model {guarantee.trust.value}: {TRUST[guarantee.trust]}."
     simulated = (
         "This run was a simulation with a seed: its ε is what a deployment of the same plan, with "
-        "the operating system's randomness, guarantees. It covers the released models, not how "
-        "many clients came: those counts are the simulator's view, in a folder of their own. "
+        "the operating system's randomness, guarantees. ε covers the released models, not the "
+        "numbers of participants: these are in a separate folder, the simulator's view. "
         + (
-            "In a deployment they are the operator's alone."
+            "In a deployment only the operator knows them."
             if guarantee.trust is TrustModel.CENTRAL
-            else "In a deployment all who see the messages see how many there are."
+            else "In a deployment everybody who sees the messages also sees their number."
         )
     )
     # Metrics of personal models are not private.
     if PERSONAL in summary.outcome.history.metrics:
-        simulated += f" Not covered either: {PERSONAL_METRICS}."
+        simulated += f" ε also does not cover {PERSONAL_METRICS}."
     # If clients differ in availability, they differ in ε.
     if guarantee.clients is None:
         return [words, trust, simulated]
     each = (
-        "The ε above is the worst client's. A client who is available at more steps hides among "
-        "more of them and gets a smaller one; a client who never comes gives nothing away. That "
-        "the pattern of a client's availability is public is assumed."
+        "The ε above is that of the worst client. A client that is available at more steps has "
+        "a smaller ε, since its participation is hidden among more steps; a client that is never "
+        "available reveals nothing. The guarantee assumes that each client's pattern of "
+        "availability is public."
     )
     return [words, each, trust, simulated]
 
@@ -212,8 +213,8 @@ def _certainty(prepared: PreparedPlan) -> str:
         found = scheme_certainty(costliest_clients(prepared.scheme), delta)
     except NumericalError:
         return of_unit(
-            f"Take any one client and two worlds: {RELATIONS[relation]}. How sure somebody may "
-            "become of one of them cannot be certified here; (ε, δ) below is.",
+            f"Take any one client and two worlds: {RELATIONS[relation]}. An adversary's certainty "
+            "about the two worlds cannot be certified here; the (ε, δ) below is certified.",
             unit,
         )
     return certainty_in_words(found.sides, delta, relation, unit, guarantee.trust)

@@ -217,7 +217,7 @@ def _clients(outcome: Outcome) -> Picture:
     text = (
         f"The worst client has ε = {rounded_up(epsilons[0])}, half of the {epsilons.size:,} "
         f"clients have at most {rounded_up(float(np.median(epsilons)))}; {never:,} clients are "
-        "never available, never come and have ε = 0."
+        "never available and have ε = 0."
     )
     return Picture("clients", "What the run costs each client", text, draw)
 

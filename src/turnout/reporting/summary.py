@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SIMULATORS_VIEW = (
     "the simulator's view: exact counts, which ε does not cover; not for release. In a deployment "
-    "they are the operator's alone"
+    "only the operator knows them"
 )
 """Note that accompanies exact counts of participants."""
 
@@ -411,16 +411,17 @@ def _thesis_words(prepared: PreparedPlan) -> list[tuple[str, str]]:
 
 _NOT_COVERED = (
     "the evaluation: metrics are computed on test records, exactly and without noise",
-    "exact counts of who came, in the folder `simulator`: they are not for release",
+    "exact counts of participants, in the folder `simulator`: they are not for release",
     "other runs on the same clients: each costs its own ε, and so does every choice between runs",
-    "the seed: this run is a simulation whose draws follow from its seed, so who knows it "
-    "can redo the noise; the guarantee is that of a deployment with the system's randomness",
+    "the seed: this run is a simulation whose draws follow from its seed, so anybody who knows the "
+    "seed can compute the noise; the guarantee is that of a deployment with the system's "
+    "randomness",
     "choices made by looking at the clients' data before the plan was written",
 )
 
 PERSONAL_METRICS = (
-    "metrics of personal models: they are made of the clients' own labels and models, are the "
-    "simulator's alone and not for release"
+    "metrics of personal models: they depend on the clients' own labels and models, only the "
+    "simulator knows them, and they are not for release"
 )
 
 _ALL_RECORDS = (
@@ -492,8 +493,8 @@ def _tuning(facts: Mapping[str, Any]) -> str:
     tuned = facts.get("tuned")
     if tuned is None:
         return (
-            "Nothing is recorded of how the settings were chosen. If they were chosen on the data "
-            "of the run's clients, that is not in ε."
+            "The model's file does not record how the settings were chosen. If they were chosen on "
+            "data of the run's clients, ε does not cover the choice."
         )
     keys = ", ".join(f"{key} = {value!r}" for key, value in tuned["values"].items())
     return (
