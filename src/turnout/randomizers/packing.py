@@ -57,9 +57,10 @@ def pack_fields(rows: NDArray[np.int64], widths: tuple[int, ...]) -> bytes:
     rows = np.asarray(rows, dtype=np.int64).reshape(-1, len(widths))
     # Check that every number fits its column.
     limits = np.array([1 << width for width in widths], dtype=np.int64)
-    if not (np.all(rows >= 0) and np.all(rows < limits)):
+    wrong = rows[(rows < 0) | (rows >= limits)]
+    if wrong.size:
         expected = f"columns of numbers of {', '.join(map(str, widths))} bits"
-        raise ParameterError("messages", "a number out of range", expected)
+        raise ParameterError("messages", int(wrong[0]), expected)
     # Write the bits of each row, one column of bits at a time.
     digits = np.empty((len(rows), sum(widths)), dtype=np.uint8)
     start = 0
@@ -84,9 +85,10 @@ def unpack_fields(data: bytes, clients: int, radices: tuple[int, ...]) -> NDArra
             column's number of values.
     """
     rows = _fields(data, clients, tuple(bits_for(radix) for radix in radices))
-    if np.any(rows >= np.array(radices, dtype=np.int64)):
+    wrong = rows[rows >= np.array(radices, dtype=np.int64)]
+    if wrong.size:
         expected = f"columns of numbers below {', '.join(map(str, radices))}"
-        raise ParameterError("data", "a number out of range", expected)
+        raise ParameterError("data", int(wrong[0]), expected)
     return rows
 
 

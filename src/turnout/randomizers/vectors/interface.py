@@ -269,9 +269,10 @@ class VectorRandomizer(ABC):
             ParameterError: a number out of range.
         """
         words = np.asarray(messages, dtype=np.int64).reshape(-1)
-        if np.any(words < 0) or np.any(words >= self.radices[0]):
+        wrong = words[(words < 0) | (words >= self.radices[0])]
+        if wrong.size:
             expected = f"numbers from 0 to {self.radices[0] - 1}"
-            raise ParameterError("messages", "a number out of range", expected)
+            raise ParameterError("messages", int(wrong[0]), expected)
         return words
 
     def require_shape(self, values: NDArray[np.floating]) -> None:

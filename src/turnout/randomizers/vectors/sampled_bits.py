@@ -283,9 +283,10 @@ class SampledBits:
             ParameterError: a word out of range.
         """
         messages = np.asarray(messages, dtype=np.int64).reshape(-1, len(self.radices))
-        if np.any(messages < 0) or np.any(messages >= np.array(self.radices)):
+        wrong = messages[(messages < 0) | (messages >= np.array(self.radices))]
+        if wrong.size:
             expected = f"columns of numbers below {', '.join(map(str, self.radices))}"
-            raise ParameterError("messages", "a number out of range", expected)
+            raise ParameterError("messages", int(wrong[0]), expected)
         # Split each word into its bits and its coordinate.
         bits = (messages[..., None] >> np.arange(self._word_bits - 1, -1, -1)) & 1
         if self.public_seed is None:

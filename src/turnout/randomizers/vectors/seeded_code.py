@@ -291,9 +291,10 @@ class SeededCode(VectorRandomizer):
             ParameterError: a number out of range.
         """
         table = np.asarray(messages, dtype=np.int64).reshape(-1, 2)
-        if np.any(table < 0) or np.any(table >= self.radices):
+        wrong = table[(table < 0) | (table >= np.array(self.radices))]
+        if wrong.size:
             expected = f"a seed below {self.radices[0]} and a word below {self.radices[1]}"
-            raise ParameterError("messages", "a number out of range", expected)
+            raise ParameterError("messages", int(wrong[0]), expected)
         return table[:, 0], table[:, 1]
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
