@@ -34,7 +34,7 @@ with named_packages():
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
 
-    from turnout.integrations.assignment import AssignedBatches
+    from turnout.integrations.batches import AssignedBatches
     from turnout.integrations.opacus import make_private
 
 BATCHES, DELTA = 40, 1e-5

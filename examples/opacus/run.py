@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from turnout.data import load_images
-from turnout.integrations.assignment import AssignedBatches  # 1: was DataLoader
+from turnout.integrations.batches import AssignedBatches  # 1: was DataLoader
 from turnout.integrations.opacus import make_private  # 2: was PrivacyEngine
 
 EPOCHS, BATCHES, DELTA = 4, 40, 1e-5

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 from turnout.accounting import price
 from turnout.core.errors import ParameterError, UnsupportedError
-from turnout.integrations.assignment import AssignedBatches
+from turnout.integrations.batches import AssignedBatches
 from turnout.integrations.opacus import make_private, make_private_with_epsilon
 from turnout.randomness import SimulationStreams
 from turnout.schemes import CheckIn, FixedAssignment, GaussianNoise, Scheme

@@ -20,7 +20,8 @@ from turnout.accounting import PrivacyCurve, calibrate_noise
 from turnout.core import checks
 from turnout.core.errors import ParameterError, UnsupportedError
 from turnout.core.optional import unavailable
-from turnout.integrations.assignment import AssignedBatches, Assignment, system_gaussian
+from turnout.integrations.assignment import Assignment, system_gaussian
+from turnout.integrations.batches import AssignedBatches
 from turnout.schemes import GaussianNoise, PrivacyUnit, Relation, Scheme
 from turnout.schemes.codec import scheme_from_dict, scheme_to_dict
 
@@ -322,7 +323,7 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
     raise UnsupportedError(
         f"{name} has no analysis; use two lines: "
         "`batches = AssignedBatches.of(len(data), batches=…, epochs=…)` and "
-        "`loader = batches.loader(data)` (turnout.integrations.assignment)"
+        "`loader = batches.loader(data)` (turnout.integrations.batches)"
     )
 
 
