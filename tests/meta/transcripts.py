@@ -46,6 +46,11 @@ NOT_RUN = {
     "turnout train --example mnist --engine ray --workers 2": "tests/integrations/"
     "test_ray.py runs one",
     "turnout train plan.toml --out run --engine ray --address ray://head:10001": "needs a cluster",
+    "-from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, "
+    "SamplingMethod": "lines before; `make flower` runs them",
+    "+from turnout.integrations.flower import CheckInStrategy": "lines after; `make flower` runs "
+    "them",
+    "-import numpy as np": "lines before; `make jax-privacy` runs them",
     "-from opacus import PrivacyEngine": "lines that change; examples/opacus/run.py has them, "
     "and tests/integrations/test_opacus.py runs the same calls",
 }

@@ -41,6 +41,10 @@ from turnout.learning.optimizers import SGD
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.append(str(ROOT / "benchmarks" / "peers"))
+
+from page_lines import PAGE, lines_of  # noqa: E402
+
 EXAMPLE = ROOT / "examples" / "flower"
 DELTA = 1e-5
 ADD_REMOVE = (NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION)
@@ -110,6 +114,21 @@ def test_flowers_own_wrapper_takes_the_accountant():
         FedAvg(), 1.0, 1.0, 10, accountant=CheckedAccountant(config())
     )
     assert wrapped.privacy_spent().epsilon == 0.0
+
+
+def test_the_lines_before_and_after_have_the_epsilon_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before: dict[str, object] = {}
+    exec(lines_of("Flower", "-"), before)
+    accountant = RdpAccountant(before["config"])
+    accountant.compose(GaussianPrivacyEvent(4.0, 100, 100), 4)
+    after = {"arrays": model()}
+    exec(lines_of("Flower", "+"), after)
+    epsilon = tn.price(after["scheme"], delta=DELTA).epsilon.upper
+    told = f"ε = {accountant.get_epsilon(DELTA):.3f} before and {epsilon:.3f} after"
+    assert told in PAGE.read_text()
+    assert isinstance(before["strategy"], DifferentialPrivacyServerSideFixedClipping)
+    assert after["strategy"].rounds_left == 4
 
 
 def asked(book, step: int) -> Message:

@@ -1,7 +1,9 @@
 """The adapter for JAX Privacy with the library itself: `make jax-privacy`."""
 
 import math
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +11,22 @@ from jax_privacy import batch_selection as batches
 from jax_privacy.experimental.monte_carlo import delta_calculation, sample_generation
 from scipy.stats import chisquare
 
-from turnout.accounting import price
+from turnout.accounting import PrivacyCurve, price
 from turnout.integrations.jax_privacy import participation, scheme
-from turnout.schemes import CheckIn, EveryStep, FixedAssignment, FixedSize, PoissonSampling
+from turnout.schemes import (
+    CheckIn,
+    EveryStep,
+    FixedAssignment,
+    FixedSize,
+    GaussianNoise,
+    PoissonSampling,
+    Relation,
+    Scheme,
+)
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from page_lines import lines_of
 
 INDEPENDENT = batches.PartitionType.INDEPENDENT
 FALSE_ALARM, RUNS = 1e-6, 4000
@@ -45,7 +60,7 @@ def chances(participation, steps):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "participation"),
+    ("strategy", "named"),
     [
         (batches.CyclicPoissonSampling(0.3, 3), PoissonSampling(0.3, 3)),
         (
@@ -64,11 +79,11 @@ def chances(participation, steps):
     ],
     ids=str,
 )
-def test_the_library_draws_batches_by_the_participation_that_is_priced(strategy, participation):
-    named = participation(strategy, "zero-out")
-    assert type(named) is type(participation)
-    assert named.steps == participation.steps
-    expected, seen = chances(participation, strategy.iterations), patterns(strategy)
+def test_the_library_draws_batches_by_the_participation_that_is_priced(strategy, named):
+    found = participation(strategy, "zero-out")
+    assert type(found) is type(named)
+    assert found.steps == named.steps
+    expected, seen = chances(named, strategy.iterations), patterns(strategy)
     assert set(seen) <= {pattern for pattern, chance in expected.items() if chance > 0}
     ordered = [p for p, chance in expected.items() if chance > 1e-12]
     if len(ordered) > 1:
@@ -108,6 +123,18 @@ def test_bounds_hold_the_librarys_monte_carlo_between_them(steps):
         assert too_small > 0.01
 
 
+def test_the_lines_before_estimate_what_the_lines_after_bound():
+    names = {}
+    exec(lines_of("JAX Privacy", "-"), names)
+    assert f"{names['delta']:.4f}" in lines_of("JAX Privacy", "-")
+    after = Scheme(GaussianNoise(1.0), FixedAssignment(20, 3), Relation.ZERO_OUT)
+    bounds = PrivacyCurve.of(after).delta(2.0)
+    each = np.maximum(-np.expm1(2.0 - names["losses"]), 0.0)
+    error = 5.0 * float(each.std()) / math.sqrt(each.size)
+    assert bounds.lower - error <= names["delta"] <= bounds.upper + error
+    assert names["delta"] - error > 0.5 * bounds.lower  # the error bars can tell bounds apart
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -118,5 +145,5 @@ def test_bounds_hold_the_librarys_monte_carlo_between_them(steps):
     ids=str,
 )
 def test_what_has_no_sound_price_is_refused(strategy):
-    with pytest.raises(Exception, match="no analysis"):
+    with pytest.raises(Exception, match="analysis"):
         participation(strategy, "zero-out", 10)
