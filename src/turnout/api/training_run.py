@@ -43,8 +43,8 @@ SAMPLERS = {
 }
 """Ways to draw batches, and what each does."""
 LOADER = (
-    "DataLoader(shuffle=True) is none of the first three. Its batches depend on each other, and no "
-    "analysis gives it less than the ε of batches that are known."
+    "DataLoader(shuffle=True) is none of the first three: its batches depend on each other. It has "
+    "the ε of batches that the attacker knows, which is a proved upper bound."
 )
 _COLUMNS = {
     Relation.ADD_REMOVE: "added or removed",
