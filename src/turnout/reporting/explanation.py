@@ -54,13 +54,14 @@ def _guess(explanation: Explanation, prior: float) -> dict[str, float]:
 def explanation_rows(explanation: Explanation) -> dict[str, str]:
     """Explanation in words: rows of name and text, upper bounds rounded up."""
     relation = explanation.guarantee.relation
+    bounded = _bounded_below(explanation)
     # Accuracy at even odds, with the two worlds that the attacker tells apart.
     rows = {
-        "membership inference": f"accuracy {_percent(explanation.success(EVEN))}; chance "
+        "membership inference": f"accuracy {_percent(explanation.success(EVEN), bounded)}; chance "
         f"level 50 %. {WATCHERS[explanation.guarantee.trust]} guesses, at even odds, which of two "
         f"worlds holds: {of_unit(RELATIONS[relation], explanation.guarantee.unit)}",
-        "advantage": f"{_percent(explanation.advantage)}: true minus false positives, at the best "
-        "threshold",
+        "advantage": f"{_percent(explanation.advantage, bounded)}: true minus false "
+        "positives, at the best threshold",
     }
     # Accuracy at further priors.
     rows |= {
@@ -72,15 +73,23 @@ def explanation_rows(explanation: Explanation) -> dict[str, str]:
     for name in explanation.trade_offs:
         worst = worst | explanation.true_positive_rate(name, SHOWN_RATE)
     blind = f"{100 * SHOWN_RATE:g} %"
-    rows["true positives"] = f"{_percent(worst)} at {blind} false positives; chance level {blind}"
+    rows["true positives"] = (
+        f"{_percent(worst, bounded)} at {blind} false positives; chance level {blind}"
+    )
     return {**rows, "Gaussian": _gaussian(explanation)}
+
+
+def _bounded_below(explanation: Explanation) -> bool:
+    """Whether a lower bound on the success of an attacker is known."""
+    return bool(explanation.profile.worst.lower.any())
 
 
 def _prior_in_words(explanation: Explanation, prior: float) -> str:
     """Accuracy and certainty of an attacker with the given prior, in words."""
+    bounded = _bounded_below(explanation)
     success, blind = explanation.success(prior), max(prior, 1.0 - prior)
     gain = success.upper - blind
-    right = f"{_percent(success)} of the time, without looking {100 * blind:g} %"
+    right = f"{_percent(success, bounded)} of the time, without looking {100 * blind:g} %"
     if gain < _NO_GAIN:
         points = rounded_up(100 * gain, 2)
         right = f"{100 * blind:g} % of the time; looking adds at most {points} points"
@@ -89,8 +98,8 @@ def _prior_in_words(explanation: Explanation, prior: float) -> str:
     claim, denial = (of_unit(one, guarantee.unit) for one in CLAIMS[guarantee.relation])
     return (
         f"the best guess is right {right}. But for a chance of δ = {guarantee.delta:g} "
-        f"an attacker becomes {_percent(sure.presence)} sure that {claim}, and "
-        f"{_percent(sure.absence)} sure that {denial}"
+        f"an attacker becomes {_percent(sure.presence, bounded)} sure that {claim}, and "
+        f"{_percent(sure.absence, bounded)} sure that {denial}"
     )
 
 
@@ -100,10 +109,10 @@ def _gaussian(explanation: Explanation) -> str:
     if fit is None:
         return "no Gaussian trade-off lies below what is proved"
     mu = rounded_up(fit.mu.upper, 5)
+    least = f" (not below {rounded_down(fit.mu.lower, 5)})" if _bounded_below(explanation) else ""
     return (
-        f"{mu}-GDP down to δ = {explanation.guarantee.delta:g} (not below "
-        f"{rounded_down(fit.mu.lower, 5)}): no easier than telling a draw of N(0, 1) from "
-        f"one of N({mu}, 1)"
+        f"{mu}-GDP down to δ = {explanation.guarantee.delta:g}{least}: no easier than "
+        f"telling a draw of N(0, 1) from one of N({mu}, 1)"
     )
 
 
@@ -112,7 +121,7 @@ def _named(name: str, bounds: Bounds) -> dict[str, float]:
     return {name: bounds.upper, f"{name}_lower": bounds.lower}
 
 
-def _percent(bounds: Bounds) -> str:
-    """Both bounds as percentages, rounded outwards."""
+def _percent(bounds: Bounds, bounded: bool) -> str:
+    """Bounds as percentages, rounded outwards; the upper one alone if no lower one is known."""
     low, high = rounded_down(100 * bounds.lower), rounded_up(100 * bounds.upper)
-    return f"at most {high} % (at least {low} %)"
+    return f"at most {high} % (at least {low} %)" if bounded else f"at most {high} %"

@@ -175,6 +175,16 @@ class Scheme:
             plain_numbers(self)
 
 
+class ShuffledLoader(Scheme):
+    """Scheme of a shuffling data loader, priced as if its batches were known.
+
+    Accounting returns upper bounds on the ε of the loader and no lower bounds: those of known
+    batches do not hold for the loader.
+    """
+
+    __slots__ = ()
+
+
 def _of_no(name: str, value: object, known: Iterable[type]) -> ParameterError:
     """Error about an object of an unknown class, with the names of the known classes."""
     names = ", ".join(kind.__name__ for kind in known)
