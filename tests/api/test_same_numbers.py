@@ -41,11 +41,17 @@ TEN = tn.CheckIn(window=1000, windows=10)
 EXPLAINED = central(tn.CheckIn(window=100, windows=10))
 RUN = {"records": 60_000, "batch_size": 256, "epochs": 60, "noise_multiplier": 1.1, "delta": 1e-5}
 RUN_FLAGS = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in RUN.items())
+TARGET = {"records": 60_000, "batch_size": 256, "epochs": 60, "epsilon": 3.0, "delta": 1e-5}
+TARGET_FLAGS = " ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in TARGET.items())
 QUESTIONS: dict[str, Callable[[], Result]] = {
     f"account {RUN_FLAGS} --relation zero-out": (
         lambda: tn.compare_samplers(**RUN, relation="zero-out")
     ),
     f"account {RUN_FLAGS}": lambda: tn.compare_samplers(**RUN),
+    f"calibrate {TARGET_FLAGS} --relation zero-out": (
+        lambda: tn.compare_samplers(**TARGET, relation="zero-out")
+    ),
+    f"calibrate {TARGET_FLAGS}": lambda: tn.compare_samplers(**TARGET),
     f"account {CHECK_IN} 1000 --noise-multiplier 1.0 {PROMISE}": priced(central(tn.CheckIn(1000))),
     f"account --randomizer pure --epsilon0 1 {CHECK_IN} 1000 {PROMISE}": priced(
         central(tn.CheckIn(1000), PURE)

@@ -106,6 +106,74 @@ def test_account_prints_a_table_of_all_samplers():
     assert "DataLoader(shuffle=True)" in shown
 
 
+def test_the_table_has_the_notes_of_its_samplers_alone():
+    poisson = invoke("account", *FLAGS, "--sampler", "poisson")
+    assert "poisson: Poisson sampling" in poisson
+    assert "check-in: random check-in" not in poisson
+    assert "draw batches by independent check-ins" not in poisson
+    loader = invoke("account", *FLAGS, "--sampler", "shuffle")
+    assert "Quote zero-out" in loader
+    assert "draw batches by independent check-ins" in loader
+    assert "none of the first three" not in loader
+
+
+def test_calibrate_prints_the_least_noise_of_each_sampler_and_relation():
+    numbers = [*FLAGS[:3], "--delta=1e-5", "--epsilon=3"]
+    rows = json.loads(invoke("calibrate", *numbers, "--relation=zero-out", "--json"))["rows"]
+    assert [row["sampler"] for row in rows] == ["poisson", "check-in", "fixed-size", "shuffle"]
+    run = {name: value for name, value in RUN.items() if name != "noise_multiplier"}
+    for row in rows:
+        one = tn.training_run(
+            **run,
+            noise_multiplier=row["noise_multiplier"],
+            sampler=row["sampler"],
+            relation="zero-out",
+        )
+        assert tn.price(one, delta=1e-5, tolerance=1e-2).epsilon.upper == row["epsilon"] <= 3
+    found = tn.compare_samplers(**run, epsilon=3, delta=1e-5, relation="zero-out")
+    assert found.to_dict()["rows"] == rows
+    assert f"{rows[0]['noise_multiplier']:g}" in found.to_markdown()
+
+
+def test_calibrate_prints_a_table_without_a_relation():
+    numbers = [*FLAGS[:3], "--delta=1e-5", "--epsilon=3", "--sampler=shuffle"]
+    shown = invoke("calibrate", *numbers)
+    assert "σ for ε ≤ 3, δ = 1e-05" in shown
+    assert "For a smaller σ at the same ε" in shown
+
+
+@pytest.mark.parametrize("given", [{}, {"noise_multiplier": 1.0, "epsilon": 3.0}])
+def test_a_table_has_either_a_noise_multiplier_or_a_target(given):
+    run = {name: value for name, value in RUN.items() if name != "noise_multiplier"}
+    with pytest.raises(tn.ParameterError, match="noise_multiplier"):
+        tn.compare_samplers(**run, delta=1e-5, **given)
+
+
+def test_a_shuffling_loader_is_explained_by_upper_bounds_alone():
+    one = ["--sampler=shuffle", "--relation=zero-out"]
+    shown = " ".join(invoke("account", *FLAGS, *one, "--explain").split())
+    run = tn.training_run(**RUN, sampler="shuffle", relation="zero-out")
+    explained = tn.explain(run, delta=1e-5)
+    known = tn.Scheme(run.randomizer, run.participation, run.relation, unit=run.unit)
+    assert explained.epsilon.upper == tn.price(known, delta=1e-5).epsilon.upper
+    assert explained.epsilon.lower == 0
+    assert "upper bound for a loader that shuffles" in shown
+    for sentence in explained.sentences.values():
+        assert sentence in shown
+        assert "at least" not in sentence
+        assert "not below" not in sentence
+    assert "(at least" in tn.explain(known, delta=1e-5).sentences["advantage"]
+
+
+def test_calibrate_prints_no_lower_bound_for_a_shuffling_loader():
+    numbers = [*FLAGS[:3], "--delta=1e-5", "--epsilon=3"]
+    answer = json.loads(
+        invoke("calibrate", *numbers, "--sampler=shuffle", "--relation=zero-out", "--json")
+    )
+    assert answer["epsilon_lower"] == 0
+    assert "a loader that shuffles" in answer["method"]
+
+
 def test_account_and_calibrate_accept_a_single_sampler():
     one = ["--sampler", "poisson", "--relation", "add-remove"]
     scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")

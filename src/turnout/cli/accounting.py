@@ -174,7 +174,7 @@ def account(
     # cannot explain.
     if run is not None and _is_table(run):
         if explain:
-            expected = "only with --relation and one --sampler, other than shuffle"
+            expected = "only with --relation and one --sampler"
             raise ParameterError("--explain", explain, expected)
         show(_sampler_table(run), as_json=as_json)
         return
@@ -221,16 +221,16 @@ def _training_run(flags: dict[str, Any], *needed: str) -> dict[str, Any] | None:
 
 
 def _is_table(run: dict[str, Any]) -> bool:
-    """Whether the result is a table: several samplers or relations, or a loader that shuffles."""
-    return run["sampler"] in (None, "shuffle") or "relation" not in run
+    """Whether the result is a table, for several samplers or relations."""
+    return run["sampler"] is None or "relation" not in run
 
 
 def _sampler_table(run: dict[str, Any]) -> SamplerComparison:
-    """Upper bounds on ε of a training run, for each sampler and relation."""
+    """Upper bounds on ε, or the least noise, of a training run by sampler and relation."""
     from turnout.api.training_run import compare_samplers
     from turnout.reporting.progress import progress_bar
 
-    with flags_named(), progress_bar("computing ε") as watch:
+    with flags_named(), progress_bar("calibrating" if "epsilon" in run else "computing ε") as watch:
         return compare_samplers(**run, watch=watch)
 
 
@@ -260,7 +260,10 @@ _UNKNOWNS = (
     "standard-deviation, window, windows, probability, rate, steps, picks, epochs, rounds, "
     "sampled, clients or delta. Default: the noise of the randomizer, one of the first four.",
 )
-@_training_run_options("--sampler and --relation are both required with --records.")
+@_training_run_options(
+    "Without --sampler the command prints a table of noise multipliers for all samplers, and "
+    "without --relation for all relations."
+)
 @import_option
 @json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
@@ -272,9 +275,12 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
     from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
 
-    run = _training_run(flags, "sampler", "relation", "epsilon", "delta")
-    if run is not None and solve_for != NOISE:
+    run = _training_run(flags, "epsilon", "delta")
+    if run is not None and solve_for not in (NOISE, "noise-multiplier"):
         raise ParameterError("--solve-for", solve_for, f"{NOISE!r} with --records")
+    if run is not None and _is_table(run):
+        show(_sampler_table(run), as_json=as_json)
+        return
     with spinner("calibrating"):
         found = (
             solved(parse_query(flags, solve_for), solve_for) if run is None else _solved_run(run)
@@ -284,16 +290,11 @@ def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
 
 def _solved_run(run: dict[str, Any]) -> CalibratedPrice:
     """Least noise multiplier of a training run that meets the target ε."""
-    from turnout.api.calibrate import calibrate as solve
-    from turnout.api.training_run import training_run
+    from turnout.api.training_run import least_noise
 
     target = {name: run.pop(name) for name in ("epsilon", "delta", "tolerance") if name in run}
     with flags_named():
-        return solve(
-            lambda value: training_run(**run, noise_multiplier=value),
-            solve_for="noise-multiplier",
-            **target,
-        )
+        return least_noise(run, **target)
 
 
 _SECTIONS = {
