@@ -74,8 +74,11 @@ class PrefixSearch:
         checks.count(
             bits=self.bits, first_bits=self.first_bits, stride=self.stride, width=self.width
         )
-        checks.at_most("61", 61, bits=self.bits)
-        checks.at_most("24", 24, first_bits=self.first_bits, stride=self.stride)
+        if self.bits > 61:
+            raise ParameterError("bits", self.bits, "at most 61")
+        for name in ("first_bits", "stride"):
+            if getattr(self, name) > 24:
+                raise ParameterError(name, getattr(self, name), "at most 24")
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
