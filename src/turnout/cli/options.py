@@ -35,11 +35,24 @@ if TYPE_CHECKING:
 
 
 class Command(click.Command):
-    """Command that accepts each option at most once.
+    """Command that accepts each option at most once and reports all missing options together.
 
     Click would use the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
-    would be computed at δ = 1e-3.
+    would be computed at δ = 1e-3. Of several missing options it would report the first.
     """
+
+    def missing(self, given: Mapping[str, Any]) -> list[str]:
+        """Required options that are not given.
+
+        Args:
+            given: values of the given options as text, by the names of their parameters.
+        """
+        found = []
+        for param in self.params:
+            if isinstance(param, click.Option) and param.required and param.name not in given:
+                words = param.type.choices if type(param.type) is click.Choice else ()
+                found.append(param.opts[-1] + (f" ({', '.join(words)})" if words else ""))
+        return found
 
     def load_plugins(self, args: Sequence[str]) -> None:
         """Import the files of ``--import``, which may add options, before options are parsed."""
@@ -70,21 +83,34 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; refuse a flag, or an option of one value, that is given twice."""
         self.load_plugins(args)
-        if not ctx.resilient_parsing:
-            # A first pass lists every option in order; an unknown option gets a suggestion.
-            try:
-                _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-            except click.NoSuchOption as error:
-                known = [flag for each in self.get_params(ctx) for flag in each.opts]
-                meant = nearest(error.option_name, known)
-                raise click.UsageError(_unknown("option", error.option_name, meant), ctx) from None
-            # Only options that collect several values may occur more than once.
-            for option, times in Counter(order).items():
-                if isinstance(option, click.Option) and not option.multiple and times > 1:
-                    raise click.UsageError(
-                        f"{option.opts[-1]} is given {times} times: expected at most once", ctx
-                    )
-        return super().parse_args(ctx, args)
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        # A first pass lists every option in order; an unknown option gets a suggestion.
+        try:
+            values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except click.NoSuchOption as error:
+            known = [flag for each in self.get_params(ctx) for flag in each.opts]
+            meant = nearest(error.option_name, known)
+            raise click.UsageError(_unknown("option", error.option_name, meant), ctx) from None
+        # Only options that collect several values may occur more than once.
+        for option, times in Counter(order).items():
+            if isinstance(option, click.Option) and not option.multiple and times > 1:
+                raise click.UsageError(
+                    f"{option.opts[-1]} is given {times} times: expected at most once", ctx
+                )
+        # A missing option is reported together with all others that are missing.
+        given = {each.name for each in order if isinstance(each, click.Option)}
+        missing = self.missing({name: values[name] for name in given if name in values})
+        message = f"Missing options: {'; '.join(missing)}."
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            if len(missing) < 2 or not isinstance(error.param, click.Option):
+                raise
+            raise click.UsageError(message, ctx) from None
+        if len(missing) > 1:
+            raise click.UsageError(message, ctx)
+        return rest
 
 
 def _given(option: str, args: Sequence[str]) -> list[str]:
