@@ -15,13 +15,21 @@ from rich.table import Table
 
 from turnout.accounting import BudgetTerms, Remaining
 from turnout.plans.accounts import Account
-from turnout.reporting.words import kind_rows, rounded_up
+from turnout.reporting.words import TRUST, kind_rows, rounded_up
+from turnout.schemes import TrustModel
 
 _HOLDS = {
     "ledger": "nothing that was released decides on what runs next",
     "renyi-filter": "whatever releases decide, as each window is charged before it runs",
     "odometer": "whatever releases decide, and whenever the run stops",
 }
+
+_TRUSTED = (
+    "the party that holds the data is trusted, and adds the noise: a coordinator sees "
+    "single updates and who checks in when, the holder of a file sees all rows; all others see the "
+    "released models and answers only"
+)
+"""The trusted party of an account, which may contain windows of training and estimates."""
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
@@ -55,7 +63,7 @@ def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
     }
     if fits is not None:
         rows["still fits"] = f"{fits:,} times, as described"
-    _show(record, rows, account.terms, as_json)
+    _show(record, rows, account.terms, as_json, trusted=_TRUSTED)
 
 
 def show_left(found: Remaining, terms: BudgetTerms, *, as_json: bool) -> None:
@@ -100,15 +108,32 @@ def _terms_record(terms: BudgetTerms) -> dict[str, str]:
     return {"relation": words["relation"], "unit": words["unit"], "trust_model": words["trust"]}
 
 
-def _show(record: dict[str, Any], rows: dict[str, str], terms: BudgetTerms, as_json: bool) -> None:
-    """Print the record as JSON, or the rows and the terms as a table."""
+def _show(
+    record: dict[str, Any],
+    rows: dict[str, str],
+    terms: BudgetTerms,
+    as_json: bool,
+    trusted: str = TRUST[TrustModel.CENTRAL],
+) -> None:
+    """Print the record as JSON, or the rows and the terms as a table.
+
+    Args:
+        record: JSON-ready values.
+        rows: rows of the table, before those of the terms.
+        terms: relation, unit and trust model.
+        as_json: whether to print JSON.
+        trusted: the trusted party in the central model.
+    """
     if as_json:
         print(json.dumps(record, indent=2, allow_nan=False))
         return
     table = Table(show_header=False, box=None, padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in (*rows.items(), *kind_rows(terms.relation, terms.unit, terms.trust)):
+    rows = rows | dict(kind_rows(terms.relation, terms.unit, terms.trust))
+    if terms.trust is TrustModel.CENTRAL:
+        rows["trust model"] = f"{terms.trust.value}: {trusted}"
+    for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
 
