@@ -272,3 +272,114 @@ def test_the_trust_model_determines_the_required_arguments(asked, said):
     with pytest.raises(ParameterError) as refused:
         estimate_frequencies([0, 1], categories=2, epsilon=1, **asked)
     assert str(refused.value).startswith(said)
+
+
+MODELS = {
+    "local": {"trust": "local"},
+    "local, one bit": {"trust": "local", "bits": 1},
+    "one shuffled message": {"trust": "shuffled", "delta": 1e-6, "mechanism": "one-message"},
+    "several shuffled messages": {
+        "trust": "shuffled",
+        "delta": 1e-6,
+        "mechanism": "several-messages",
+    },
+    "central, replace-one": {"trust": "central", "relation": "replace-one"},
+    "central, add-remove": {"trust": "central", "relation": "add-remove"},
+    "central, Gaussian": {"trust": "central", "relation": "add-remove", "delta": 1e-6},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_mean_of_a_range_equals_the_mean_of_shifted_values(model):
+    asked = {"epsilon": 2.0, **MODELS[model]}
+    ages = np.array([*AGES, -10, 95, 130])
+    found = estimate_mean(ages, low=16.0, high=96.0, **asked, source=source())
+    by_hand = estimate_mean(ages - 56.0, norm="linf", radius=40.0, **asked, source=source())
+    np.testing.assert_array_equal(found.value, by_hand.value + 56.0)
+    assert found.cost == by_hand.cost
+    assert found.clients == by_hand.clients
+    assert found.about == by_hand.about
+    np.testing.assert_array_equal(found.noise_errors, by_hand.noise_errors)
+    np.testing.assert_array_equal(found.population_errors, by_hand.population_errors)
+    assert found.mse_bound == by_hand.mse_bound
+    assert found.rows == "rows clipped to [16, 96]"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_error_of_the_mean_of_a_range_is_the_reported_noise(model):
+    asked = {"epsilon": 2.0, **MODELS[model]}
+    draws = SimulationStreams(5)
+    found = [
+        estimate_mean(AGES, low=16.0, high=96.0, **asked, source=draws.source(f"range {run}"))
+        for run in range(60)
+    ]
+    errors = np.array([each.value[0] - np.mean(AGES) for each in found])
+    noise = np.mean([each.noise_errors[0] for each in found])
+    assert np.sqrt(np.mean(errors**2)) < 1.5 * noise
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_norm_of_one_column_is_optional(model):
+    asked = {"epsilon": 2.0, "radius": 100.0, **MODELS[model]}
+    plain = estimate_mean(AGES, **asked, source=source())
+    assert plain == estimate_mean(AGES, norm="linf", **asked, source=source())
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({}, "radius = None: expected a finite number above 0, or low and high for rows of one"),
+        ({"low": 0}, "high = None: expected a finite number"),
+        ({"high": 9}, "low = None: expected a finite number"),
+        ({"low": 0, "high": 9, "radius": 9}, "radius = 9: expected no radius, since low and high"),
+        ({"low": 9, "high": 9}, "high = 9: expected a number above low = 9"),
+        ({"low": 9, "high": float("nan")}, "high = nan: expected a finite number"),
+        ({"low": -1e101, "high": 9}, "low = -1e+101: expected from -1e+100 to 1e+100"),
+        ({"norm": "l3", "radius": 1}, "norm = 'l3': expected one of l1, l2, linf"),
+    ],
+)
+def test_impossible_ranges_and_norms_are_refused(asked, said):
+    with pytest.raises(ParameterError) as refused:
+        estimate_mean(AGES, epsilon=1, trust="local", **asked)
+    assert str(refused.value).startswith(said)
+
+
+def test_vectors_require_a_norm_and_a_radius():
+    rows = [[0.5, 1.0]] * 10
+    asked = {"epsilon": 1, "trust": "local"}
+    with pytest.raises(ParameterError, match=r"norm = None: .* since a row has 2 numbers"):
+        estimate_mean(rows, radius=1, **asked)
+    with pytest.raises(ParameterError, match="a radius instead of low and high, since a row has 2"):
+        estimate_mean(rows, low=0, high=1, norm="linf", **asked)
+
+
+def test_range_options_of_the_command_equal_the_arguments(commanded):
+    words = "mean --column age --low 16 --high 96 --epsilon 2 --model local --json"
+    printed = json.loads(commanded(words))
+    found = estimate_mean({"age": AGES}, low=16, high=96, **LOCAL, source=source())
+    assert found.to_dict() == printed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--epsilon 1",
+            "Missing options: --model (local, shuffled, central); --relation (add-remove, "
+            "replace-one; with --model central); --delta (with --model shuffled); --radius, or "
+            "--low and --high.",
+        ),
+        (
+            "--low 0 --model central",
+            "Missing options: --epsilon; --relation (add-remove, replace-one; with --model "
+            "central); --high.",
+        ),
+        ("--radius 1 --model local", "Missing option '--epsilon'."),
+    ],
+)
+def test_all_missing_options_of_a_mean_are_reported_together(tmp_path, words, said):
+    (tmp_path / "people.csv").write_text("age\n1\n")
+    arguments = ["mean", str(tmp_path / "people.csv"), *words.split()]
+    result = CliRunner().invoke(estimate, arguments)
+    assert result.exit_code == 2
+    assert f"Error: {said}\n" in result.stderr

@@ -29,7 +29,7 @@ RUN = {
     "budget show": (0, 1),
     "completion": (1,),
     "estimate frequencies": (0, 2),
-    "estimate mean": (0, 1),
+    "estimate mean": (0, 1, 2),
     "estimate user-mean": (1,),
     "new": (0, 1),
     "plugins": (0, 1),

@@ -319,8 +319,10 @@ def estimate_frequencies(
 def estimate_mean(
     values: Any,
     *,
-    norm: str,
-    radius: float,
+    norm: str | None = None,
+    radius: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
     epsilon: float,
     trust: str,
     delta: float | None = None,
@@ -340,9 +342,14 @@ def estimate_mean(
         values: a number or a vector for each client: an array of shape (clients,) or (clients,
             dimension), a list, a series or a frame (of numpy, pandas, polars or pyarrow), or the
             path of a .npy, .csv or .parquet file.
-        norm: norm of a client's vector that is bounded: "l1", "l2" or "linf".
+        norm: norm of a client's vector that is bounded: "l1", "l2" or "linf". It may be left out
+            for one number for each client, since all norms of a number are equal.
         radius: upper bound on this norm, in the unit of the values; vectors with a larger norm are
             clipped to it. It is public and must not be taken from the data.
+        low: with ``high``, for one number for each client: the values are clipped to [low, high]
+            instead of [−radius, radius]. The error is that of the radius (high − low)/2. Both are
+            public and must not be taken from the data.
+        high: upper limit of this range, above ``low``.
         epsilon: ε of the estimate; under local trust ε₀ of each client's message.
         trust: trust model: "local", "shuffled" or "central", as in `estimate_frequencies`.
         delta: δ, below 1; required for "shuffled", optional for "central", None for "local".
@@ -365,6 +372,13 @@ def estimate_mean(
     Raises:
         ParameterError: a value is missing or is not a number, or an argument is outside its domain.
         UnsupportedError: no sound analysis is known for this combination.
+
+    >>> from turnout.randomness import SimulationStreams
+    >>> ages = [20, 30, 40, 54] * 500
+    >>> found = estimate_mean(ages, low=0, high=100, epsilon=1, trust="central",
+    ...     relation="replace-one", source=SimulationStreams(1).source("doctest"))
+    >>> found.value.round().tolist(), found.noise_errors.round(2).tolist()
+    ([36.0], [0.07])
     """
     # The privacy of the answer, and the columns that hold the vectors.
     privacy = PrivacyRequest(epsilon, trust, delta, relation, bits)
@@ -378,6 +392,7 @@ def estimate_mean(
         radius,
         privacy,
         OSRandomness() if source is None else source,
+        interval=(low, high),
         columns=chosen,
         mechanism=mechanism,
         missing=missing,

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -348,6 +349,32 @@ def _load(word: str) -> None:
     load("randomizers", word)
 
 
+class _EstimateCommand(Command):
+    """Command whose required options depend on the trust model."""
+
+    def missing(self, given: Mapping[str, Any]) -> list[str]:
+        """Required options that are not given, with those of the trust model."""
+        found, trust = super().missing(given), given.get("trust")
+        if trust in (None, "central") and "relation" not in given:
+            found.append("--relation (add-remove, replace-one; with --model central)")
+        if trust in (None, "shuffled") and "delta" not in given:
+            found.append("--delta (with --model shuffled)")
+        return found
+
+
+class _MeanCommand(_EstimateCommand):
+    """Command that requires a radius, or both limits of a range."""
+
+    def missing(self, given: Mapping[str, Any]) -> list[str]:
+        """Required options that are not given, with a radius or a range."""
+        found = super().missing(given)
+        if not given.keys() & {"radius", "low", "high"}:
+            found.append("--radius, or --low and --high")
+        elif "radius" not in given:
+            found += [f"--{name}" for name in ("low", "high") if name not in given]
+        return found
+
+
 @click.group(cls=Group)
 def estimate() -> None:
     """Compute private estimates from a file in which each row is one client.
@@ -358,7 +385,7 @@ def estimate() -> None:
     """
 
 
-@estimate.command()
+@estimate.command(cls=_EstimateCommand)
 @click.argument("data", metavar="FILE", type=PATH)
 @values_options
 @click.option(
@@ -406,21 +433,34 @@ def frequencies(
     show(found, top, path, as_json)
 
 
-@estimate.command()
+@estimate.command(cls=_MeanCommand)
 @click.argument("data", metavar="FILE", type=PATH)
 @click.option(
     "--norm",
     type=click.Choice(["l1", "l2", "linf"]),
-    required=True,
-    help="Norm that bounds the vector in a row.",
+    help="Norm that bounds the vector in a row; required for several columns. All norms of one "
+    "column are equal.",
 )
 @click.option(
     "--radius",
     type=float,
-    required=True,
     metavar="R",
     help="Bound R on the norm of a row, above 0. Longer rows are clipped to it, and their number "
-    "is not released. Choose R without looking at the data.",
+    "is not released. Choose R without looking at the data. Required, except with --low and "
+    "--high.",
+)
+@click.option(
+    "--low",
+    type=float,
+    metavar="L",
+    help="With --high and one column, instead of --radius: rows are clipped to [L, H], and the "
+    "error is that of a radius of (H - L)/2. Choose L and H without looking at the data.",
+)
+@click.option(
+    "--high",
+    type=float,
+    metavar="H",
+    help="Upper end of the range of --low.",
 )
 @click.option(
     "--column",
@@ -451,7 +491,8 @@ def mean(
     """Estimate the mean of the clients' vectors.
 
     FILE is a .npy file of shape (clients, dimension); or a .csv or .parquet file, or a folder of
-    .parquet files, with columns of numbers. Each row is one client.
+    .parquet files, with columns of numbers. Each row is one client. The rows are clipped to a
+    public ball (--norm and --radius), or one column to a public range (--low and --high).
     """
     path = picture_path(picture)
     from turnout.api.estimate import estimate_mean

@@ -36,6 +36,8 @@ _MEAN = (
     "turnout estimate mean vectors.npy --norm l2 --radius 1 --epsilon 4 --model local --bits 20",
     "turnout estimate mean survey.csv --column age --column height --norm linf --radius 200 "
     "--epsilon 1 --model central --relation replace-one",
+    "turnout estimate mean survey.csv --column age --low 0 --high 100 --epsilon 1 --model central "
+    "--relation add-remove",
 )
 _ENCODE = (
     f"turnout refine encode {_AGES} --epsilon 0.5 1 4 --out release",

@@ -205,6 +205,11 @@ def _unit_successes(size: int, source: Source) -> NDArray[np.int64]:
 UNITS = 2**24  # K
 _MARGIN = 1 - 1e-9  # factor of clipped rows, so that rounding never leaves the ball
 _ABOVE = 1 + 2**-40
+SAMPLING_BOUND = (
+    "at most, by the radius and the estimated mean; a smaller radius lowers this bound, but clips "
+    "more rows"
+)
+"""How the sampling error of a mean is computed, where the variance of the rows is not released."""
 _SEEN = "whoever runs this sees every row; what it prints is what is private"
 
 
@@ -339,7 +344,7 @@ def central_mean(
         value,
         errors,
         np.hypot(errors, sampling_bounds(value, errors, NORMS[norm], radius, about)),
-        "at most, by the ball's radius and the estimated mean",
+        SAMPLING_BOUND,
         float(np.sum(errors**2)),
         None if private else clients,
         about,

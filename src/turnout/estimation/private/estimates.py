@@ -38,7 +38,12 @@ from turnout.estimation.private.answers import (
     local_cost,
     mean_randomizer,
 )
-from turnout.estimation.private.central import central_frequencies, central_mean, clip_rows
+from turnout.estimation.private.central import (
+    SAMPLING_BOUND,
+    central_frequencies,
+    central_mean,
+    clip_rows,
+)
 from turnout.estimation.private.columns import Rows, entry_blocks, item_blocks, vector_blocks
 from turnout.estimation.private.shuffled import shuffled_frequencies, shuffled_mean
 from turnout.estimation.user_level_means import UserLevelMean
@@ -145,24 +150,32 @@ def _frequencies(found: FrequencyEstimate, confidence: float, cost: EstimateCost
 
 def mean(
     data: Path | Rows,
-    norm: str,
-    radius: float,
+    norm: str | None,
+    radius: float | None,
     privacy: PrivacyRequest,
     source: Source,
     *,
+    interval: tuple[float | None, float | None] = (None, None),
     columns: tuple[str, ...] = (),
     mechanism: str = "auto",
     missing: float | None = None,
 ) -> Mean:
     """Private estimate of the mean of the clients' clipped vectors, with its privacy cost.
 
+    With an interval, the mean of x − m is estimated for rows x of one number, where m is the middle
+    of the interval and half of its length is the radius. Then m is added to the estimate. Since m
+    is public, the privacy cost and the errors are those of the mean of x − m.
+
     Args:
         data: a path to a file, or rows, with one vector in each row, see `vector_blocks`.
-        norm: one of `NORMS`.
+        norm: one of `NORMS`; None only for vectors of one coordinate, for which all norms are equal
+            and "linf" is used.
         radius: radius of the ball, above 0, in the unit of the values; public, independent of the
-            data.
+            data. None with an interval.
         privacy: ε, δ, relation and trust model of the estimate.
         source: source of all randomness.
+        interval: the lower and the upper limit to which a row of one number is clipped; public,
+            independent of the data. (None, None) with a radius.
         columns: names of the columns to read; empty: all columns.
         mechanism: see `shuffled_mean`; "auto" in the other models.
         missing: public number that replaces a missing number; None: a missing number is an error.
@@ -172,10 +185,8 @@ def mean(
             InputFileError: a file that cannot be read.
     """
     # All arguments are checked before the data are read.
-    checks.positive(radius=radius)
-    if not 1 / _FAR <= radius <= _FAR:
-        raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
-    if norm not in NORMS:
+    radius, middle = _ball(radius, *interval)
+    if norm is not None and norm not in NORMS:
         raise ParameterError("norm", norm, f"one of {', '.join(NORMS)}")
 
     if privacy.trust != "shuffled" and mechanism != "auto":
@@ -184,10 +195,89 @@ def mean(
         )
 
     def blocks() -> Iterator[FloatArray]:
-        return vector_blocks(data, columns, missing)
+        for block in vector_blocks(data, columns, missing):
+            # Clip before the subtraction, so that large numbers do not overflow.
+            yield block if middle is None else np.clip(block, *interval) - middle
 
-    # Choose the randomizer and its cost; shuffling needs the number of clients first.
+    # The dimension, on which the requirements for the norm and the interval depend.
     dimension = next(blocks()).shape[1]
+    if dimension > 1 and middle is not None:
+        expected = f"a radius instead of low and high, since a row has {dimension:,} numbers"
+        raise ParameterError("radius", None, expected)
+    if dimension > 1 and norm is None:
+        expected = f"one of {', '.join(NORMS)}, since a row has {dimension:,} numbers"
+        raise ParameterError("norm", None, expected)
+    found = _centred_mean(
+        blocks,
+        privacy,
+        source,
+        norm=norm or "linf",
+        dimension=dimension,
+        radius=radius,
+        mechanism=mechanism,
+    )
+    if middle is None:
+        return found
+    # The noise and the errors do not depend on the public middle.
+    low, high = interval
+    return replace(
+        found, value=found.value + middle, rows=f"rows clipped to [{low:.10g}, {high:.10g}]"
+    )
+
+
+def _ball(
+    radius: float | None, low: float | None, high: float | None
+) -> tuple[float, float | None]:
+    """Radius of the ball, and the middle of the interval; the middle is None without an interval.
+
+    Raises:
+        ParameterError: neither a radius nor an interval, or both, or numbers outside their domain.
+    """
+    if low is None and high is None:
+        if radius is None:
+            expected = "a finite number above 0, or low and high for rows of one number"
+            raise ParameterError("radius", None, expected)
+        checks.positive(radius=radius)
+        if not 1 / _FAR <= radius <= _FAR:
+            raise ParameterError("radius", radius, f"from {1 / _FAR:g} to {_FAR:g}")
+        return radius, None
+    # An interval replaces the radius, and has two limits.
+    if radius is not None:
+        raise ParameterError("radius", radius, "no radius, since low and high are given")
+    checks.number(low=low, high=high)
+    assert low is not None
+    assert high is not None
+    if not max(abs(low), abs(high)) <= _FAR:
+        far = low if abs(low) > _FAR else high
+        raise ParameterError("low" if far is low else "high", far, f"from {-_FAR:g} to {_FAR:g}")
+    half = (high - low) / 2
+    if half < 1 / _FAR:
+        raise ParameterError("high", high, f"a number above low = {low:g}")
+    return half, low + half
+
+
+def _centred_mean(
+    blocks: Callable[[], Iterator[FloatArray]],
+    privacy: PrivacyRequest,
+    source: Source,
+    *,
+    norm: str,
+    dimension: int,
+    radius: float,
+    mechanism: str,
+) -> Mean:
+    """Private estimate of the mean of vectors that are clipped to a ball about 0.
+
+    Args:
+        blocks: function that returns the vectors of all rows, block by block.
+        privacy: ε, δ, relation and trust model of the estimate.
+        source: source of all randomness.
+        norm: one of `NORMS`.
+        dimension: d.
+        radius: radius of the ball, above 0.
+        mechanism: see `mean`.
+    """
+    # Choose the randomizer and its cost; shuffling needs the number of clients first.
     if privacy.trust == "central":
         return central_mean(
             blocks(), privacy, source, norm=norm, dimension=dimension, radius=radius
@@ -222,7 +312,7 @@ def answered_mean(found: MeanEstimate, cost: EstimateCost) -> Mean:
         norm, radius = found.randomizer.norm, found.randomizer.radius
         sampling = sampling_bounds(found.value, noise, norm, radius, found.clients)
         population = np.hypot(noise, sampling)
-        sampling_from = "at most, by the ball's radius and the estimated mean"
+        sampling_from = SAMPLING_BOUND
     n = found.clients
     return Mean(found.value, noise, population, sampling_from, found.mse_bound, n, n, cost)
 
