@@ -45,7 +45,7 @@ worlds: $(VENV)/.dev  ## Play 10,000 simulated worlds of clients, crashes and li
 wheel: $(VENV)/.dev  ## Build and check the package; run the README from it, on each of PYTHONS, and src without its service.
 	OMP_NUM_THREADS=1 $(BIN)/python tests/meta/wheel.py $(PYTHONS:%=--python %)
 
-soundness: $(VENV)/.dev  ## Hold bounds of 3,000 random questions against programs that share no code.
+soundness: $(VENV)/.dev  ## Hold bounds of 3,800 random questions against programs that share no code.
 	OMP_NUM_THREADS=1 $(BIN)/python -W error benchmarks/soundness.py
 	OMP_NUM_THREADS=1 $(BIN)/python -W error benchmarks/soundness.py --control --share 0.2
 
