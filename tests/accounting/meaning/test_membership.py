@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from turnout.core.errors import ParameterError
 from turnout.schemes import CheckIn, EveryStep, GaussianNoise, Relation, Scheme
 
 GRID = np.linspace(0.0, 12.0, 1201)
+PAGE = Path(__file__).parents[3] / "docs" / "explanation.md"
 PRIORS = (0.5, 0.1, 0.9, 0.02, 0.37)
 
 
@@ -106,3 +109,17 @@ def test_a_prior_is_strictly_between_0_and_1(prior):
         bayes_success(profile(EveryStep(1)), prior)
     with pytest.raises(ParameterError, match="prior"):
         posterior(prior, Bounds(1.0, 1.0))
+
+
+def test_the_first_table_of_the_page_bounds_every_attacker_at_small_delta():
+    delta, rate = 1e-4, 0.01
+    rows = re.findall(
+        r"^\| ([\d.]+) \| ([\d.]+) % \| ([\d.]+) % \|$", PAGE.read_text(), re.MULTILINE
+    )
+    assert [float(row[0]) for row in rows] == [0.5, 1, 2, 4]
+    for epsilon, guesses, positives in (map(float, row) for row in rows):
+        ratio = math.exp(epsilon)
+        success = 100 * (ratio + delta) / (1 + ratio)
+        caught = 100 * min(ratio * rate + delta, 1 - (1 - delta - rate) / ratio)
+        assert success <= guesses < success + 0.1
+        assert caught <= positives < caught + 0.1
