@@ -106,6 +106,12 @@ def test_charged_estimates_about_the_same_clients_add_up(tmp_path):
     assert record("show", file)["epsilon"] == found["epsilon"]
 
 
+def test_an_account_names_the_trusted_party_of_models_and_of_files(tmp_path):
+    said = " ".join(run("show", opened(tmp_path / "account", "plan")).split())
+    assert "central: the party that holds the data is trusted and adds the noise" in said
+    assert "the holder of a file sees all rows" in said
+
+
 @pytest.mark.parametrize("decided", ["plan", "releases"])
 def test_an_account_accepts_exactly_the_reported_number_of_charges(tmp_path, decided):
     file = opened(tmp_path / "spent.json", decided, "--epsilon", 2)

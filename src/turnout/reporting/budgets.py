@@ -25,8 +25,8 @@ _HOLDS = {
 }
 
 _TRUSTED = (
-    "the party that holds the data is trusted, and adds the noise: a coordinator sees "
-    "single updates and who checks in when, the holder of a file sees all rows; all others see the "
+    "the party that holds the data is trusted and adds the noise: a coordinator sees single "
+    "updates and who checks in when, the holder of a file sees all rows; all others see the "
     "released models and answers only"
 )
 """The trusted party of an account, which may contain windows of training and estimates."""
