@@ -50,6 +50,16 @@ def test_frequent_items_of_sixty_bits_are_found():
     assert search.randomizer(4).message_bits == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "most"), [({"bits": 62}, 61), ({"first_bits": 25}, 24), ({"stride": 30}, 24)]
+)
+def test_too_many_bits_are_refused(wrong, most):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ParameterError) as refused:
+        PrefixSearch(**{"epsilon": 1.0, "bits": 60, **wrong})
+    assert str(refused.value) == f"{name} = {value}: expected at most {most}"
+
+
 def ratio_of(distributions):
     """Largest ratio of an outcome's probabilities under two items."""
     outcomes = set().union(*distributions)
