@@ -362,6 +362,15 @@ class _EstimateCommand(Command):
         return found
 
 
+class _FrequencyCommand(_EstimateCommand):
+    """Command that requires the possible values."""
+
+    def missing(self, given: Mapping[str, Any]) -> list[str]:
+        """Required options that are not given, with the number or the names of the values."""
+        found = super().missing(given)
+        return found if given.keys() & {"size", "labels"} else [*found, "--size or --labels"]
+
+
 class _MeanCommand(_EstimateCommand):
     """Command that requires a radius, or both limits of a range."""
 
@@ -385,7 +394,7 @@ def estimate() -> None:
     """
 
 
-@estimate.command(cls=_EstimateCommand)
+@estimate.command(cls=_FrequencyCommand)
 @click.argument("data", metavar="FILE", type=PATH)
 @values_options
 @click.option(
