@@ -303,6 +303,12 @@ def test_mean_of_a_range_equals_the_mean_of_shifted_values(model):
     np.testing.assert_array_equal(found.population_errors, by_hand.population_errors)
     assert found.mse_bound == by_hand.mse_bound
     assert found.rows == "rows clipped to [16, 96]"
+    assert "radius" not in found.sampling_from
+    assert ("a smaller range" in found.sampling_from) == (
+        "a smaller radius" in by_hand.sampling_from
+    )
+    bounded = asked["trust"] == "central" or asked.get("mechanism") == "several-messages"
+    assert ("a smaller radius lowers this bound" in by_hand.sampling_from) == bounded
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -364,22 +370,29 @@ def test_range_options_of_the_command_equal_the_arguments(commanded):
     ("words", "said"),
     [
         (
-            "--epsilon 1",
+            "mean --epsilon 1",
             "Missing options: --model (local, shuffled, central); --relation (add-remove, "
             "replace-one; with --model central); --delta (with --model shuffled); --radius, or "
             "--low and --high.",
         ),
         (
-            "--low 0 --model central",
+            "mean --low 0 --model central",
             "Missing options: --epsilon; --relation (add-remove, replace-one; with --model "
             "central); --high.",
         ),
-        ("--radius 1 --model local", "Missing option '--epsilon'."),
+        ("mean --radius 1 --model local", "Missing option '--epsilon'."),
+        (
+            "frequencies --model shuffled",
+            "Missing options: --epsilon; --delta (with --model shuffled); --size or --labels.",
+        ),
+        ("heavy-hitters --size 4", "Missing option '--epsilon'."),
+        ("user-mean", "Missing options: --epsilon; --radius; --deviation."),
     ],
 )
-def test_all_missing_options_of_a_mean_are_reported_together(tmp_path, words, said):
+def test_all_missing_options_of_an_estimate_are_reported_together(tmp_path, words, said):
     (tmp_path / "people.csv").write_text("age\n1\n")
-    arguments = ["mean", str(tmp_path / "people.csv"), *words.split()]
+    command, *options = words.split()
+    arguments = [command, str(tmp_path / "people.csv"), *options]
     result = CliRunner().invoke(estimate, arguments)
     assert result.exit_code == 2
     assert f"Error: {said}\n" in result.stderr

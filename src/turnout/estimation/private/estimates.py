@@ -218,10 +218,14 @@ def mean(
     )
     if middle is None:
         return found
-    # The noise and the errors do not depend on the public middle.
+    # The noise and the errors do not depend on the public middle. Texts name the range that the
+    # user gave instead of the radius.
     low, high = interval
     return replace(
-        found, value=found.value + middle, rows=f"rows clipped to [{low:.10g}, {high:.10g}]"
+        found,
+        value=found.value + middle,
+        sampling_from=found.sampling_from.replace("radius", "range"),
+        rows=f"rows clipped to [{low:.10g}, {high:.10g}]",
     )
 
 
