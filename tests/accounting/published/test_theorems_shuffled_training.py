@@ -78,7 +78,7 @@ def test_settings_without_a_theorem_return_no_bound():
         population=100,
     )  # fmt: skip
     assert thesis_epsilons(few, DELTA) == {}
-    with pytest.raises(UnsupportedError, match=r"4\.4\.1 proves nothing"):
+    with pytest.raises(UnsupportedError, match=r"4\.4\.1 of the thesis proves nothing: 10 c"):
         theorem_4_4_1(2.0, 100, 0.1, 10, DELTA)
     for delta in (0.0, 1.0, math.nan):
         with pytest.raises(ParameterError, match="delta"):

@@ -340,10 +340,12 @@ def lemma_4_3_1(
 ) -> float:
     """ε of one round in which k of n clients send s of their m records each, at a total δ.
 
-    Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis): with (ε̃, δ̃) of a shuffle of ks
-    messages, ε = ln(1 + q(e^{ε̃} − 1)) and δ = qδ̃ for s = 1. For s > 1 only the records' sampling
-    amplifies, ε = ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1). The lemma has ε̃ as O(·); here it is
-    the given bound, without the lemma's limit on ε₀.
+    A record is used with probability q = ks/(nm). A shuffle of ks messages has the point (ε̃, δ̃),
+    and the round has δ = qδ̃. For s = 1, ε = ln(1 + q(e^{ε̃} − 1)). For s > 1 only the sampling of
+    records lowers ε, to ln(1 + (s/m)(e^{ε̃} − 1)) (Remark C.1.1).
+
+    Source: Lemma 4.3.1 of Girgis 2023 (girgis2023thesis). The lemma states ε̃ as O(·). Here ε̃ is
+    the given bound at δ̃, without the lemma's limit on ε₀.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -367,7 +369,9 @@ def lemma_4_3_1(
     used = sampled * samples / (clients * records)
     if used <= delta:
         return 0.0
+    # The sampling of clients lowers ε only if a client sends one record (Remark C.1.1).
     amplifies = used if samples == 1 else samples / records
+    # δ̃ = δ/q, rounded down such that qδ̃ is at most δ.
     shuffled = bound(local_epsilon, sampled * samples, delta / used * (1 - _ROUNDING))
     return amplified(shuffled, amplifies)
 
@@ -397,8 +401,9 @@ def lemma_4_4_1(
     point = _self_sampled(local_epsilon, clients, probability, inner_delta, missed)
     if point.delta >= 1:
         raise UnsupportedError(
-            "Lemma 4.4.1 proves nothing: too few clients are expected "
-            f"({probability * clients:.4g}), since 2 e^(epsilon_0) e^(-qn/12) leaves no delta"
+            f"Lemma 4.4.1 of the thesis proves nothing: {probability * clients:.4g} clients are "
+            f"expected, so delta would be {point.delta:.3g} with its term "
+            f"2 e^(epsilon_0) e^(-qn/12) = {missed:.3g}"
         )
     return point
 
@@ -522,7 +527,11 @@ def theorem_4_4_1(
     each, slack = _divided(delta, rounds)
     left = each - unusual_count_delta(local_epsilon, clients, probability)
     if left <= 0:
-        raise UnsupportedError("Theorem 4.4.1 proves nothing: too few clients are expected")
+        raise UnsupportedError(
+            f"Theorem 4.4.1 of the thesis proves nothing: {probability * clients:.4g} clients are "
+            f"expected in a round, and the delta of a round, {each:.3g}, is not above "
+            f"2 e^(epsilon_0) e^(-qn/12) = {each - left:.3g}"
+        )
     inner = min(left / probability, 0.5) * (1 - _SHARE_ROUNDING)
     point = lemma_4_4_1(local_epsilon, clients, probability, inner)
     return _composed(PrivacyPoint(point.epsilon, each), rounds, slack)
