@@ -276,6 +276,9 @@ def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
     # Attacks: one other client whose update is the other record, and the client alone. Of composed
     # windows only the one whose ratios vary more is computed, since each takes seconds.
     opposed, attacks = bound.attacks[0], (under_replacement(bound.lower),)
+    # The variances per step at K = 1: the client alone with updates u and −u has Y = X − X' of
+    # variance 4·E(X − 1)², at distance C from the null record; a displaced client has probability ½
+    # and distance 2C, so Y has a quarter of the variance of the pair at distance 2C.
     if is_composed(bound.lower):
         varies = 4.0 * (alone.second_moment - 1.0) > 0.25 * (apart.second_moment - 1.0)
         opposed, attacks = (attacks[0] if varies else opposed), ()

@@ -31,7 +31,8 @@ class ClientGuarantees:
     """Upper bounds on ε per client, for a participation whose windows differ by client.
 
     Attributes:
-        find: function that computes `epsilon_upper`, in seconds for hundreds of kinds of clients.
+        find: function that returns `epsilon_upper`, shape (clients,). A call may take seconds if
+            the windows of clients differ in hundreds of ways.
         window_sizes: number of steps among which a client draws, shape (clients, windows).
     """
 

@@ -378,9 +378,13 @@ def curve_through(priced: PricedSide, nodes: FloatArray, side: Side) -> PolygonC
 
 
 def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> PolygonCurve:
-    """Lower curve: a convex polygon from finite lower and upper bounds at the nodes.
+    """Convex polygon below the curve δ(K), from finite bounds on δ at the nodes.
 
-    The nodes are increasing values of K, starting with 1.
+    Args:
+        nodes: increasing values of K, the first of which is 1, shape (n,).
+        lowers: lower bounds on δ at the nodes, shape (n,).
+        uppers: upper bounds on δ at the nodes, shape (n,). Together with the lower bounds they
+            bound the slopes of the curve.
     """
     # Bounds on the slopes on both sides of each node.
     gaps = np.diff(nodes)

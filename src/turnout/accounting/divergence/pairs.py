@@ -334,11 +334,11 @@ class PurePair:
         return self._under_q(k, above=True)
 
     def p_below(self, k: FloatArray) -> FloatArray:
-        """Probability P(X ≤ k) of the likelihood ratio X, given that X is finite."""
+        """Conditional probability P(X ≤ k | X < ∞) of the likelihood ratio X."""
         return self._steps(k, 0.0, self.likely, 1.0 - self.likely, above=False)
 
     def p_above(self, k: FloatArray) -> FloatArray:
-        """Probability P(X > k) of the likelihood ratio X, given that X is finite."""
+        """Conditional probability P(X > k | X < ∞) of the likelihood ratio X."""
         return self._steps(k, 0.0, self.likely, 1.0 - self.likely, above=True)
 
 

@@ -358,11 +358,16 @@ _LARGEST = 1e100  # largest second moment for which underflow elsewhere is negli
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MomentCells:
-    """Moments of S in the cells T = 0, 1, …, with relative errors of at most ``rounding``.
+    """Moments of S, the likelihood ratio of a window, in the cells T = 0, 1, ….
+
+    T is the sum of the level indices of the steps' ratios (see the header of this module), and all
+    expectations are under Q, the distribution without the client.
 
     Attributes:
-        mass, first, second: Q(T), E[S; T] and E[S²; T].
-        rounding: bound on their relative errors.
+        mass: Q(T = t) of each cell t, shape (cells,).
+        first: E[S; T = t], shape (cells,).
+        second: E[S²; T = t], shape (cells,).
+        rounding: bound on the relative errors of all these numbers.
     """
 
     mass: FloatArray

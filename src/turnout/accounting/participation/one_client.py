@@ -315,7 +315,7 @@ class _ReplaceStep(_RecordsStep):
 
 
 class _RecordStep(_RecordsStep):
-    """Step of zero-out in which the client has its record, and K times the null record counts."""
+    """Step of zero-out: X is the ratio of the client's record, and X' that of the null record."""
 
     def _without_others(self, c: FloatArray) -> _Case:
         k = self.k + c
@@ -334,7 +334,7 @@ class _RecordStep(_RecordsStep):
 
 
 class _NullStep(_RecordsStep):
-    """Step of zero-out in which the client has the null record, and K times its record counts."""
+    """Step of zero-out: X is the ratio of the null record, and X' that of the client's record."""
 
     def _without_others(self, c: FloatArray) -> _Case:
         k = np.maximum(1.0 - c, 0.0) / self.k
@@ -570,16 +570,20 @@ def _composed_curve(block: OneClientBlock, direction: Direction, side: Side, del
 def under_one_client(
     run: Sequence[tuple[Block, int]], alone: Pair, apart: Pair, *, to_null: bool
 ) -> list[tuple[Block, int]]:
-    """Run that compares two records, from a run that compares a record with its absence.
+    """Blocks that compare two records, from blocks that compare a record with its absence.
 
     Args:
-        run: windows and Poisson steps with their numbers.
+        run: blocks, each with the number of times that it occurs: windows (`AllocationBlock`) and
+            Poisson steps (`PairBlock`).
         alone: pair of two updates at distance C, without an infinity mass.
         apart: pair of two updates at distance 2C.
         to_null: whether the other record is the null record (zero-out) or any record (replace-one).
 
+    Returns:
+        Blocks with the same numbers. Their δ is never below the true value for two records.
+
     Raises:
-        UnsupportedError: a block of another kind.
+        UnsupportedError: a block that is neither a window nor a Poisson step.
     """
     converted: list[tuple[Block, int]] = []
     for block, count in run:

@@ -295,6 +295,9 @@ def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> f
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε under replace-one, never below the true value.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """

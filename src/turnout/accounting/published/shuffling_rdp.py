@@ -258,17 +258,21 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
-    """Second upper bound of the thesis: D_α ≤ e^{α²(e − 1)²/n̄} + e^{ε₀α − (n−1)/(8e)}.
+    """Second upper bound of the thesis on the moments E_Q[(dP/dQ)^α] of shuffled messages.
 
-    Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof is for α ≥ 2; for
-    1 < α < 2 the chord of ln D_α from α = 1 to 2 lies below the bound, so the claim holds.
+    The moment of order α is at most exp(α²(e^{ε₀} − 1)²/n̄) + exp(ε₀α − (n − 1)/(8e^{ε₀})) with
+    n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1.
+
+    Source: Theorem 5.3.2 of Girgis 2023 (girgis2023thesis). The proof is for α ≥ 2. For
+    1 < α < 2 the chord of the moment's logarithm from α = 1 to 2 lies below the bound, so the
+    claim holds.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at all real orders α > 1, rounded up.
+        The bound at all real orders α > 1, rounded up, so never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.

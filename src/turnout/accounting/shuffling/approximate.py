@@ -289,7 +289,10 @@ class PricedMessages(ABC):
     @property
     @abstractmethod
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the likelihood ratio, at most 1."""
+        """Approximate standard deviation of the likelihood ratio, at most 1.
+
+        If it is small, it is also nearly the standard deviation of the privacy loss.
+        """
 
     @property
     @abstractmethod

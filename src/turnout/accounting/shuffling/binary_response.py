@@ -277,20 +277,21 @@ def split_prices(
 ) -> SplitPrices:
     """Bounds on δ(K) of shuffled binary response for known bits of the other clients.
 
-    The arrays ``ones``, ``zeros`` and ``k`` broadcast; the results have their common shape.
+    δ(K) is the largest value of P(E) − K·Q(E) over all events E. The victim is the client whose
+    bit differs: the bit is 1 under P and 0 under Q. The arrays ``ones``, ``zeros`` and ``k``
+    broadcast; the results have their common shape.
 
     Source: docs/design/shuffling.md, "Binary response".
 
     Args:
         local_epsilon: ε₀ in (0, 300].
-        ones: number of other clients whose bit is 1. The victim's bit is 1 in the world in which
-            the event is likelier.
+        ones: number of other clients whose bit is 1.
         zeros: number of other clients whose bit is 0.
         k: K ≥ 1.
 
     Returns:
         Lower and upper bounds that differ by rounding, about 1e-11 of δ for a million clients.
-        The upper bound is infinite where rounding hides which event is best, from about 1e9
+        The upper bound is infinite where rounding hides which event E is best, from about 1e9
         clients on.
 
     >>> float(split_prices(1.0, np.array(0), np.array(0), np.array(1.0)).lower.round(4))

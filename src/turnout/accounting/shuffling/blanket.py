@@ -130,11 +130,17 @@ class BlanketCurve:
 class Events:
     """Gains and probabilities of the best event of each cell (row) at each K (column).
 
+    A cell is one value of N and c (`blanket_pairs.Cells`). The gain of an event E is P(E) − K·Q(E),
+    where P is the world in which the client's message is high with probability v_h = `pair.high`,
+    and Q the world in which this probability is v_l = `pair.low`. All numbers are to be multiplied
+    by the weight of the cell.
+
     Attributes:
-        value: gain of the event.
-        slack: bound on the rounding of the gain.
-        chance: probability of the event in the world in which it is less likely.
-        impossible: whether K is beyond v_h/v_l, where no event has a gain.
+        value: gain of the event, shape (cells, values of K).
+        slack: bound on the rounding error of the gain, same shape.
+        chance: Q(E), the probability of the event in the world in which it is less likely, same
+            shape.
+        impossible: whether K > v_h/v_l, where no event has a gain; shape (values of K,).
     """
 
     value: FloatArray
@@ -366,7 +372,10 @@ def _between(ends: FloatArray, values: FloatArray, delta: float) -> FloatArray:
 def _polygon(
     pair: BlanketPair, side: Side, nodes: FloatArray, values: FloatArray, slopes: FloatArray
 ) -> Curve:
-    """Upper or lower polygon from a curve's values at the nodes; an upper one is 0 from e^{ε₀}."""
+    """Upper or lower polygon from a curve's values and slopes at the nodes.
+
+    An upper polygon is 0 for all K ≥ e^{ε₀}.
+    """
     if side is Side.LOWER:
         return _under_tangents(nodes, values, slopes)
     alone = math.exp(pair.local_epsilon * (1.0 + 1e-14))

@@ -416,7 +416,11 @@ class _Terms:
 
 
 def _logs(gains: _Gains, zeta: ComplexArray) -> tuple[ComplexArray, ComplexArray, FloatArray]:
-    """Logarithms of E e^{ζY₁} and E e^{ζY₀}, and the size by which their rounding is bounded."""
+    """Logarithms of E e^{ζY₁} and E e^{ζY₀}, and the scale of their rounding errors.
+
+    The scale is the sum of the magnitudes that are added. The error of each logarithm is at most a
+    few units of round-off times the scale.
+    """
     f = gains.flip
     one = np.log1p(f * np.expm1(gains.one_apart * zeta))
     zero = np.log1p(f * np.expm1(gains.zero_apart * zeta))

@@ -579,7 +579,12 @@ def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, F
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ and their weights, which replace the numbers of messages of one group."""
+    """Rates γ = N/n, each with a weight, that stand for all numbers of messages N of one group.
+
+    For an upper bound the group's probability is divided between the rates of its smallest and its
+    largest N, such that the mean of N is unchanged. For a lower bound one rate, that of the mean of
+    N, has the whole probability.
+    """
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:
         return [(mean / population, chance)]
