@@ -227,7 +227,7 @@ OTHERS = {
 }
 
 
-def test_a_plan_with_own_data_read_back_from_its_text_is_unchanged():
+def test_a_plan_with_own_data_is_equal_after_writing_and_reading():
     plan = Plan.from_mapping({"data": {**KEYS, "path": "visits.parquet"}, **OTHERS})
     assert Plan.from_toml(plan.to_toml()) == plan
     assert plan.data.categories == {"unit": ("a", "b")}

@@ -136,7 +136,7 @@ def test_answers_do_not_depend_on_the_cache(monkeypatch, mutate, store, share):
         (KSubset(10**6, 1000), 3.0, 1e-15, ADD),
     ],
 )
-def test_questions_that_exceed_the_work_budget_are_answered(
+def test_questions_that_exceed_the_work_budget_get_a_looser_bound(
     monkeypatch, law, sigma, delta, relation
 ):
     """The units are those of a second; every budget ends alike, by what is certified by then."""

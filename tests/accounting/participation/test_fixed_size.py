@@ -42,7 +42,7 @@ def cohort_outputs(messages, size: int):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_no_cohort_of_four_clients_has_a_larger_delta(size):
+def test_no_cohort_of_four_clients_exceeds_the_upper_bound_on_delta(size):
     """Sums of binary messages of all cohorts; the step's noise is that of each message."""
     rng = np.random.default_rng(5)
     epsilon0 = 1.2

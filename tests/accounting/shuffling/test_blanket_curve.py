@@ -102,7 +102,7 @@ def test_few_clients_agree_with_enumeration(pair, clients, part):
 @given(
     pair=pairs(), clients=st.integers(8, 30), part=st.floats(0.0, 1.0), groups=st.integers(1, 12)
 )
-def test_coarse_groups_stay_on_their_side(pair, clients, part, groups):
+def test_bounds_from_coarse_groups_stay_above_or_below_the_exact_delta(pair, clients, part, groups):
     k = math.exp(part * pair.local_epsilon)
     truth = counted(pair, clients, k)
     lower, upper = bounds(pair, clients, k, groups)
