@@ -174,7 +174,7 @@ def test_invalid_comparisons_are_refused(scheme, given, line):
 def test_schemes_without_methods_to_compare_are_refused():
     for law in (tn.EveryStep(3), tn.CheckIn(5, probability=0.5)):
         scheme = tn.Scheme(tn.GaussianNoise(1.0), law, relation="add-remove")
-        with pytest.raises(tn.UnsupportedError, match="methods are compared for check-ins"):
+        with pytest.raises(tn.UnsupportedError, match="methods can be compared only for check-ins"):
             tn.compare(scheme, against="window", values=[1, 2], delta=1e-6)
     with pytest.raises(tn.UnsupportedError, match="no curve to draw"):
         tn.compare(SHUFFLED, delta=1e-6).plot()

@@ -180,7 +180,7 @@ def test_several_messages_of_a_client_are_encoded_as_one_histogram(kind):
     for wrong in (b"", body[:-1], body + b"\0"):
         with pytest.raises(RemoteProtocolError, match=f"bytes, not {len(body)}"):
             encoding.decode(wrong)
-    with pytest.raises(RemoteProtocolError, match="not messages of this task"):
+    with pytest.raises(RemoteProtocolError, match="invalid messages: expected"):
         encoding.decode(b"\xff" * len(body))
     with pytest.raises(LocalProtocolError, match="shape"):
         encoding.packed_records(np.zeros((3, 300)), SimulationStreams(1).source("message"))

@@ -166,7 +166,7 @@ def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
             windows = {"window": participation.window, "windows": participation.windows}
             return CheckInSweep, {**setting, **windows, "noise_multiplier": sigma}
     raise UnsupportedError(
-        "methods are compared for check-ins with Gaussian noise and probability 1, and for "
+        "methods can be compared only for check-ins with Gaussian noise and probability 1, and for "
         "shuffled messages of ε₀-DP randomizers"
     )
 

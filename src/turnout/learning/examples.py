@@ -110,7 +110,8 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
     # Tags are 0 or 1 and take one byte; numbers must be finite.
     if target == "tags":
         if not np.isin(labels, (0, 1)).all():
-            raise ParameterError("labels", "other numbers", "0 or 1 for each tag")
+            wrong = labels[~np.isin(labels, (0, 1))][0]
+            raise ParameterError("labels", f"{wrong:g}", "0 or 1 for each tag")
         return np.ascontiguousarray(labels).astype(np.uint8, copy=False)
     if not np.isfinite(labels).all():
         row = int(np.flatnonzero(~np.isfinite(labels).all(axis=1))[0])

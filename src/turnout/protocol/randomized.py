@@ -247,7 +247,7 @@ class MessageEncoding:
         try:
             return self.randomizer.unpack(data, 1)[0]
         except ParameterError as error:
-            raise RemoteProtocolError(f"not a message of this task: {error.expected}") from None
+            raise RemoteProtocolError(f"invalid message: expected {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
         """Messages in one client's body, which is one message."""
@@ -321,7 +321,7 @@ class HistogramEncoding(MessageEncoding):
         try:
             return self.randomizer.unpack_histogram(data, self.messages)
         except ParameterError as error:
-            raise RemoteProtocolError(f"not messages of this task: {error.expected}") from None
+            raise RemoteProtocolError(f"invalid messages: expected {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
         """Each message of a body, packed as `MessageEncoding` packs it."""
