@@ -71,7 +71,15 @@ class PrintedSums(BatchMechanism):
         )
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of a run: 2/sensitivity times the ε of the thesis.
+        """Equal lower and upper bound on ε of a run under replacement of a reward.
+
+        A sum of rewards changes by at most 2. The printed algorithms scale their noise to
+        ``sensitivity``, so ε is 2/``sensitivity`` times ``epsilon_asked``; the model "none" has
+        infinite ε.
+
+        Args:
+            batches: number of pulls of each action, for each released batch. The bounds do not
+                depend on it, because a client takes part in one batch.
 
         Raises:
             UnsupportedError: the shuffled model, for which no ε is proved.

@@ -128,10 +128,12 @@ class PrivateLinUCB:
     def epsilon(self, horizon: int, dimension: int) -> Bounds:
         """Bounds on ε of a whole run, under replacement of a client's action, context and reward.
 
-        The upper bound covers all tree nodes that contain the client, or its message. The lower
-        bound for Gaussian noise is attained by two clients whose statistics have the distance √4.5,
-        in the first of at least two batches. The lower bound for shuffled bits is that of one of
-        the D numbers.
+        For Gaussian noise the upper bound covers the release of all tree nodes that contain the
+        client (in the local model: the client's noisy statistics). The lower bound is attained by
+        two clients whose statistics have the distance √4.5, in the first of at least two batches.
+
+        For shuffled bits a client's statistics are D = d(d + 3)/2 numbers, and each number is sent
+        as one shuffled bit. The upper bound covers all D bits; the lower bound covers one bit.
 
         Args:
             horizon: number of clients T.

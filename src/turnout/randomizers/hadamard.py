@@ -37,9 +37,9 @@ class OneBitHadamard(IndexedRandomizer):
         rows; this class draws each client's row at random, so that the estimate is unbiased for
         every fixed set of clients.
 
-    The message has one bit if the rows are public, and log₂ K + 1 bits if each client draws its row
-    itself and sends it. There may be up to 2⁶¹ items. A server cannot decode that many items at
-    once; `turnout.estimation.prefix_search` decodes a few of them.
+    The message has one bit if the rows are public, and log₂ K + 1 bits if each client draws a row
+    and sends its number, with K rows. There may be up to 2⁶¹ items. A server cannot decode that
+    many items at once; `turnout.estimation.prefix_search` decodes a few of them.
 
     >>> OneBitHadamard(epsilon=1.0, items=1000, public=True).message_bits
     1

@@ -87,7 +87,7 @@ class NoisyNumber(ABC):
 
     @abstractmethod
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers as multiples of `unit` above −C, before clipping to 32 bits; shape (n,)."""
+        """Noisy numbers (y + C)/`unit` before clipping to 32 bits, shape (n,); y has mean x."""
 
     @property
     def message_bits(self) -> int:

@@ -46,10 +46,17 @@ def packed_from_words(
 
 
 def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[np.uint64]:
-    """Independent random bits, 64 in a word, each 1 with probability ``threshold`` / 2^``bits``.
+    """Independent random bits, each 1 with probability ``threshold`` / 2^``bits``.
 
-    The result has the shape (size,). Its distribution is exact if the bits of ``words`` are uniform
-    and independent. ``threshold`` is at most 2^``bits``.
+    Args:
+        words: source of uniform words.
+        threshold: numerator of the probability, from 0 to 2^``bits``.
+        bits: base-2 logarithm of the denominator.
+        size: number of words of the result.
+
+    Returns:
+        Words of 64 bits each, shape (size,). The distribution is exact if the bits of ``words``
+        are uniform and independent.
     """
     if threshold in (0, 1 << bits):
         return np.full(size, _ALL if threshold else 0, dtype=np.uint64)

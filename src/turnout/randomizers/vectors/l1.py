@@ -259,6 +259,8 @@ def best_randomizer(
         L1Randomizer(dimension, epsilon, within(1), public_seed),
         LInfRandomizer.best(dimension, epsilon, within(math.inf), message_bits, public_seed),
     ]
+    # With public randomness a message of the spherical code is only the number of a public
+    # direction, shorter than a message of `L2Randomizer` with the same error.
     if dimension > 1 and public_seed is not None:
         seed = public_seed
         candidates.append(

@@ -105,7 +105,9 @@ class L2Randomizer(VectorRandomizer):
             public_seed: seed of public coordinates; None: coordinates are part of the message.
         """
         shared = {"seed": seed, "public_seed": public_seed}
-        # Start with the rotation; replace it by each frame of smaller error.
+        # Start with the rotation; replace it by each frame of smaller error. With s coordinates of
+        # ε/s each, the error is about proportional to x·coth²(x/2) at x = ε/s, which is least at
+        # x ≈ 2.2; so more than 2ε + 2 coordinates are not tried.
         found = cls.rotated(dimension, epsilon, radius, message_bits, **shared)
         for samples in range(1, min(dimension, math.ceil(2 * epsilon) + 2) + 1):
             for width in _widths(dimension, samples, message_bits, public_seed is None):
@@ -384,6 +386,8 @@ def _widths(
     """
     if not private_coordinates:
         return [4 * dimension] if samples <= message_bits else []
+    # The narrowest frame has at least 1.5·d coordinates, since narrower frames have a much larger
+    # bound (`level_of`). The widths double while the index fits into the message.
     least = (-(-3 * dimension // (2 * samples)) - 1).bit_length()
     room = math.inf if math.isinf(message_bits) else message_bits // samples - 1
     return [samples << i for i in range(least, least + _BITS_MORE) if i <= room]

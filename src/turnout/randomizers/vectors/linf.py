@@ -153,15 +153,16 @@ def best_shape(
     private_coordinates: bool = True,
     deviation: float | None = None,
 ) -> tuple[int, int]:
-    """The numbers of coordinates s and of bits m that minimise the error of a message.
+    """The numbers s and m that minimise the error: s sampled coordinates with m bits each.
 
     Args:
         dimension: number of coordinates d.
         epsilon: ε₀ of one message.
         message_bits: largest number of bits of a client's message.
         private_coordinates: whether a message names its coordinates, so that their bits count.
-        deviation: the error is that of normal coordinates of this standard deviation, in units of
-            the bound; None: the error of the worst vector in [−1, 1]^d.
+        deviation: if given, the error is that of normal coordinates with this standard deviation,
+            in units of the largest magnitude of a coordinate. None: the error is that of the worst
+            vector in [−1, 1]^d.
 
     Returns:
         The pair (s, m).
