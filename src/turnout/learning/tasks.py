@@ -129,7 +129,10 @@ class SupervisedTask:
         self._examples, self._held_out = examples, held_out
 
     def computed_by(self, engine: Executor | None) -> Self:
-        """Copy of the task whose sums the given engine computes; None for threads of this process.
+        """Copy of the task whose sums are computed by the given engine.
+
+        Args:
+            engine: engine that computes the sums; None: threads of this process compute them.
 
         Raises:
             UnsupportedError: an engine is given for a task on a GPU.
@@ -406,7 +409,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
     """
     if examples.target != objective.target:
         raise ParameterError(
-            "labels", examples.target, f"examples with target = {objective.target!r}"
+            "target", examples.target, f"{objective.target!r}, the kind of label of the loss"
         )
     index = _telling(examples)
     outputs = _outputs(model, examples, index)

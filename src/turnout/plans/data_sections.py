@@ -280,6 +280,7 @@ def _check_own(data: DataSection) -> None:
         "label": "the column to predict",
     }
     for key, what in needed.items():
+        # Without a path, training and test data are arguments of a Python function.
         optional = key == "label" and "tokens" in (data.target, data.stated_target)
         optional = optional and data.vocabulary is not None
         optional = optional or (key == "test" and data.path is None)

@@ -102,7 +102,8 @@ class Admissions:
                 f"step {step}: client {int(clients.max())} checked in, "
                 f"but ids end at {self._capacity - 1}"
             )
-        # The first check-in of each client is accepted while the quota lasts.
+        # The first check-in of each client is accepted while the quota lasts. Its repetitions in
+        # the same request, and check-ins beyond the quota, are duplicates.
         span, stamp = self._at(step)
         first = slice(None) if ascending(clients) else np.unique(clients, return_index=True)[1]
         accepted = np.zeros(clients.shape, np.bool_)

@@ -8,21 +8,22 @@ Notation (thesis Chapter 7 → here):
     ε₁ > … > ε_d    `Cascade.epsilons`; ε_d is the public level
     U¹, …, U^d      noise of the steps; in U¹, a set of "heavy" elements is more probable
     z_j             `Level.light`, the probability of each element that is not heavy
-    q_j             ``light / total`` of step j
+    q_j             ``light / total`` of `Step` j, the probability of each light element
     L^j             U^{j+1} + … + U^d, the key of level j
-    k               number of values, and of keys
+    k               number of values, and of keys if message = value + key
     s               number of heavy keys; a heavy key has probability e^ε/t, each of the k − s
                     light keys has probability 1/t, where t = s·e^ε + k − s
 
 Values, noise and messages are elements of one group of order m; for m = 2 addition is the XOR of
-bits. A step after the first finite level is the element 0 with probability 1 − (m−1)q, and each
-other element with probability q. Equivalently, with probability mq the step is a uniform element,
-else 0. So the noise has only two probabilities, heavy and light, at every level.
+bits. The first level may be infinite; its step is 0. The step of the first finite level has the
+heavy elements. Each later step is the element 0 with probability 1 − (m−1)q, and each other element
+with probability q. Equivalently, with probability mq the step is a uniform element, else 0. So the
+noise has only two probabilities, heavy and light, at every level.
 
-The thesis' two conditions on keys (Theorem 7.5.1) are necessary but not sufficient: for k = 2 and
-ε = 0 the key probabilities (0.6, 0.2, 0.2) meet both conditions, but no mechanism with these keys
-is private. Lemma 7.5.1 gives a sufficient condition: message = value + key in a group that has as
-many elements as there are keys.
+The thesis' two conditions on keys (Theorem 7.5.1) are necessary but not sufficient: for two values,
+three keys and ε = 0 the key probabilities (0.6, 0.2, 0.2) meet both conditions, but no mechanism
+with these keys is private. Lemma 7.5.1 gives a sufficient condition: message = value + key in a
+group that has as many elements as there are keys.
 """
 
 from __future__ import annotations

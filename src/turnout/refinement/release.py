@@ -292,7 +292,7 @@ def refine(
         source: source of the noise; None: the operating system's.
 
     Returns:
-        The release, and its keys, of the level of largest ε first.
+        The release, and its keys in the order of decreasing ε of their levels.
 
     Raises:
         ParameterError: no value, a value outside the range, or invalid labels.

@@ -216,7 +216,13 @@ class ReleasedSteps(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Place of a step: its span, the first step of the span, and the number of its block."""
+    """Place of a step in a normal form.
+
+    Attributes:
+        span: the span that contains the step.
+        first_step: number of the first step of the span, from 0.
+        block: number of the block that contains the step, from 0, counted over the whole run.
+    """
 
     span: Span
     first_step: int
@@ -391,6 +397,9 @@ class DrawTable(Generic[Row]):
     Args:
         what: name of the quantity that the table holds, used in error messages.
         rows: row of each class of draws for which the quantity is known.
+
+    Raises:
+        UnsupportedError: ``table[draw]`` is read, and the class of the draw has no row.
     """
 
     def __init__(self, what: str, rows: Mapping[type, Row]) -> None:

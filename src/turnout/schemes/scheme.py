@@ -255,7 +255,12 @@ class _Shuffled(Checked):
             ...
 
     def scheme(self, randomizer: Randomizer) -> Scheme:
-        """Scheme of the shuffled messages; adaptive randomizers have a hidden order by default."""
+        """Scheme of the shuffled messages with the given randomizer.
+
+        If the randomizer is adaptive and `order` is None, the scheme assumes a uniform order of the
+        clients that neither the adversary nor the party that chooses the randomizers knows
+        (`SpeakingOrder.HIDDEN`).
+        """
         order = self.order
         if order is None and is_adaptive(randomizer):
             order = SpeakingOrder.HIDDEN

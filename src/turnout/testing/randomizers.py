@@ -1,8 +1,10 @@
 """Conformance test of a randomizer: sampler, estimate, bytes and ε agree.
 
-`assert_randomizer` enumerates the exact distribution of the messages of each value. It compares the
-distribution with the randomizer's `probabilities`, with ε₀ and the price of its `priced_as`, with
-its bytes and with its estimate. So the randomizer must be small: few values and at most 1024
+`assert_randomizer` enumerates the exact distribution of the messages of each value. It checks that
+the randomizer's `probabilities` are this distribution, that no ratio of its probabilities under two
+values exceeds e^{ε₀}, that the enumerated messages cost no more than the price of `priced_as`, that
+messages are packed and unpacked without change, and that the estimate has the stated bias and at
+most the stated squared error. So the randomizer must be small: few values and at most 1024
 messages.
 """
 

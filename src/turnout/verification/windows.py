@@ -248,9 +248,14 @@ def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribut
 
 
 def message(epsilon0: float, total_variation: float, probability: float) -> RatioDistribution:
-    """Distribution of the likelihood ratio of one message that is sent with a probability.
+    """Distribution of the likelihood ratio of one message, which may be sent or not.
 
     The header of `turnout.verification.cost` derives the three ratios and their probabilities.
+
+    Args:
+        epsilon0: ε₀ of the message.
+        total_variation: total variation distance of the messages of the two records.
+        probability: probability that the message is sent.
 
     Raises:
         NumericalError: ε₀ is so large that ratios exceed the range of float64.

@@ -203,13 +203,17 @@ class Engine:
     # -- requests, in a transaction ---------------------------------------------------------
 
     def enrol(self, tx: Transaction, client: int, secret: bytes, public_key: bytes) -> WireReceipt:
-        """Receipt for an enrolment, which stores the public key that verifies later requests.
+        """Store the public key that verifies a client's later requests; return the receipt.
 
         Args:
             tx: transaction that stores the key.
             client: the client's id.
             secret: secret of the invitation, 32 bytes.
             public_key: Ed25519 public key of the device, 32 bytes.
+
+        Returns:
+            Receipt with the answer `ACCEPTED`, also if the same key is already stored; `CONFLICT`
+            if another key is stored; `UNKNOWN` if the client has no invitation with this secret.
         """
         invitation = tx.invitation(client)
         digest = hashlib.sha256(secret).digest()

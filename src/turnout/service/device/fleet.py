@@ -378,12 +378,14 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
     latest: dict[int, Standing] = {}
     results: dict[int, FleetResult] = {}
     while len(results) < len(workers):
-        # Without news, look for a process that ended without a result.
+        # Without news, look for a process that ended without a result. The queue is tested again
+        # after that, because a process may send its result and end between the two tests.
         if queue.empty():
             alive = [i for i, worker in enumerate(workers) if worker.is_alive()]
             lost = set(range(len(workers))) - set(alive) - set(results)
             if lost and queue.empty():
                 raise StorageError(f"{len(lost)} of the fleet's processes ended without a result")
+            # Wait for news without load on the processor; the wait is shorter if a process ends.
             workers[alive[0]].join(_TOLD_EVERY_SECONDS) if alive else None
             continue
         # The sum of each process's newest counts is the fleet's.

@@ -1,7 +1,7 @@
 """A charter's graph, run in a separate process with limited memory, time and rights.
 
-`Sandbox` is the device's side, `worker` the process, `GraphLimits` the bounds. `updates` runs
-graphs through it.
+`Sandbox` starts the process on the device and exchanges arrays with it. `worker` is the program of
+the process, and `GraphLimits` has its limits. `updates` uses `Sandbox` to compute updates.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The schedule of a served task, by the monotonic clock alone, and the evaluation of its models.
 
-`Conductor` ends phases and publishes models. The model of a step is published when the time of the
-step is over, however long the release took; only a release longer than the remaining time delays
-it. After a restart the open step gets its full time again.
+`Conductor` ends phases and publishes models. The model of a step is published at the scheduled end
+of the step, even if its release is ready earlier; it is published later only if the release is not
+ready at that time. After a restart the open step gets its full time again.
 
 `Evaluator` evaluates published models in a separate thread: the newest one first, then earlier ones
 at the steps of the charter's curve. The thread loads PyTorch and the plan's data once the service
-is ready, and no step waits for it. A failed evaluation is repeated; the operator sees if it cannot
-succeed.
+is ready, and no step waits for the thread. A failed evaluation is repeated, except after errors of
+the plan or the installation. The log and the operator's page show the failure.
 """
 
 from __future__ import annotations
