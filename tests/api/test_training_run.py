@@ -165,6 +165,19 @@ def test_a_shuffling_loader_is_explained_by_upper_bounds_alone():
     assert "(at least" in tn.explain(known, delta=1e-5).sentences["advantage"]
 
 
+@pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
+def test_the_privacy_curve_of_a_shuffling_loader_has_no_lower_bounds(relation):
+    run = tn.training_run(**RUN, sampler="shuffle", relation=relation)
+    known = tn.Scheme(run.randomizer, run.participation, relation, unit=run.unit)
+    curve, exact = tn.PrivacyCurve.of(run) * 2, tn.PrivacyCurve.of(known) * 2
+    for mine, theirs in (
+        (curve.epsilon(1e-5), exact.epsilon(1e-5)),
+        (curve.delta(2.0), exact.delta(2.0)),
+    ):
+        assert mine.lower == 0 < theirs.lower
+        assert mine.upper == pytest.approx(theirs.upper, rel=1e-9)
+
+
 def test_calibrate_prints_no_lower_bound_for_a_shuffling_loader():
     numbers = [*FLAGS[:3], "--delta=1e-5", "--epsilon=3"]
     answer = json.loads(
