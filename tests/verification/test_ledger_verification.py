@@ -435,6 +435,19 @@ def test_the_verifier_reports_a_cost_that_it_cannot_recompute(scheme):
     assert verdict.costs == ()
 
 
+def test_a_ledger_of_a_plugin_that_is_not_installed_is_not_checked():
+    def name_a_plugin(lines):
+        named = {"name": "absent-package", "version": "1.2", "digest": "00" * 32}
+        lines[0]["charter"]["plugins"] = [named]
+
+    verdict = verify(forged(exported(FakeTransaction()), name_a_plugin))
+    assert verdict.outcome is VerificationOutcome.NOT_CHECKED
+    assert verdict.outcome.value == 4
+    expected = "the charter needs the plug-in absent-package 1.2, which is not installed here"
+    assert verdict.document()["not_checked"] == expected
+    assert verdict.faults == ()
+
+
 def test_a_changed_ledger_is_refused_even_if_its_cost_cannot_be_recomputed():
     terms = charter(TOO_LITTLE, charged=(0.0, 1.0, 2.0, 3.0, 4.0))
     data = exported(FakeTransaction(terms))

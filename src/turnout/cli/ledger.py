@@ -81,7 +81,8 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     """Recompute the releases and their ε from an exported ledger FILE alone.
 
     Exit codes: 0 if the ledger is valid; 1 if it is not; 2 if the command line is invalid; 3 if the
-    ledger is valid, but no independent method can recompute its ε.
+    ledger is valid, but no independent method can recompute its ε; 4 if nothing can be checked
+    here, since a plug-in of the task is not installed.
     """
     require("device", what="turnout ledger verify")
     from turnout.verification import KnownHead

@@ -33,6 +33,7 @@ class VerificationOutcome(Enum):
     GOOD = 0
     BAD = 1
     COST_NOT_RECOMPUTED = 3
+    NOT_CHECKED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class VerificationVerdict:
         faults: faults in the order of the file.
         costs: claimed and recomputed ε at some steps, in ascending order of steps.
         not_recomputed: reason why ε was not recomputed; empty if ε was recomputed.
+        not_checked: reason why nothing could be checked here, such as a plug-in that is not
+            installed; empty if the ledger was checked.
         models: number of expected model files; None if no folder of models was given.
     """
 
@@ -91,19 +94,20 @@ class VerificationVerdict:
     costs: tuple[Cost, ...] = ()
     method: str = ""
     not_recomputed: str = ""
+    not_checked: str = ""
     models: int | None = None
     remarks: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> VerificationOutcome:
-        """Outcome of the verification: valid, invalid, or valid without a recomputed ε."""
+        """Outcome: valid, invalid, valid without a recomputed ε, or not checked."""
         if self.faults:
             return VerificationOutcome.BAD
-        return (
-            VerificationOutcome.COST_NOT_RECOMPUTED
-            if self.not_recomputed
-            else VerificationOutcome.GOOD
-        )
+        if self.not_checked:
+            return VerificationOutcome.NOT_CHECKED
+        if self.not_recomputed:
+            return VerificationOutcome.COST_NOT_RECOMPUTED
+        return VerificationOutcome.GOOD
 
     def document(self) -> dict[str, Any]:
         """Verdict as a JSON object."""
@@ -119,6 +123,7 @@ class VerificationVerdict:
             "costs": [asdict(cost) for cost in self.costs],
             "method": self.method,
             "not_recomputed": self.not_recomputed,
+            "not_checked": self.not_checked,
             "models": self.models,
             "remarks": list(self.remarks),
         }
@@ -133,6 +138,10 @@ class DamagedError(Exception):
     def __init__(self, what: str, step: int | None = None) -> None:
         super().__init__(what)
         self.fault = LedgerFault(what, step)
+
+
+class NotInstalledError(Exception):
+    """Error: the charter needs a plug-in that is not installed here, so nothing can be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +391,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
 
     Raises:
         DamagedError: the charter is not canonical, lacks a term, or contradicts itself.
+        NotInstalledError: the charter names a plug-in that is not installed here.
     """
     # The fields of a charter in their format.
     try:
@@ -449,7 +459,8 @@ def _require_at_hand(named: Any) -> None:
     """Require that the plug-ins that a charter names are installed, whatever their code.
 
     Raises:
-        ValueError: names a plug-in that is missing, or not a list of plug-ins.
+        ValueError: not a list of plug-ins.
+        NotInstalledError: a plug-in is missing here.
     """
     if not isinstance(named, list) or not all(isinstance(each, dict) for each in named):
         raise ValueError("the field 'plugins' is not a list of objects")
@@ -457,7 +468,9 @@ def _require_at_hand(named: Any) -> None:
     for each in named:
         name, version = str(each.get("name"))[:80], str(each.get("version"))[:80]
         if (name, version) not in here:
-            raise ValueError(f"it needs the plug-in {name} {version}, which is not installed here")
+            raise NotInstalledError(
+                f"the charter needs the plug-in {name} {version}, which is not installed here"
+            )
 
 
 def _require_plugins(named: Any, scheme: Scheme) -> None:

@@ -27,6 +27,7 @@ from turnout.verification.document import (
     Document,
     DocumentTerms,
     LedgerFault,
+    NotInstalledError,
     RecordLine,
     VerificationOutcome,
     VerificationVerdict,
@@ -181,6 +182,8 @@ def verify(
         terms = decode_terms(document.charter)
     except DamagedError as error:
         return VerificationVerdict(task=task, faults=(error.fault,))
+    except NotInstalledError as error:
+        return VerificationVerdict(task=task, not_checked=str(error))
     # Faults of the chain, of a head that was seen before, and of the models.
     faults = list(chain_faults(document, terms))
     if known is not None:
@@ -338,3 +341,5 @@ def _last_line(verdict: VerificationVerdict) -> str:
         case VerificationOutcome.COST_NOT_RECOMPUTED:
             reason = escape(verdict.not_recomputed)
             return f"[yellow]sound, but cost not recomputed:[/yellow] {reason}"
+        case VerificationOutcome.NOT_CHECKED:
+            return f"[yellow]not checked:[/yellow] {escape(verdict.not_checked)}"
