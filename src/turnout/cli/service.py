@@ -126,6 +126,13 @@ def enrol(
         settings.require_timing(charter.timing)
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
+    if 2 * count < charter.population:
+        click.echo(
+            f"turnout: note: the plan has {charter.population:,} clients, and sums of updates are "
+            f"divided by the {charter.expected_check_ins:g} that it expects at a step; if fewer "
+            "devices take part, ε holds, and the model learns less",
+            err=True,
+        )
     _hand_out([invitation.encoded() for invitation in invitations], out)
     place = "printed here" if out is None else f"in {out}, readable by you alone"
     served = f"turnout serve {plan or 'PLAN'} --db {place_of(db)}"

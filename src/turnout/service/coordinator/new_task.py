@@ -100,10 +100,13 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
     timing.require_room(asks_one=plan.protocol.release.asks_one)
     # Devices do not have custom code: a graph replaces it.
-    graph = graph or plan.model.name is None or names_code(plan.model.features)
-    graph = graph or plan.model.loss not in {None, "cross-entropy"}
+    custom = plan.model.name is None or names_code(plan.model.features)
+    custom = custom or plan.model.loss not in {None, "cross-entropy"}
+    if custom:
+        require("export", what="a model of your own code, which devices get as a graph,")
     if graph:
         require("export", what="a task whose model is a graph")
+    graph = graph or custom
     from turnout.plans.spending import epsilon_curve
     from turnout.runs.building import build_task
     from turnout.runs.workload import evaluation_interval, gather
