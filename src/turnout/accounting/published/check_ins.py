@@ -82,6 +82,9 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
         delta: δ, strictly between 0 and 1.
         largest_weight: largest probability of the replacement, in [0, 1].
 
+    Returns:
+        ε, never below the true value under replace-one; 0 if ``largest_weight`` is 0.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -113,6 +116,9 @@ def theorem_4_1(
         delta: δ, strictly between 0 and 1.
         load_delta: δ₂, probability of larger loads, strictly between 0 and 1, less than 1 − δ.
 
+    Returns:
+        The point (ε, δ + δ₂); ε is never below the true value under replace-one.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -135,6 +141,9 @@ def lemma_a_6(population: int, window: int, load_delta: float) -> float:
         window: m, number of steps of the window, at least 1.
         load_delta: δ₂, probability of larger loads, strictly between 0 and 1.
 
+    Returns:
+        The bound on ‖L‖₂, rounded up.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -155,6 +164,9 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
         population: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε, never below the true value under replace-one. It may exceed ε₀, which is a bound as well.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -174,7 +186,20 @@ def composed(log_variance: float, delta: float) -> float:
 
 
 def binned(local_epsilon: float, norm: float, population: int, delta: float) -> float:
-    """Upper bound on ε of averages over bins, from the ℓ2 norm of the bins' loads (Theorem A.5)."""
+    """Upper bound on ε of averages over bins, from the ℓ2 norm of the bins' loads (Theorem A.5).
+
+    Args:
+        local_epsilon: ε₀ of the local randomizer, positive.
+        norm: ℓ2 norm of the loads, that is, of the numbers of clients of the bins.
+        population: n, number of clients, at least 1.
+        delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε, never below the true value under replace-one.
+
+    Raises:
+        ParameterError: ε₀ or δ is outside its domain.
+    """
     checks.positive(local_epsilon=local_epsilon)
     checks.open_unit(delta=delta)
     share = math.log(norm / population)
@@ -215,6 +240,9 @@ def lemma_a_3_largest_delta(local_epsilon: float, slack: float) -> float:
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
         slack: δ₁, distance of a message from a pure one, strictly between 0 and 1.
+
+    Returns:
+        The largest δ₀, rounded down; 0 if T overflows.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -263,8 +291,7 @@ def theorem_3_2_approximate(
 ) -> PrivacyPoint:
     """(ε', δ') of one window of check-ins with one client per step, for (ε₀, δ₀)-randomizers.
 
-    Source: Theorem 3.2 and Theorem A.4, second branch; m messages. ``delta`` is δ of the pure
-    branch; δ' of the result is larger. ``slack`` is the smallest possible if None.
+    Source: Theorem 3.2 and Theorem A.4, second branch, with m messages.
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
@@ -273,6 +300,9 @@ def theorem_3_2_approximate(
         delta: δ of the pure branch, strictly between 0 and 1; δ' of the result is larger.
         probability: p₀ in [0, 1], probability of checking in at all.
         slack: δ₁, strictly between 0 and 1; the smallest possible if None.
+
+    Returns:
+        The point (ε', δ') under replace-one, never below true values.
 
     Raises:
         ParameterError: δ₀ is too large for δ₁.
@@ -295,8 +325,7 @@ def theorem_5_1_approximate(
     """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers whose order is hidden.
 
     Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
-    where m is no parameter of the theorem (`theorem_a_7_as_printed`). Raises as
-    `theorem_3_2_approximate`.
+    where m is no parameter of the theorem (`theorem_a_7_as_printed`).
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
@@ -304,6 +333,9 @@ def theorem_5_1_approximate(
         population: n, number of clients, at least 1.
         delta: δ of the pure branch, strictly between 0 and 1; δ' of the result is larger.
         slack: δ₁, strictly between 0 and 1; the smallest possible if None.
+
+    Returns:
+        The point (ε', δ') under replace-one, never below true values.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -334,6 +366,9 @@ def theorem_a_7_as_printed(
         messages: number of messages that are replaced, at least 1; n is safe.
         slack: δ₁, strictly between 0 and 1; the smallest possible if None.
 
+    Returns:
+        The point (ε', δ'); below the true δ' if ``messages`` is too small.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -354,6 +389,9 @@ def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> floa
         point: function from the inner δ to the bound (ε', δ'), such as
             ``lambda d: theorem_3_2_approximate(0.5, 1e-12, 100, d)``.
         delta: δ', strictly between 0 and 1.
+
+    Returns:
+        ε under replace-one at the total ``delta``, never below the true value.
 
     Raises:
         UnsupportedError: no inner δ keeps δ' within ``delta``.
@@ -377,7 +415,17 @@ def at_eightfold(
     messages: int,
     given: tuple[float, float, float, float | None],
 ) -> PrivacyPoint:
-    """Point (ε', δ') of the pure bound ε' at 8ε₀, with δ' = δ + messages·(e^{ε'} + 1)·δ₁."""
+    """Point (ε', δ') of the pure bound ε' at 8ε₀, with δ' = δ + messages·(e^{ε'} + 1)·δ₁.
+
+    Args:
+        epsilon_of: function from the level of a pure randomizer to the bound ε'.
+        messages: number of messages that Lemma A.3 replaces.
+        given: ε₀, δ₀, δ and δ₁; the smallest possible δ₁ if it is None.
+
+    Raises:
+        ParameterError: δ₀ is too large for δ₁.
+        UnsupportedError: Lemma A.3 covers δ₀ at no δ₁, or δ' would be at least 1.
+    """
     local_epsilon, local_delta, delta, slack = given
     slack = lemma_a_3_slack(local_epsilon, local_delta) if slack is None else slack
     largest = lemma_a_3_largest_delta(local_epsilon, slack)

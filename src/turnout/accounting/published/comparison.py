@@ -172,7 +172,11 @@ def compared_check_ins(
 
 
 def shuffling(setting: Setting) -> Quote:
-    """ε if all clients' messages of a window, each with noise σ, are shuffled."""
+    """ε if all clients' messages of a window, each with noise σ, are shuffled.
+
+    Raises:
+        UnsupportedError: the setting has no number of clients.
+    """
     if setting.clients is None:
         raise UnsupportedError("the method needs the number of clients (--clients)")
     return Quote(
@@ -181,7 +185,11 @@ def shuffling(setting: Setting) -> Quote:
 
 
 def allocation_rdp(setting: Setting) -> Quote:
-    """ε by Theorem 4.6 of random allocation, composed and converted to (ε, δ)."""
+    """ε by Theorem 4.6 of random allocation, composed and converted to (ε, δ).
+
+    Raises:
+        UnsupportedError: the relation does not compare a client with its absence.
+    """
     _needs_absence(setting)
     best = math.inf
     for order in _RENYI_ORDERS:
@@ -193,14 +201,24 @@ def allocation_rdp(setting: Setting) -> Quote:
 
 
 def allocation_by_poisson(setting: Setting) -> Quote:
-    """ε by Theorem 3.2 of random allocation, or by Corollary 3.12 for several windows."""
+    """ε by Theorem 3.2 of random allocation, or by Corollary 3.12 for several windows.
+
+    Raises:
+        UnsupportedError: the relation does not compare a client with its absence, or the bound does
+            not apply.
+    """
     _needs_absence(setting)
     pair, steps = GaussianPair(setting.noise_multiplier), setting.window * setting.windows
     return Quote(corollary_3_12(pair, steps, setting.delta, setting.windows))
 
 
 def allocation_by_decomposition(setting: Setting) -> Quote:
-    """ε by Theorem 4.1 of random allocation."""
+    """ε by Theorem 4.1 of random allocation.
+
+    Raises:
+        UnsupportedError: the relation does not compare a client with its absence, or the setting
+            has several windows.
+    """
     _needs_absence(setting)
     _needs_one_window(setting)
     pair = GaussianPair(setting.noise_multiplier)
@@ -208,7 +226,12 @@ def allocation_by_decomposition(setting: Setting) -> Quote:
 
 
 def check_ins_3_2(setting: Setting) -> Quote:
-    """ε by Theorem 3.2 of random check-ins for (ε₀, δ₀), at the best δ₀ that was tried."""
+    """ε by Theorem 3.2 of random check-ins for (ε₀, δ₀), at the best δ₀ that was tried.
+
+    Raises:
+        UnsupportedError: the setting has several windows, or the theorem proves nothing at any δ₀
+            that was tried.
+    """
     _needs_one_window(setting)
     message = PairCurve(GaussianPair(setting.noise_multiplier / 2), Direction.REMOVE, Side.UPPER)
     found = [
@@ -363,7 +386,11 @@ def compared_shuffles(
 
 
 def attained(setting: ShuffleSetting) -> Quote:
-    """Lower bound on ε that some ε₀-randomizer attains when its messages are shuffled."""
+    """Lower bound on ε that some ε₀-randomizer attains when its messages are shuffled.
+
+    Raises:
+        UnsupportedError: no ε above 0 was found to be attained.
+    """
     lower = _shuffle_bounds(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
         raise UnsupportedError("no attained epsilon above 0 was found")
@@ -422,7 +449,11 @@ def _sampled(bound: _Bound, sampled: int) -> _Bound:
 def converted(
     theorem: Callable[[float, int], RenyiFormula],
 ) -> Callable[[ShuffleSetting], Quote]:
-    """Function from a setting to ε by a Rényi bound on one round of all clients."""
+    """Function from a setting to ε by a Rényi bound on one round of all clients.
+
+    Raises:
+        UnsupportedError: the function is called with a setting in which only some clients send.
+    """
 
     def quote(setting: ShuffleSetting) -> Quote:
         if setting.sampled is not None:
@@ -436,7 +467,11 @@ def converted(
 
 
 def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
-    """ε by Theorem 5.4.1 of the thesis, composed and converted to (ε, δ)."""
+    """ε by Theorem 5.4.1 of the thesis, composed and converted to (ε, δ).
+
+    Raises:
+        UnsupportedError: all clients send in the setting.
+    """
     if setting.sampled is None:
         raise UnsupportedError("the theorem covers sampled clients only (--sampled)")
     formula = theorem_5_4_1(setting.epsilon0, setting.clients, setting.sampled)
@@ -444,7 +479,11 @@ def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
 
 
 def unshuffled_quote(setting: ShuffleSetting) -> Quote:
-    """Bounds on ε of the setting's messages without a shuffler, each linked to its sender."""
+    """Bounds on ε of the setting's messages without a shuffler, each linked to its sender.
+
+    Raises:
+        UnsupportedError: only some clients send in the setting.
+    """
     if setting.sampled is not None:
         raise UnsupportedError("without a shuffler all parties see which clients were sampled")
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.participation, Relation.REPLACE_ONE)

@@ -64,6 +64,9 @@ def engine_poisson(pair: Pair, rate: float, steps: int, delta: float) -> float:
         steps: number of steps, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε of the remove direction, never below the true value.
+
     Raises:
         ParameterError: a rate outside (0, 1], no steps, or a δ outside (0, 1).
         NumericalError: δ is too small to be certified for so many steps.
@@ -102,6 +105,9 @@ def corollary_3_12(
         share: part of δ that the tail bound may use, strictly between 0 and 1.
         poisson: function that returns ε of Poisson sampling.
 
+    Returns:
+        ε of the remove direction, never below the true value.
+
     Raises:
         UnsupportedError: γ ≥ 1, where the corollary does not apply.
         NumericalError: ε of Poisson sampling cannot be certified.
@@ -137,6 +143,9 @@ def theorem_4_1(
         rate: λ in (0, 1], rate of the Poisson sampling; 1/t if None.
         poisson: function that returns ε of Poisson sampling.
 
+    Returns:
+        ε of the remove direction, rounded up.
+
     Raises:
         NumericalError: ε of Poisson sampling cannot be certified.
     """
@@ -153,14 +162,28 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """Number of steps u = ⌊t/k⌋ of the part of a window in which one of k picks lies."""
+    """Number of steps u = ⌊t/k⌋ of the part of a window in which one of k picks lies.
+
+    Raises:
+        ParameterError: a number below 1, or more picks than steps.
+    """
     checks.count(window=window, picks=picks)
     checks.at_most("window", window, picks=picks)
     return window // picks
 
 
 def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[float, int, float]:
-    """Rate, number of steps and δ of the Poisson sampling that bounds a random allocation."""
+    """Rate, number of steps and δ of the Poisson sampling that bounds a random allocation.
+
+    Args:
+        excess: γ, how far below 1 the average of u ratios may fall.
+        part: u, number of steps of the part of one pick.
+        picks: k, number of picks.
+        delta: δ that is left for the Poisson sampling.
+
+    Raises:
+        UnsupportedError: γ is at least 1, or no δ is left.
+    """
     if excess >= 1:
         raise UnsupportedError(
             f"the bound does not apply here: gamma = {excess:.4g} is not below 1"
@@ -253,6 +276,9 @@ def corollary_4_7(
         window: t, number of steps, at least 1.
         picks: k, from 1 to t.
         largest_order: A, largest order of the curve, at least 2.
+
+    Returns:
+        The curve of ln D_α for α = 0 … A, rounded up.
 
     Raises:
         ParameterError: an argument is outside its domain.

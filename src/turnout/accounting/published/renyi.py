@@ -35,19 +35,31 @@ _ORDERS_A_UNIT = 20  # real orders tried between two whole ones
 
 
 def epsilons_by_order(orders: FloatArray, divergences: FloatArray, delta: float) -> FloatArray:
-    """ε that each order proves at δ: R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1), unrounded.
+    """ε that each order α proves at δ from its Rényi divergence R_α, unrounded, shape (n,).
+
+    ε = R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
 
     Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Lemma 2.1.3 of
     Girgis 2023 (girgis2023thesis).
+
+    Args:
+        orders: α > 1, shape (n,).
+        divergences: R_α in nats, shape (n,).
+        delta: δ, strictly between 0 and 1.
     """
     lost = (math.log(delta) + np.log(orders)) / (orders - 1)
     return divergences + np.log1p(-1 / orders) - lost
 
 
 def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) -> FloatArray:
-    """Logarithm of the δ that each order proves at ε, unrounded.
+    """Logarithm of the δ that each order proves at ε, unrounded, shape (n,).
 
     The conversion is that of `epsilons_by_order`.
+
+    Args:
+        orders: α > 1, shape (n,).
+        divergences: R_α in nats, shape (n,).
+        epsilon: ε, at least 0.
     """
     logs = (orders - 1) * (divergences - epsilon) + orders * np.log1p(-1 / orders)
     return logs - np.log(orders - 1)
@@ -55,7 +67,9 @@ def log_delta_at(orders: FloatArray, divergences: FloatArray, epsilon: float) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RenyiCurve:
-    """Upper bounds on ln D_α = (α − 1)·R_α at whole orders, in one direction.
+    """Upper bounds on ln D_α = (α − 1)·R_α at whole orders α, in one direction.
+
+    R_α is the Rényi divergence, and D_α = E_Q[(dP/dQ)^α] is the moment of the likelihood ratio.
 
     Attributes:
         log_moments: ln D_0, ln D_1, …, ln D_A, shape (A + 1,), A ≥ 2; the first two are 0.
@@ -74,13 +88,21 @@ class RenyiCurve:
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
-        """Upper bound on R_α at a real order 1 < α ≤ A, by the chord between whole orders."""
+        """Upper bound on R_α, in nats, at a real order 1 < α ≤ A, by the chord of whole orders.
+
+        Raises:
+            ParameterError: the order is outside (1, A].
+        """
         _check_order(order, self.largest_order)
         whole = np.arange(self.log_moments.size)
         return float(np.interp(order, whole, self.log_moments)) / (order - 1)
 
     def composed(self, count: int) -> RenyiCurve:
-        """Rényi curve of ``count`` independent runs together."""
+        """Rényi curve of ``count`` independent runs together.
+
+        Raises:
+            ParameterError: ``count`` is below 1.
+        """
         checks.count(count=count)
         return RenyiCurve(count * self.log_moments)
 
@@ -90,6 +112,12 @@ class RenyiCurve:
         Source: Canonne, Kamath and Steinke 2020 (canonne2020discrete), Proposition 12; Balle,
         Barthe, Gaboardi, Hsu and Sato 2020 (balle2020hypothesis), Theorem 21:
         ε = R_α + ln(1 − 1/α) − (ln δ + ln α)/(α − 1).
+
+        Returns:
+            ε in the direction of the curve, never below the true value.
+
+        Raises:
+            ParameterError: δ is outside (0, 1).
         """
         checks.open_unit(delta=delta)
         bounds = epsilons_by_order(*self._all(), delta)
@@ -100,6 +128,12 @@ class RenyiCurve:
 
         Source: as `epsilon`; e^{(α−1)(R_α−ε)}(1 − 1/α)^α/(α − 1), Lemma 2.4 of Feldman and
         Shenfeld 2025.
+
+        Returns:
+            δ in the direction of the curve, never below the true value.
+
+        Raises:
+            ParameterError: ε is below 0.
         """
         checks.non_negative(epsilon=epsilon)
         logs = log_delta_at(*self._all(), epsilon)
@@ -126,7 +160,7 @@ class RenyiFormula:
 
     Attributes:
         log_moments: function from orders to ln D_α, never below the true values, same shape.
-        largest_order: largest order at which the function is evaluated.
+        largest_order: A, largest order at which the function is evaluated.
         real_orders: whether the function is valid at every order above 1. If not, it is evaluated
             at whole orders from 2 on only, and chords are the bound between whole orders.
         rounds: number of runs that are composed.
@@ -141,17 +175,28 @@ class RenyiFormula:
         """Upper bound on R_α at a real order 1 < α ≤ A.
 
         Source: between whole orders (5.6) of Girgis 2023 (girgis2023thesis): ln D_α is convex.
+
+        Raises:
+            ParameterError: the order is outside (1, A].
         """
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiFormula:
-        """Rényi bound on ``count`` runs, each of which may depend on earlier runs."""
+        """Rényi bound on ``count`` runs, each of which may depend on earlier runs.
+
+        Raises:
+            ParameterError: ``count`` is below 1.
+        """
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
     def epsilon(self, delta: float) -> float:
-        """Smallest ε that a tried order proves at δ, at least 0, rounded up."""
+        """Smallest ε that a tried order proves at δ, at least 0, rounded up.
+
+        Raises:
+            ParameterError: δ is outside (0, 1).
+        """
         checks.open_unit(delta=delta)
         found = _least(
             lambda orders: epsilons_by_order(orders, self._divergences(orders), delta),
@@ -161,7 +206,11 @@ class RenyiFormula:
         return max(0.0, found * (1 + _ROUNDING) + _ROUNDING)
 
     def delta(self, epsilon: float) -> float:
-        """Smallest δ that a tried order proves at ε, at most 1, rounded up."""
+        """Smallest δ that a tried order proves at ε, at most 1, rounded up.
+
+        Raises:
+            ParameterError: ε is below 0.
+        """
         checks.non_negative(epsilon=epsilon)
         found = _least(
             lambda orders: log_delta_at(orders, self._divergences(orders), epsilon),
@@ -187,7 +236,11 @@ class RenyiFormula:
 class RenyiLowerFormula:
     """Lower bounds on ln D_α at whole orders α ≥ 2 that some randomizer attains: no guarantee.
 
-    ``log_moments`` are never above the attained values; ``rounds`` independent runs are composed.
+    Attributes:
+        log_moments: function from whole orders to ln D_α, never above the attained values, same
+            shape.
+        largest_order: A, largest order at which the function is evaluated.
+        rounds: number of independent runs that are composed.
     """
 
     log_moments: LogMoments
@@ -195,13 +248,21 @@ class RenyiLowerFormula:
     rounds: int = 1
 
     def divergence(self, order: int) -> float:
-        """Lower bound on R_α, at a whole order 2 ≤ α ≤ A."""
+        """Lower bound on R_α, at a whole order 2 ≤ α ≤ A.
+
+        Raises:
+            ParameterError: the order is not a whole number from 2 to A.
+        """
         checks.count(2, order=order)
         _check_order(order, self.largest_order)
         return float(self._divergences(np.array([float(order)]))[0])
 
     def composed(self, count: int) -> RenyiLowerFormula:
-        """Lower bounds on the Rényi divergences of ``count`` independent runs together."""
+        """Lower bounds on the Rényi divergences of ``count`` independent runs together.
+
+        Raises:
+            ParameterError: ``count`` is below 1.
+        """
         checks.count(count=count)
         return replace(self, rounds=self.rounds * count)
 
@@ -211,6 +272,9 @@ class RenyiLowerFormula:
         Source: the "lower bound" curves of Figures 5.3 to 5.6 of Girgis 2023 (girgis2023thesis).
         The curves use a lower bound where `epsilons_by_order` needs an upper bound. So the true ε
         may lie above the curves and, since the conversion is not tight, also below.
+
+        Raises:
+            ParameterError: δ is outside (0, 1).
         """
         checks.open_unit(delta=delta)
         found = _least(
@@ -300,6 +364,9 @@ def lemma_2_1_3_delta(divergences: Divergences, epsilon: float) -> float:
         divergences: upper bounds on R_α, in nats, by their orders α > 1.
         epsilon: ε, at least 0.
 
+    Returns:
+        δ in the direction of the divergences, never below the true value.
+
     Raises:
         ParameterError: an order is not above 1, a divergence is below 0, or ε is below 0.
     """
@@ -355,6 +422,9 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
         slope: ρ with R_α ≤ αρ at every α > 1, positive.
         delta: δ, in (0, 1/e].
 
+    Returns:
+        ε in the direction of the divergences, never below the true value.
+
     Raises:
         ParameterError: δ > 1/e.
     """
@@ -371,6 +441,9 @@ def lemma_2_1_5_as_printed(slope: float, delta: float) -> float:
     Args:
         slope: ρ with R_α ≤ αρ at every α > 1, positive.
         delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε, which may be below the true value if δ > 1/e.
 
     Raises:
         ParameterError: an argument is outside its domain.

@@ -88,6 +88,9 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
         rounds: T, number of rounds, at least 1.
         slack: δ' of the composition, strictly between 0 and 1.
 
+    Returns:
+        The point of all T rounds, rounded up; ε is infinite if the ε of one round is 700 or more.
+
     Raises:
         ParameterError: an argument is outside its domain.
 
@@ -104,9 +107,11 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: the least ε' = (T − 2i)ε, i ≤ T/2, with δ'(ε') ≤ δ'.
+    """(ε', δ) of T rounds, for the least ε' = (T − 2i)ε that composition covers with slack δ'.
 
-    The δ of the result is the total δ of the rounds and of the composition.
+    i is a whole number from 0 to T/2. At ε' composition needs the slack
+    P(Bin(T, p) > t) − e^{ε'}·P(Bin(T, 1 − p) > t) with p = e^ε/(1 + e^ε) and t = (T + ε'/ε)/2. The
+    δ of the result is the total δ of the rounds and of the composition.
 
     Source: Theorem 3.3 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition), at the ε' that
     the theorem lists. `kov_optimal` is smaller, at an ε' between these values.
@@ -115,6 +120,9 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
         point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
         rounds: T, number of rounds, at least 1.
         slack: δ' of the composition, strictly between 0 and 1.
+
+    Returns:
+        The point of all T rounds, rounded up.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -131,9 +139,10 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
 
 def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: the least real ε' with δ'(ε') ≤ δ', the optimum for one (ε, δ).
+    """(ε', δ) of T rounds, for the least real ε' that composition covers with slack δ'.
 
-    No bound that uses only the (ε, δ) of a round is smaller.
+    The slack at ε' is that of `kov_theorem_3_3`. No bound that uses only the (ε, δ) of a round is
+    smaller.
 
     Source: the privacy region of Theorem 3.3 of Kairouz, Oh and Viswanath 2015
     (kairouz2015composition), between the ε' that the theorem lists.
@@ -160,15 +169,19 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε, δ) of T rounds: the least of Tε and, for two g, Tε·tanh(ε/2) + ε√(2T ln g).
+    """(ε', δ) of T rounds in closed form, where ε' is the smallest of three bounds.
 
-    Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition):
-    g = 1/δ' or e + √(Tε²)/δ'.
+    The bounds are Tε, and Tε·tanh(ε/2) + ε√(2T ln g) with g = 1/δ' or g = exp(1) + √(Tε²)/δ'.
+
+    Source: Theorem 3.4 of Kairouz, Oh and Viswanath 2015 (kairouz2015composition).
 
     Args:
         point: (ε, δ) of one round, with ε > 0 and 0 ≤ δ < 1.
         rounds: T, number of rounds, at least 1.
         slack: δ' of the composition, strictly between 0 and 1.
+
+    Returns:
+        The point of all T rounds, rounded up.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -264,9 +277,12 @@ _POINT, _RANGE = "(epsilon, delta)", "delta' in (0, 1); adaptive"
 def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiFormula:
     """Upper bound of the thesis on Rényi divergences of a shuffle of k of n clients.
 
+    In the formula e = e^{ε₀}, γ = k/n and k̄ = ⌊(k − 1)/(2e)⌋ + 1, C(α, j) are binomial
+    coefficients, and D_α is the moment E_Q[(dP/dQ)^α].
+
     Source: Theorem 5.4.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + 4C(α,2)γ²(e − 1)²/(k̄e)
     + Σ_{j=3}^α C(α,j)γ^j·jΓ(j/2)·(2(e² − 1)²/(k̄e²))^{j/2} + Υ with
-    Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·e^{−(k−1)/(8e)}.
+    Υ = ((1 + γ(e² − 1)/e)^α − 1 − αγ(e² − 1)/e)·exp(−(k − 1)/(8e)).
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -392,6 +408,9 @@ def lemma_4_4_1(
         probability: q, probability that a client takes part, in (0, 1].
         inner_delta: δ̃ of the shuffle, strictly between 0 and 1.
 
+    Returns:
+        The point (ε, δ) under replace-one, never below true values.
+
     Raises:
         ParameterError: an argument is outside its domain.
         UnsupportedError: δ would be at least 1.
@@ -425,6 +444,9 @@ def lemma_4_4_1_as_printed(
         inner_delta: δ̃ of the shuffle, strictly between 0 and 1.
         constant: c' of the printed lemma, strictly between 0 and 1.
 
+    Returns:
+        The point (ε, δ); its δ may be below the true value.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -435,7 +457,11 @@ def lemma_4_4_1_as_printed(
 
 
 def amplified(epsilon: float, chance: float) -> float:
-    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
+    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up.
+
+    Raises:
+        ParameterError: ε is below 0, or the rate is outside [0, 1].
+    """
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
     if epsilon > 1 and chance > 0:
@@ -518,6 +544,9 @@ def theorem_4_4_1(
         rounds: T, number of rounds, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε under replace-one, never below the true value; infinite where a round's ε is above 700.
+
     Raises:
         ParameterError: an argument is outside its domain.
         UnsupportedError: so few clients are expected that no δ is left for a round.
@@ -540,8 +569,10 @@ def theorem_4_4_1(
 def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
     """ε of a run of shuffled messages at δ, by each theorem of the thesis that applies.
 
-    The result is empty for other trust models, for several messages in a step, and for
-    participation without a theorem.
+    Returns:
+        Finite values of ε by the names of the theorems, never below the true value. The result
+        is empty for other trust models, for several messages in a step, and for participation
+        without a theorem.
     """
     found = _epsilons_by_theorem(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}

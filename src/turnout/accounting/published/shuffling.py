@@ -73,6 +73,9 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
         clients: n, number of clients, at least 1000.
         delta: δ, in (0, 1/100).
 
+    Returns:
+        ε under replace-one, never below the true value.
+
     Raises:
         ParameterError: ε₀ > ½, n < 1000 or δ ≥ 1/100.
 
@@ -133,6 +136,10 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε under replacement of the first record, never below the true value; infinite where it
+        exceeds the largest float.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -169,6 +176,9 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε under replace-one, never below the true value.
+
     Raises:
         ParameterError: an argument is outside its domain.
         UnsupportedError: ε₀ is above `clones_2021_limit`.
@@ -198,6 +208,10 @@ def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
+    Returns:
+        ε₀, at most 50, at which the closed form is at most ε. Shuffled ε₀-messages may have a
+        larger ε.
+
     Raises:
         ParameterError: an argument is outside its domain.
     """
@@ -224,6 +238,9 @@ def stronger_clones_2023(local_epsilon: float, clients: int, delta: float) -> fl
         local_epsilon: ε₀ of each message, positive.
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε under replace-one, never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -252,6 +269,9 @@ def lemma_2_3_1_first(
         delta: δ, strictly between 0 and 1.
         constant: c, positive.
 
+    Returns:
+        ε under replace-one, rounded up; below the true value if c is too small.
+
     Raises:
         ParameterError: an argument is outside its domain.
         UnsupportedError: ε₀ > ½ ln(n/ln(1/δ)).
@@ -277,6 +297,9 @@ def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> f
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
+
+    Returns:
+        ε under replace-one, never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -349,6 +372,9 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
         delta: δ, strictly between 0 and 1.
         categories: k of k-ary randomized response, at least 2.
 
+    Returns:
+        ε ≤ 1 under replace-one, never below the true value.
+
     Raises:
         ParameterError: an argument is outside its domain.
         UnsupportedError: ε of the formula exceeds 1.
@@ -400,13 +426,16 @@ def blanket_2019_bennett(
     """ε of shuffled messages of one non-adaptive randomizer, by Bennett's inequality.
 
     Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
-    Arguments, range and side of the error are the same.
+
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
         categories: k of k-ary randomized response, at least 2; None for any ε₀-randomizer.
+
+    Returns:
+        ε ≤ ε₀ under replace-one, never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.

@@ -57,8 +57,16 @@ def log_moment_below(
 ) -> FloatArray:
     """Lower bound on ln E(1 + γx)^α at each order α ≥ 2, shape of ``orders``.
 
+    x = (e^{ε₀} − e^{−ε₀})(k/n − p) with k ~ Bin(n, p) and p = 1/(e^{ε₀} + 1).
+
     Source: Theorems 5.3.3 and 5.4.2 of Girgis 2023 (girgis2023thesis); terms that are left out
     are not negative.
+
+    Args:
+        orders: α ≥ 2, any shape.
+        local_epsilon: ε₀ of each message, in (0, 300].
+        messages: n, number of messages.
+        chance: γ in (0, 1], probability that the victim sends a message.
     """
     return np.array([_one(order, local_epsilon, messages, chance) for order in orders])
 
@@ -169,8 +177,11 @@ def efm19_remark_1(local_epsilon: float, clients: int) -> RenyiFormula:
 def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     """First upper bound of the thesis on Rényi divergences of shuffled ε₀-messages.
 
+    In the formula e = e^{ε₀} and n̄ = ⌊(n − 1)/(2e)⌋ + 1, C(α, i) are binomial coefficients, and
+    D_α is the moment E_Q[(dP/dQ)^α].
+
     Source: Theorem 5.3.1 of Girgis 2023 (girgis2023thesis): D_α ≤ 1 + C(α,2)(e − 1)²/(n̄e)
-    + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + e^{ε₀α − (n−1)/(8e)}.
+    + Σ_{i=3}^α C(α,i)·iΓ(i/2)·((e² − 1)²/(2e²n̄))^{i/2} + exp(ε₀α − (n − 1)/(8e)).
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -200,7 +211,9 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
-    """Upper bound D_α ≤ 1 + C(α,2)·4(e − 1)²/n, valid while α⁴e^{5ε₀} < n/9.
+    """Upper bound of the thesis in closed form on moments of shuffled ε₀-messages.
+
+    D_α = E_Q[(dP/dQ)^α] is at most 1 + C(α,2)·4(e^{ε₀} − 1)²/n if α⁴e^{5ε₀} < n/9.
 
     Source: Corollary 5.3.1 of Girgis 2023 (girgis2023thesis), (5.5).
 
@@ -294,7 +307,9 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
 
 def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
-    """CONJECTURED for general randomizers: R_α ≤ 48α(e − 1)²/(ne) while α ≤ n/(16ε₀e).
+    """CONJECTURED for general randomizers: bound on Rényi divergences of shuffled ε₀-messages.
+
+    With e = e^{ε₀}, R_α ≤ 48α(e − 1)²/(ne) while α ≤ n/(16ε₀e).
 
     Source: Lemma 3.3.2 of Girgis 2023 (girgis2023thesis), which quotes Corollary 4.3 of Feldman,
     McMillan and Talwar 2023 (feldman2023stronger) "for any ε₀-LDP mechanism". That paper's erratum
@@ -354,7 +369,9 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 
 def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
-    """NO GUARANTEE: D_α ≥ 1 + C(α,2)(e − 1)²/(ne) of binary randomized response.
+    """NO GUARANTEE: lower bound on moments that shuffled binary response attains.
+
+    D_α = E_Q[(dP/dQ)^α] is at least 1 + C(α,2)(e − 1)²/(ne) with e = e^{ε₀}.
 
     Source: Corollary 5.3.2 of Girgis 2023 (girgis2023thesis). Its proof uses Jensen's inequality
     for x³, which is not convex; the odd central moments of a binomial count with p ≤ 1/2 are
@@ -424,7 +441,11 @@ def _log1p_sum(*logs: FloatArray) -> FloatArray:
 
 
 def require_setting(local_epsilon: float, clients: int) -> None:
-    """Raise an error for an ε₀ or an n outside the domain of the formulas."""
+    """Raise an error for an ε₀ or an n outside the domain of the formulas.
+
+    Raises:
+        ParameterError: ε₀ is outside (0, 300], or n is not a whole number of at least 1.
+    """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
