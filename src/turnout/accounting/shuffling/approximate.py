@@ -75,7 +75,13 @@ _FURTHEST = 39.0  # the last ε₀ over 2/σ, beyond which δ₀ underflows
 
 
 class Blanket(NamedTuple):
-    """Blanket pair for ε₀'-randomizers, and the distance τ/(n − 1) from them of one message."""
+    """Blanket pair for ε₀'-randomizers that approximate (ε₀, δ₀)-randomizers.
+
+    Attributes:
+        pair: blanket pair of ε₀'-randomizers.
+        distance: largest total variation distance of a message of another client from a message of
+            an ε₀'-randomizer.
+    """
 
     pair: BlanketPair
     distance: float
@@ -112,7 +118,7 @@ class HiddenCurve:
         base: bound on δ for n clients if all others sent messages of ε₀'-randomizers.
         fewer: bound on δ for n − 1 such clients.
         slack: τ, the distance of the others' messages from messages of ε₀'-randomizers.
-        coming: probability that the victim sends a message.
+        coming: q, the probability that the victim sends a message.
     """
 
     base: Curve
@@ -129,7 +135,14 @@ class HiddenCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ApproximatePrice:
-    """Upper bound on δ(K) at one (ε₀, δ₀): the smallest of the pairs' and a single message's."""
+    """Upper bound on δ(K) of (ε₀, δ₀)-messages: the smallest of several bounds.
+
+    Attributes:
+        hidden: bounds if other messages hide the victim, one for each blanket pair.
+        epsilon0: ε₀ of a message.
+        delta0: δ₀ of a message.
+
+    The bounds are those of the blanket pairs, and that of a single message without shuffling."""
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float
@@ -144,7 +157,15 @@ class ApproximatePrice:
         groups: int,
         choices: Sequence[int] = CHOICES,
     ) -> ApproximatePrice:
-        """Upper bound for ``clients`` clients, at the resolution ``groups`` of `BlanketCurve`."""
+        """Upper bound for ``clients`` clients, at the resolution ``groups`` of `BlanketCurve`.
+
+        Args:
+            epsilon0: ε₀ of a message, under replacement.
+            delta0: δ₀ of a message.
+            clients: n, number of clients.
+            groups: number of groups of N (high and low messages); more groups give a smaller bound.
+            choices: blanket pairs that are tried: 0 for `worst_pair`, 1 for `clones_pair`.
+        """
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
         hidden: list[HiddenCurve] = []
         for choice in choices:
@@ -174,7 +195,13 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """Upper bound on δ(K) for Gaussian noise, nearly the smallest over many ε₀ at each K."""
+    """Upper bound on δ(K) for Gaussian noise, nearly the smallest over many ε₀ at each K.
+
+    Attributes:
+        noise_multiplier: σ, standard deviation of one message's noise over the clip norm C.
+        clients: n, number of clients, each of which sends one message.
+        groups: resolution of `BlanketCurve`.
+    """
 
     noise_multiplier: float
     clients: int
@@ -213,7 +240,13 @@ class Rung(NamedTuple):
 def rungs_by_ratio(
     noise_multiplier: float, clients: int, ratios: FloatArray
 ) -> Iterator[tuple[Rung, BoolArray]]:
-    """Rungs whose bound is nearly the smallest at some K, each with a mask of these K."""
+    """Rungs whose bound is nearly the smallest at some K, each with a mask of these K.
+
+    Args:
+        noise_multiplier: σ, standard deviation of one message's noise over the clip norm C.
+        clients: n, number of clients.
+        ratios: values of K = e^ε ≥ 1, shape (m,).
+    """
     # The best ε₀ rises with K, slowly, so it is searched at few K's.
     few = np.quantile(ratios, np.linspace(0.0, 1.0, min(_LOOKED_AT, ratios.size)))
     epsilons, deltas = _ladder(noise_multiplier)
@@ -329,6 +362,11 @@ class ApproximateMessagesBlock(PricedMessages):
 
     Randomizers may depend on earlier messages if the order of the clients is hidden. ε₀ is under
     replacement; a value above 600 is treated as 600.
+
+    Attributes:
+        epsilon0: ε₀ of each message.
+        delta0: δ₀ of each message.
+        clients: n, number of clients.
     """
 
     epsilon0: float
@@ -416,6 +454,10 @@ class InfinityMassBlock:
     sends a message of the base block or, with probability δ₀, a message that no other record can
     produce. The others send messages of ε₀-randomizers. A lower curve of the base block gives a
     lower curve.
+
+    Attributes:
+        base: block of the messages that do not identify the victim's record.
+        infinity_mass: δ₀.
     """
 
     base: Block
@@ -598,6 +640,10 @@ def _root(curve: PolygonCurve, delta: float) -> float:
 
 
 def require_upper(side: Side) -> None:
-    """Raise an UnsupportedError if a lower bound is requested."""
+    """Raise an UnsupportedError if a lower bound is requested.
+
+    Raises:
+        UnsupportedError: ``side`` is LOWER.
+    """
     if side is Side.LOWER:
         raise UnsupportedError("no lower bound is known for messages of approximate randomizers")

@@ -104,8 +104,8 @@ class BinaryResponseBlock(Bits):
     The upper curve is the supremum over all splits of the others' bits at each K. From about 1e9
     clients on the supremum is below the rounding error, and the curve is that of the pair of all
     ε₀-randomizers. The lower curve is that of one split, in which all others hold the bit that the
-    victim holds in the world in which the event is likelier. Its REMOVE direction is mostly the
-    worse direction.
+    victim holds in the world in which the event is likelier. The REMOVE direction of the lower
+    curve is mostly the worse direction.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -172,7 +172,12 @@ class BinaryResponseCurve:
             raise ParameterError("ones", self.ones, f"at most clients - 1 = {self.clients - 1}")
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
+        """Value δ(K) of the curve at each K ≥ 1, shape of ``k``.
+
+        Raises:
+            NumericalError: an upper bound cannot be certified, because rounding hides the best event.
+            UnsupportedError: an upper bound is requested, and ε₀ exceeds 300.
+        """
         if self.side is Side.LOWER:
             return self._bounds(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:
@@ -237,7 +242,13 @@ def _composed(block: BinaryResponseBlock, delta: float, refinement: int) -> Curv
 
 
 def through(priced: PricedSide, nodes: FloatArray, local_epsilon: float) -> Curve:
-    """Upper curve through upper bounds at the nodes K < e^{ε₀}; the curve is 0 from e^{ε₀} on."""
+    """Upper curve through upper bounds at the nodes K < e^{ε₀}; the curve is 0 from e^{ε₀} on.
+
+    Args:
+        priced: function that returns an upper bound on δ at a K.
+        nodes: increasing values of K below e^{ε₀}, shape (m,).
+        local_epsilon: ε₀ of each bit.
+    """
     if local_epsilon > _LARGEST_LOCAL_EPSILON:
         return upper_polygon(np.array([1.0, math.exp(_LARGEST_LOCAL_EPSILON)]), np.ones(2))
     if nodes.size == 1 or math.log(nodes[-1]) > local_epsilon:
@@ -265,7 +276,13 @@ _FIRST_CELLS, _PARTS, _MOST_CELLS = 8, 4, 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitPrices:
-    """Lower and upper bounds on δ(K) of splits and slopes in K, as arrays of one shape."""
+    """Lower and upper bounds on δ(K) of splits and slopes in K, as arrays of one shape.
+
+    Attributes:
+        lower: lower bounds on δ(K).
+        upper: upper bounds on δ(K); infinite where rounding hides which event is best.
+        slope: slopes dδ/dK.
+    """
 
     lower: FloatArray
     upper: FloatArray
@@ -315,6 +332,12 @@ def worst_split(
 
     Source: docs/design/shuffling.md, "Binary response". If ε₀ > 300, then K must be 1 or at least
     e^{ε₀}. Cells are cut until the relative gap between the bounds is at most ``tolerance``.
+
+    Args:
+        local_epsilon: ε₀ of each bit, above 0.
+        others: number of other clients, n − 1.
+        k: K = e^ε ≥ 1.
+        tolerance: requested relative gap between the two bounds.
 
     Returns:
         The lower and the upper bound; they differ by rounding alone if every cell is a single

@@ -81,8 +81,11 @@ class BlanketCurve:
     Both directions are equal.
 
     Attributes:
-        side: side of the pair's δ on which the curve lies.
-        groups: resolution; N is cut into groups about N/(8·groups) wide, or into single values.
+        pair: blanket pair of the messages.
+        clients: n, number of clients.
+        side: UPPER if the curve is never below the pair's δ, LOWER if it is never above.
+        groups: resolution; N, the number of high and low messages, is cut into groups about
+            N/(8·groups) wide, or into single values.
     """
 
     pair: BlanketPair
@@ -167,11 +170,16 @@ class Events:
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
     """Gain and probability of the event A ≥ a that is best at each K, one row per cell.
 
+    A is the number of high messages.
+
     Args:
         pair: blanket pair of the messages.
-        coins: N − 1 of each cell, shape (cells,).
+        coins: N − 1 of each cell, where N is the number of high and low messages, shape (cells,).
         excess: part of the threshold that the neutral messages add (see `Cells`), shape (cells,).
         k: values of K ≥ 1, shape (columns,).
+
+    Returns:
+        The events, with arrays of shape (cells, columns).
     """
     charge(_UNITS_AN_EVENT * coins.size * k.shape[-1])
     coins, excess = coins[:, None], excess[:, None]

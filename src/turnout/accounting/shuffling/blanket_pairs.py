@@ -81,6 +81,9 @@ class BlanketPair:
         share: β in (0, ½], the probability that another client's message is high, which equals the
             probability that the message is low.
         neutral_share: β₃; positive if the victim's message may be neutral.
+
+    Raises:
+        ParameterError: a probability is outside its domain.
     """
 
     high: float
@@ -126,14 +129,14 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     Status: proved, upper bound at every K and n, in both directions, in two cases. Theorem 2 is for
     one randomizer that is fixed before the round. Theorem 3 (ours, reviewed, not found in print) is
     for randomizers that differ from message to message and are chosen by earlier messages; it
-    requires that any two clients' distributions of the same message are within a factor e, and that
+    requires that any two clients' distributions of the same message are within e^{ε₀}, and that
     the order of speaking is uniform and unknown to the adversary and to the party that chooses the
     randomizers. The bound is never above that of `clones_pair`.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
         total_variation: bound in (0, 1] on the total variation distance of any two distributions
-            of one message; it changes the pair only if it is below (e − 1)/(e + 1).
+            of one message; it changes the pair only if it is below (e^{ε₀} − 1)/(e^{ε₀} + 1).
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -155,7 +158,7 @@ def clones_pair(local_epsilon: float) -> BlanketPair:
     Status: proved, upper bound, if the order of speaking is hidden (`SpeakingOrder`) or one
     randomizer is fixed beforehand. The victim's message R(x) of its records x⁰ and x¹ has the
     distributions R(x⁰) = qU + (1 − q)V and R(x¹) = (1 − q)U + qV for some distributions U and V,
-    with q = e/(e + 1), and every other message has a distribution of at least
+    with e = e^{ε₀} and q = e/(e + 1), and every other message has a distribution of at least
     ½(R(x⁰) + R(x¹))/e = ½(U + V)/e.
 
     Args:
@@ -184,9 +187,10 @@ def stronger_clones_pair(local_epsilon: float) -> BlanketPair:
 
 
 def trinomial_pair(local_epsilon: float, alpha: float) -> BlanketPair:
-    """Blanket pair of one non-adaptive randomizer and two records at distance (e − 1)α.
+    """Blanket pair of one non-adaptive randomizer and two records at distance (e^{ε₀} − 1)α.
 
-    The distance is the total variation of the two records' distributions P and P'.
+    The distance is the total variation of the two records' distributions P and P'. Below,
+    e = e^{ε₀} and a₃ = 1 − (e + 1)α.
 
     Source: the privacy blanket of P and P' (balle2019blanket).
     Status: proved, upper bound. Let Q₀ and Q₁ be (P − P')₊ and (P' − P)₊, scaled to distributions.
@@ -213,12 +217,15 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """Blanket pair of k-ary randomized response.
 
     Status: proved, upper bound. A message of any record has a probability of at least
-    1/(e + k − 1) at each of the k values. The victim's value in one world is the kind *high*, the
+    1/(e^{ε₀} + k − 1) at each of the k values. The victim's value in one world is the kind *high*, the
     victim's value in the other world the kind *low*.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
         values: k, number of values, at least 2.
+
+    Returns:
+        Pair whose δ(K) is never below the true value.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -234,9 +241,9 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
 
     Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
     all messages is likely for the first record only (high), and a quarter for the second record
-    only (low). Every other message is either e times or exactly as likely as in the blanket. If
-    these messages are replaced by fewer messages that are all e times as likely, the gain is larger
-    in convex order.
+    only (low). Every other message is either e^{ε₀} times or exactly as likely as in the blanket.
+    If these messages are replaced by fewer messages that are all e^{ε₀} times as likely, the gain
+    is larger in convex order.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -252,6 +259,9 @@ def third_value_pair(local_epsilon: float) -> BlanketPair:
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
+
+    Returns:
+        Pair whose δ(K) is the true value for these records.
     """
     e, _, _ = _response(local_epsilon)
     low = 1.0 / (e + 2.0)
@@ -279,13 +289,13 @@ _LEAST_SHARE = 0.1  # of v₃², for a δ that depends on few messages
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Values of N (high and low messages) and c (neutral ones), with their probabilities.
+    """Cells: values of N (number of high and low messages) and c (of neutral ones), with weights.
 
-    Each array has the shape (cells,).
+    Each array has the shape (cells,). y is the drift of the threshold in `blanket`.
 
     Attributes:
-        coins: N − 1, the number of steps of the walk minus 1.
-        excess: y·(v_h − v_l)/N − (v_h + v_l), which moves the threshold.
+        coins: N − 1.
+        excess: y·(v_h − v_l)/N − (v_h + v_l), the part of the threshold that neutral messages add.
         weight: probability of the cell.
     """
 
@@ -295,7 +305,15 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells of groups about N/(8·groups) wide, whose mean price lies on the given side."""
+        """Cells of groups about N/(8·groups) wide, whose mean price lies on the given side.
+
+        Args:
+            pair: blanket pair of the messages.
+            clients: n, number of clients.
+            side: UPPER if the weighted sum of δ over the cells is never below the true δ, LOWER if it is
+                never above.
+            groups: resolution; N is cut into groups about N/(8·groups) wide.
+        """
         # Groups of N, or single N's where there are few.
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
@@ -326,7 +344,13 @@ class Cells:
 
 
 def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
-    """Smallest N − 1 of each group; the first group starts at 0."""
+    """Smallest N − 1 of each group; the first group starts at 0.
+
+    Args:
+        others: n − 1, the largest value of N − 1.
+        chance: probability that another client's message is high or low.
+        groups: resolution; more groups are narrower.
+    """
     mean, deviation = others * chance, math.sqrt(others * chance * (1.0 - chance)) + 1.0
     width = max((1.0 + mean / (_FINER * groups)) / deviation, 2.0 * _REACH / (_MOST * groups))
     edges = np.clip(mean + deviation * stretched(min(width, _WIDEST)), 0.0, others)
@@ -337,6 +361,12 @@ def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -
     """Probability of each group of values of a binomial variable, rounded to a side.
 
     Each probability is computed from the smaller of the two tails.
+
+    Args:
+        first: smallest value of each group, increasing, shape (groups,).
+        trials: number of trials of the binomial variable.
+        chance: probability of success in each trial.
+        side: UPPER to round probabilities up, LOWER to round them down.
     """
     inner = np.maximum(first[1:], 1.0)
     rest = np.maximum(trials - inner + 1.0, 1.0)
@@ -351,7 +381,14 @@ def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -
 def points_of(
     trials: FloatArray, chance: float, side: Side, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Row, value and weight of each point that replaces Bin(trials, chance), for all rows."""
+    """Row, value and weight of each point that replaces Bin(trials, chance), for all rows.
+
+    Args:
+        trials: number of trials of each row, shape (rows,).
+        chance: probability of success in each trial.
+        side: UPPER for a distribution that is larger in convex order, LOWER for a smaller one.
+        fine: density of the points.
+    """
     everywhere = np.arange(trials.size)
     if chance == 1.0:
         return everywhere, trials * chance, np.ones(trials.size)

@@ -52,11 +52,15 @@ class LowerBoundBlock:
 
     The upper curve is that of the pair proved for all ε₀-randomizers. There are two candidates for
     the lower curve: binary response with identical others, and three-valued response if all others
-    hold the third value, whose δ is larger for many clients if e > 2. For one round the lower curve
+    hold the third value, whose δ is larger for many clients if ε₀ > ln 2. For one round the lower curve
     is the larger of the two at each K; for composition it is the one with the larger total
     variation. With identical others no randomizer has a larger χ² than the larger of these two
     (docs/design/shuffling.md). REMOVE is the worse direction of binary response; both directions
     of three-valued response are equal.
+
+    Attributes:
+        local_epsilon: ε₀ of each message, under replacement.
+        clients: n, number of clients, each of which sends one message.
     """
 
     local_epsilon: float
@@ -135,9 +139,14 @@ def identical_others_block(
     The victim's two records have the largest loss ε₀ and the total variation distance τ that the
     randomizer allows. The likelihood ratio is the mean of the ratios of n messages, as in random
     allocation of one step among n. The block is a lower bound, because the distance of the pair is
-    slightly reduced and, where e is large, messages that the victim does not prefer are merged.
-    Merging loses a share of 1/e of the variance and makes distributions of many messages ten times
+    slightly reduced and, where ε₀ is large, messages that the victim does not prefer are merged.
+    Merging loses a share of e^{−ε₀} of the variance and makes distributions of many messages ten times
     as fast to compute.
+
+    Args:
+        local_epsilon: ε₀ of each message, under replacement.
+        total_variation: τ in (0, 1].
+        clients: n, number of clients, each of which sends one message.
     """
     nearer = total_variation * (1.0 - _NEARER)
     if local_epsilon < _FEW_OF_OTHERS:
@@ -154,6 +163,10 @@ class IdenticalGaussianBlock:
 
     The likelihood ratio is then the mean of n Gaussian ratios, as in random allocation of one step
     among n. For many messages only their sum is used, which is faster and gives a lower bound.
+
+    Attributes:
+        noise_multiplier: σ, standard deviation of one message's noise over the clip norm C.
+        clients: n, number of clients, each of which sends one message.
     """
 
     noise_multiplier: float
@@ -187,6 +200,11 @@ def kary_response_block(local_epsilon: float, values: int, clients: int) -> Bloc
 
     Source: docs/design/shuffling.md, "What is attained".
 
+    Args:
+        local_epsilon: ε₀ of each message, under replacement.
+        values: k, number of values, at least 2.
+        clients: n, number of clients, each of which sends one message.
+
     Returns:
         Block whose curves depend on k = ``values``. For k = 2 the upper curve is the supremum over
         all splits of the others' bits, and the lower curve is that of identical others. For k > 2
@@ -208,6 +226,10 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
     """Round of Hadamard response, with any number of values and bounds from both sides.
 
     Source: docs/design/shuffling.md, "What is attained".
+
+    Args:
+        local_epsilon: ε₀ of each message, under replacement.
+        clients: n, number of clients, each of which sends one message.
 
     Returns:
         Block whose upper curve is that of the blanket of any two values. In the lower curve, for

@@ -78,6 +78,10 @@ class Round:
 def one_round(randomizer: object, clients: int) -> Round:
     """Blocks of one round in which each of ``clients`` clients sends one message.
 
+    Args:
+        randomizer: randomizer of every message.
+        clients: n, number of clients.
+
     Raises:
         UnsupportedError: no analysis of shuffled messages of this randomizer is known.
     """
@@ -204,7 +208,11 @@ def _(randomizer: RepeatedMessages, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class UpperMessages:
-    """Function from the number of messages of one randomizer to their upper block."""
+    """Function from the number of messages of one randomizer to their upper block.
+
+    Attributes:
+        randomizer: randomizer of every message.
+    """
 
     randomizer: object
 
@@ -216,7 +224,11 @@ class UpperMessages:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """Function from the number of messages to their block with identical others."""
+    """Function from the number of messages to their block with identical others.
+
+    Attributes:
+        randomizer: randomizer of every message.
+    """
 
     randomizer: object
 

@@ -97,7 +97,7 @@ class BitsPrice(Protocol):
         ...
 
     def delta(self, k: float) -> float:
-        """Upper bound on δ(K); it is 0 from some K ≤ e^{ε₀} on."""
+        """Upper bound on δ(K) at K ≥ 1; it is 0 from some K ≤ e^{ε₀} on."""
         ...
 
 
@@ -130,8 +130,9 @@ class SampledBitsRound(Bits):
 
         Args:
             k: K ≥ 1.
-            g: half the chance that a message is made up, in (0, p).
-            edges: increasing numbers d from 1 to n − 2, to which D is rounded up.
+            g: half the chance that a message is made up, in (0, p) with p = 1/(e^{ε₀} + 1).
+            edges: increasing numbers from 1 to n − 2, to which the number of made-up messages is
+                rounded up.
         """
         p, others = flip_of(self.local_epsilon), self.clients - 1
         flip, last = (p - g) / (1.0 - 2.0 * g), np.array(edges, dtype=float)
@@ -243,7 +244,8 @@ class Slots:
         local_epsilon: ε₀ > 0 of the client's binary response.
         count: N ≥ 1.
         rate: γ in (0, 1].
-        flip: f in [0, ½]; equal to `flip_of(ε₀)` if the others use the client's randomizer.
+        flip: f in [0, ½], probability that the bit of another client is flipped; equal to
+            `flip_of(ε₀)` if the others use the client's randomizer.
     """
 
     local_epsilon: float
@@ -254,7 +256,7 @@ class Slots:
     def delta(self, k: float) -> float:
         """Upper bound on δ(K), the largest over the slots' true bits.
 
-        The bound is 0 from K = 1 + γ(e − 1) on.
+        The bound is 0 for K ≥ 1 + γ(e^{ε₀} − 1).
 
         Source: docs/design/shuffling.md, "Sampled bits".
 

@@ -81,8 +81,10 @@ class Grain(NamedTuple):
     """Resolution at which the numbers of messages are discretised.
 
     Attributes:
-        groups: groups of B are about B/(8·groups) wide, or single values.
-        fine: the spacing of the points of m is about m/√fine, that of c about c/(v₃·√fine).
+        groups: groups of B, the number of high and low messages, are about B/(8·groups) wide, or
+            single values.
+        fine: the spacing of the points of m, the number of messages that are neither high nor low,
+            is about m/√fine; that of c, the number of neutral messages, about c/(v₃·√fine).
         lost: approximate limit on the total probability of the cells that are left out.
     """
 
@@ -100,8 +102,8 @@ class SampledCells:
     Attributes:
         coins: B − 1, the number of steps of the walk minus 1.
         excess: the threshold's part as in `blanket_pairs.Cells`, at (ρc)/ρ instead of c.
-        rate: 1/ρ of the cell, at least N/n.
-        weight: probability of the cell times q.
+        rate: 1/ρ of the cell, at least γ = N/n.
+        weight: probability of the cell times q, the probability that a client sends.
         lost: upper bound on the total probability of all cells that are left out.
     """
 
@@ -113,7 +115,14 @@ class SampledCells:
 
     @classmethod
     def of(cls, pair: BlanketPair, population: int, rate: float, grain: Grain) -> SampledCells:
-        """Cells whose mean bound is never below the true mean."""
+        """Cells whose mean bound is never below the true mean.
+
+        Args:
+            pair: blanket pair of the messages.
+            population: n, number of clients.
+            rate: q, probability that a client sends a message, in (0, 1].
+            grain: resolution of the numbers of messages.
+        """
         # Groups of B.
         others, chance = population - 1, min(2.0 * pair.share * rate, 1.0)
         first = first_of_groups(others, chance, grain.groups)
@@ -302,7 +311,14 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 
 @dataclass(frozen=True)
 class SampledCurve:
-    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), with γ = N/n."""
+    """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), with γ = N/n.
+
+    Attributes:
+        pair: blanket pair of the messages.
+        population: n, number of clients.
+        rate: q, probability that a client sends a message, in (0, 1].
+        grain: resolution of the numbers of messages.
+    """
 
     pair: BlanketPair
     population: int
@@ -507,7 +523,14 @@ def floor_of(block: Block, side: Side) -> float:
 
 
 def groups(population: int, rate: float, side: Side, refinement: int) -> list[RoundGroup]:
-    """Groups of N ~ Bin(n, q), N ≥ 1, with probabilities and means rounded to one side."""
+    """Groups of N ~ Bin(n, q), N ≥ 1, with probabilities and means rounded to one side.
+
+    Args:
+        population: n, number of clients.
+        rate: q, probability that a client sends a message, in (0, 1].
+        side: UPPER to round probabilities up, LOWER to round them down.
+        refinement: each unit doubles the number of groups.
+    """
     mean = population * rate
     if rate == 1.0:
         return [RoundGroup(population, population, 1.0, float(population))]
@@ -523,7 +546,14 @@ def groups(population: int, rate: float, side: Side, refinement: int) -> list[Ro
 
 
 def groups_from(first: IntArray, population: int, rate: float, side: Side) -> list[RoundGroup]:
-    """Groups of N whose smallest numbers are ``first``, with probabilities rounded to one side."""
+    """Groups of N whose smallest numbers are ``first``, with probabilities rounded to one side.
+
+    Args:
+        first: smallest N of each group, increasing, shape (groups,).
+        population: n, number of clients.
+        rate: q, probability that a client sends a message, in (0, 1].
+        side: UPPER to round probabilities up, LOWER to round them down.
+    """
     # Probability of each group, and its part of the mean by the size-biased binomial.
     mean = population * rate
     last = np.append(first[1:] - 1, population)

@@ -177,7 +177,12 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """Upper bound on δ(K) of a sample over all numbers of messages, or None if none is known."""
+    """Upper bound on δ(K) of a sample over all numbers of messages, or None if none is known.
+
+    Args:
+        sample: self-sampling round, with the blocks of its messages.
+        grain: resolution of the numbers of messages.
+    """
     block = sample.base(sample.population)
     if isinstance(block, BlanketBlock):
         return SampledCurve(block.upper, sample.population, sample.rate, grain)

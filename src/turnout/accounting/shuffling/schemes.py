@@ -87,6 +87,11 @@ def shuffled_blocks(
 ) -> Decomposition:
     """Blocks of the rounds that one draw covers, with a new shuffle in each round.
 
+    Args:
+        scheme: scheme with trust model "shuffled".
+        part: draw and the number of its released steps.
+        randomizer: randomizer of every message, as accounting treats it.
+
     Raises:
         UnsupportedError: no analysis is known, or the order of speaking is not hidden.
     """
@@ -284,6 +289,9 @@ class SummedMessages:
 
     The averages and the counts of a window determine this sum. The sum of shuffled bits reveals as
     much as the bits; the sum of Gaussian messages is Gaussian.
+
+    Attributes:
+        randomizer: randomizer of every message.
     """
 
     randomizer: object
@@ -332,7 +340,13 @@ _EDGES = np.array([-9, -7, -5.5, -4.5, -3.75, *np.arange(-3, 3.1, 0.75), 5])  # 
 
 @dataclass(frozen=True, slots=True)
 class SubsampledBits:
-    """Upper bound on δ(K) of sampled bits of a uniform subset of N < n clients."""
+    """Upper bound on δ(K) of sampled bits of a uniform subset of N < n clients.
+
+    Attributes:
+        local_epsilon: ε₀ of each bit.
+        messages: N, number of clients in the subset, each of which sends one bit.
+        population: n, number of clients.
+    """
 
     local_epsilon: float
     messages: int
@@ -358,7 +372,13 @@ class SubsampledBits:
 
 @dataclass(frozen=True, slots=True)
 class SelfSampledBits:
-    """Upper bound on δ(K) of sampled bits of clients that each send with probability q."""
+    """Upper bound on δ(K) of sampled bits of clients that each send with probability q.
+
+    Attributes:
+        local_epsilon: ε₀ of each bit.
+        population: n, number of clients.
+        rate: q, probability that a client sends a message, in (0, 1].
+    """
 
     local_epsilon: float
     population: int
