@@ -427,7 +427,6 @@ def blanket_2019_bennett(
 
     Source: as `blanket_2019_hoeffding`; Balle, Bell, Gascón and Nissim 2019 (balle2019blanket).
 
-
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.

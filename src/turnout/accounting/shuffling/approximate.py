@@ -137,12 +137,13 @@ class HiddenCurve:
 class ApproximatePrice:
     """Upper bound on δ(K) of (ε₀, δ₀)-messages: the smallest of several bounds.
 
+    The bounds are those of the blanket pairs, and that of a single message without shuffling.
+
     Attributes:
         hidden: bounds if other messages hide the victim, one for each blanket pair.
         epsilon0: ε₀ of a message.
         delta0: δ₀ of a message.
-
-    The bounds are those of the blanket pairs, and that of a single message without shuffling."""
+    """
 
     hidden: Sequence[HiddenCurve]
     epsilon0: float

@@ -175,7 +175,7 @@ class BinaryResponseCurve:
         """Value δ(K) of the curve at each K ≥ 1, shape of ``k``.
 
         Raises:
-            NumericalError: an upper bound cannot be certified, because rounding hides the best event.
+            NumericalError: rounding hides the best event, so no upper bound can be certified.
             UnsupportedError: an upper bound is requested, and ε₀ exceeds 300.
         """
         if self.side is Side.LOWER:

@@ -217,8 +217,8 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """Blanket pair of k-ary randomized response.
 
     Status: proved, upper bound. A message of any record has a probability of at least
-    1/(e^{ε₀} + k − 1) at each of the k values. The victim's value in one world is the kind *high*, the
-    victim's value in the other world the kind *low*.
+    1/(e^{ε₀} + k − 1) at each of the k values. The victim's value in one world is the kind *high*,
+    the victim's value in the other world the kind *low*.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -310,8 +310,8 @@ class Cells:
         Args:
             pair: blanket pair of the messages.
             clients: n, number of clients.
-            side: UPPER if the weighted sum of δ over the cells is never below the true δ, LOWER if it is
-                never above.
+            side: UPPER if the weighted sum of δ over the cells is never below the true δ, LOWER if
+                it is never above.
             groups: resolution; N is cut into groups about N/(8·groups) wide.
         """
         # Groups of N, or single N's where there are few.

@@ -52,11 +52,11 @@ class LowerBoundBlock:
 
     The upper curve is that of the pair proved for all ε₀-randomizers. There are two candidates for
     the lower curve: binary response with identical others, and three-valued response if all others
-    hold the third value, whose δ is larger for many clients if ε₀ > ln 2. For one round the lower curve
-    is the larger of the two at each K; for composition it is the one with the larger total
-    variation. With identical others no randomizer has a larger χ² than the larger of these two
-    (docs/design/shuffling.md). REMOVE is the worse direction of binary response; both directions
-    of three-valued response are equal.
+    hold the third value. The second candidate has the larger δ for many clients if ε₀ > ln 2. For
+    one round the lower curve is the larger of the two at each K; for composition it is the
+    candidate with the larger total variation. With identical others no randomizer has a larger χ²
+    than the larger of these two (docs/design/shuffling.md). REMOVE is the worse direction of binary
+    response; both directions of three-valued response are equal.
 
     Attributes:
         local_epsilon: ε₀ of each message, under replacement.
@@ -140,8 +140,8 @@ def identical_others_block(
     randomizer allows. The likelihood ratio is the mean of the ratios of n messages, as in random
     allocation of one step among n. The block is a lower bound, because the distance of the pair is
     slightly reduced and, where ε₀ is large, messages that the victim does not prefer are merged.
-    Merging loses a share of e^{−ε₀} of the variance and makes distributions of many messages ten times
-    as fast to compute.
+    Merging loses a share of e^{−ε₀} of the variance and makes distributions of many messages ten
+    times as fast to compute.
 
     Args:
         local_epsilon: ε₀ of each message, under replacement.
