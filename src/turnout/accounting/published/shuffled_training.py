@@ -457,11 +457,7 @@ def lemma_4_4_1_as_printed(
 
 
 def amplified(epsilon: float, chance: float) -> float:
-    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up.
-
-    Raises:
-        ParameterError: ε is below 0, or the rate is outside [0, 1].
-    """
+    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
     if epsilon > 1 and chance > 0:
