@@ -131,7 +131,14 @@ class _Staircase:
 
 
 def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c, shape of the thresholds."""
+    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c, shape of the thresholds.
+
+    Args:
+        pair: dominating pair of both ratios.
+        k: K = e^ε ≥ 1, a single value or one value for each threshold.
+        threshold: thresholds k of X.
+        other: thresholds κ of X', same shape.
+    """
     value = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
     return value + antithetic_rounding(pair, k, threshold, other)
 
@@ -142,6 +149,12 @@ def antithetic_rounding(
     """Upper bound on the rounding errors of a hockey stick and of the line of an event.
 
     The result has the shape of the thresholds.
+
+    Args:
+        pair: dominating pair of both ratios.
+        k: K = e^ε ≥ 1, a single value or one value for each threshold.
+        threshold: thresholds k of X.
+        other: thresholds κ of X', same shape.
     """
     edges = threshold * pair.q_above(threshold) + k * other * pair.q_below(other)
     both = hockey_stick_rounding(pair, threshold) + k * reverse_hockey_stick_rounding(pair, other)
@@ -152,6 +165,11 @@ def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> Fl
     """Probability Q(E) of the event {X > k}; of an atom at k, E contains only a part.
 
     The part makes Q(E) equal to Q(X' < κ).
+
+    Args:
+        pair: dominating pair of both ratios.
+        threshold: thresholds k of X.
+        other: thresholds κ of X', same shape.
     """
     above = pair.q_above(threshold)
     if isinstance(pair, GaussianPair):
@@ -162,7 +180,18 @@ def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> Fl
 def antithetic_event(
     pair: Pair, threshold: FloatArray, other: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Lower bound on P(E), upper bound on P'(E), and Q(E), without rounding errors."""
+    """Lower bound on P(E), upper bound on P'(E), and Q(E); rounding errors are not included.
+
+    E is the event that X is large and X' small.
+
+    Args:
+        pair: dominating pair of both ratios.
+        threshold: thresholds k of X.
+        other: thresholds κ of X', same shape.
+
+    Returns:
+        P(E), P'(E) and Q(E), each in the shape of the thresholds.
+    """
     share = antithetic_share(pair, threshold, other)
     if isinstance(pair, GaussianPair):
         return pair.p_above(threshold), pair.p_below(other), share

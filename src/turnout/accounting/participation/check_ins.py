@@ -65,13 +65,17 @@ class AllocationCurve:
 
     δ(K) is E[(Σ − tK)₊]/t (remove) or K·E[(t/K − Σ)₊]/t (add).
 
-    Bin i holds the sum ``first + i·step`` and has the mass y. ``mass[i]`` and ``excess[i]`` are the
-    totals of y and of y·(value − threshold) over the bins from i on (remove) or before i (add), in
-    units of ``e^log_unit``.
+    Bin i has the value ``first + i·step`` of Σ and the mass y.
 
     Attributes:
+        side: side of the true curve on which the bound lies.
         frame: tilt and typical threshold.
-        step, first: distance of the bins, and the sum of bin 0.
+        step: distance of the bins.
+        first: value of the sum in bin 0.
+        mass: total of y over the bins from i on (remove) or before i (add), in units of
+            e^``log_unit``, shape (n,).
+        excess: total of y·(value − threshold) over the same bins, same shape and unit.
+        log_unit: logarithm of the unit of ``mass`` and ``excess``.
         cap: largest value of one ratio Y; larger values are cut off.
         beyond: E[(Y − cap)₊], which δ contains in full where the sum of the other ratios is at
             least threshold − cap.
@@ -191,6 +195,9 @@ def allocation_curve(
         side: whether the curve is an upper or a lower bound.
         delta_hint: δ in (0, 1) near which the bound is sharp.
         refinement: level of refinement of the grid, at least 0.
+
+    Returns:
+        The curve, never below the true δ (upper) or never above it (lower).
 
     Raises:
         NumericalError: no bound can be certified at this δ.

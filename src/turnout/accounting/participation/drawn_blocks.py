@@ -52,6 +52,9 @@ class DrawnBlocks:
 def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
     """Blocks of the client that takes part most often in the steps that one draw covers.
 
+    Args:
+        part: draw and the number of its released steps.
+
     Raises:
         UnsupportedError: the number of participations is not known for this draw.
     """
@@ -61,7 +64,12 @@ def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
 
 
 def in_windows(chance: float, *windows: tuple[int, int]) -> list[DrawnBlocks]:
-    """Blocks with one release per window, from pairs (steps of a window, number of windows)."""
+    """Blocks with one release per window, from pairs (steps of a window, number of windows).
+
+    Args:
+        chance: probability that the client takes part in a window.
+        windows: pairs of a number of steps of a window and a number of windows.
+    """
     return [_one_in(steps, chance, count) for steps, count in windows if steps]
 
 

@@ -61,12 +61,15 @@ _LEAST_WEIGHT = 1e-12  # smallest κ for which the two thresholds are solved
 
 @dataclass(frozen=True, slots=True)
 class ZeroOutCurve:
-    """Curve δ(K) of the remove direction under zero-out, for the worst updates r and b.
+    """Curve δ(K) of the remove direction under zero-out, for the worst updates.
+
+    They are the client's update r, and the update b of the client that takes its place in a step
+    in which it is not drawn.
 
     Attributes:
         pair: dominating pair of an update against the null record, scaled to mean 1.
-        rate: q, between 0 and 1, both excluded.
-        infinity_mass: ℓ.
+        rate: q = size / population, between 0 and 1, both excluded.
+        infinity_mass: ℓ, mass of outputs that only an update can produce.
         side: side to which rounding errors are moved; the curve is exact but for rounding.
     """
 
@@ -158,11 +161,13 @@ class SubstitutedCohortBlock:
     """Step of a uniform subset of clients, where any record may take the place of the client's.
 
     Upper bound. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
-    q·H_{K'}(P‖Q), K' = 1 + (K − 1)/q, of the *substitution* pair (sensitivity 2C: a client not
-    drawn is replaced by another).
+    q·H_{K'}(P‖Q) with K' = 1 + (K − 1)/q, where H is the hockey stick of the *substitution* pair
+    (sensitivity 2C, since another client is drawn in place of a client).
 
     Attributes:
+        pair: dominating pair of two updates.
         rate: q = size / population.
+        infinity_mass: mass of outputs that only one of the two updates can produce.
     """
 
     pair: Pair
@@ -189,7 +194,9 @@ class SubstitutedCohortBlock:
 
 @dataclass(frozen=True, slots=True)
 class OpposedCurve:
-    """Curve of the attack with b = −r under zero-out with Gaussian noise, a lower bound.
+    """Lower curve of an attack under zero-out with Gaussian noise: the other update is opposite.
+
+    The client's update is r, and the update of the client that takes its place is b = −r.
 
     At each K the best event is a half-line, an interval or the complement of an interval: with
     y = e^{μx} and w = e^{−μ²/2}, P > K·P' where q·w·y² − K·q·y − (K − 1)(1 − q)·w > 0. Any event
@@ -197,8 +204,9 @@ class OpposedCurve:
 
     Attributes:
         mu: clip norm over the standard deviation of the noise, μ.
-        rate: q.
-        direction: remove is P against P'.
+        rate: q = size / population.
+        direction: REMOVE for P against P', the outputs with the client's record and with the null
+            record.
     """
 
     mu: float
@@ -256,7 +264,14 @@ class OpposedCurve:
 def interval_mass(
     low: FloatArray, high: FloatArray, mean: float, *, outside: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Mass that N(mean, 1) has inside or outside an interval, and a bound on its rounding error."""
+    """Mass that N(mean, 1) has inside or outside an interval, and a bound on its rounding error.
+
+    Args:
+        low: lower ends of the intervals.
+        high: upper ends of the intervals, same shape.
+        mean: mean of the normal distribution.
+        outside: whether the mass outside the interval is meant.
+    """
     if outside:
         below, above = ndtr(low - mean), ndtr(mean - high)
         return below + above, tail_rounding(below) + tail_rounding(above)
@@ -269,9 +284,9 @@ def interval_mass(
 
 @dataclass(frozen=True, slots=True)
 class OpposedCohortBlock:
-    """Step of a uniform subset of clients under zero-out in which b = −r, with Gaussian noise.
+    """Step of a uniform subset of clients under zero-out, with opposite updates and Gaussian noise.
 
-    It is a lower bound: other clients can hold such updates in every step.
+    The step is a lower bound: other clients can hold such updates in every step.
 
     Attributes:
         pair: Gaussian pair of the client's update against the null record.
@@ -322,6 +337,9 @@ def cohort_bound(
         apart: dominating pair of two updates; None if none is known, which zero-out allows.
         zero_out: whether the neighbouring record is the null record.
         opposable: whether two opposite updates attain the pair of two updates.
+
+    Returns:
+        Blocks of the upper bound, never below the true δ, and of the lower bound.
     """
     worst = alone if zero_out or apart is None else apart
     if rate == 1.0:

@@ -136,7 +136,11 @@ class SubsetBlock:
 
 @remembered
 def subset_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
-    """Sharpest known curve of one k-subset problem."""
+    """Sharpest known curve of one k-subset problem.
+
+    Raises:
+        NumericalError: no bound can be certified at the δ of the problem.
+    """
     # Exact cases: one check-in, every step, and pairs on few atoms.
     simple = _simple_run(task)
     if simple is not None:
@@ -200,7 +204,7 @@ def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
 
 @remembered
 def block_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
-    """Curve of the block bound, which is quick; exact for k = 1 and for k = t."""
+    """Curve of the block bound, computed quickly; exact for k = 1 and for k = t."""
     return _run_curve(_simple_run(task) or block_run(task), task, side, refinement)
 
 
@@ -216,7 +220,12 @@ def _run_curve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChordCurve:
-    """Upper curve of chords through upper bounds at some K; the true δ(K) is convex."""
+    """Upper curve of chords through upper bounds at some K; the true δ(K) is convex.
+
+    Attributes:
+        points: increasing values of K ≥ 1, shape (m,).
+        values: upper bounds on δ at the points, shape (m,).
+    """
 
     points: FloatArray
     values: FloatArray
@@ -294,7 +303,13 @@ class MultisetCurve:
 
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
-        """Curve of a distribution of S, with masses summed from the end that the payoff needs."""
+        """Curve of a distribution of S, with masses summed from the end that the payoff needs.
+
+        Args:
+            task: the problem.
+            side: side to which rounding errors are moved.
+            distribution: values of S and their probabilities.
+        """
         order = np.argsort(distribution.ratios)
         ratios, absent = distribution.ratios[order], distribution.masses[order]
         return cls(
@@ -328,7 +343,12 @@ class MultisetCurve:
 
 
 def is_enumerable(pair: Pair, window: int) -> bool:
-    """Whether a pair has so few atoms that all multisets of a window can be enumerated."""
+    """Whether a pair has so few atoms that all multisets of a window can be enumerated.
+
+    Args:
+        pair: pair of one step.
+        window: t, number of steps.
+    """
     if not isinstance(pair, AtomicPair):
         return False
     return math.comb(window + pair.atoms[0].size - 1, window) <= _MOST_STATES
@@ -341,7 +361,11 @@ def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetC
 
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
-    """Bound on the curve by enumeration over levels of the ratio; refinement adds levels."""
+    """Bound on the curve by enumeration over levels of the ratio; refinement adds levels.
+
+    Raises:
+        NumericalError: the window has too many steps, or the bins of the ratio are too narrow.
+    """
     # Place as many levels as the enumeration can afford.
     count = levels_that_fit(task.window, refinement)
     if count < _FEWEST_LEVELS:
@@ -380,7 +404,12 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """Largest number of levels whose multisets stay within the limit on enumerated states."""
+    """Largest number of levels whose multisets stay within the limit on enumerated states.
+
+    Args:
+        window: t, number of steps.
+        refinement: each unit quadruples the limit.
+    """
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
         count += 1

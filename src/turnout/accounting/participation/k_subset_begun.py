@@ -164,7 +164,13 @@ class BegunSubsetBlock:
 
 
 def picks_chances(window: int, picks: int, steps: int) -> list[float]:
-    """Probabilities that j of k picks of t steps lie among the first s, for j = 0 … min(k, s)."""
+    """Probabilities that j of k picks of t steps lie among the first s, for j = 0 … min(k, s).
+
+    Args:
+        window: t, number of steps of the whole window.
+        picks: k, at most t.
+        steps: s, number of released steps, at most t.
+    """
     total = math.comb(window, picks)
     return [
         math.comb(steps, j) * math.comb(window - steps, picks - j) / total

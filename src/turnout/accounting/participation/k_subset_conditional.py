@@ -383,7 +383,18 @@ class MomentCells:
 def conditional_moments(
     levels: FloatArray, masses: FloatArray, groups: int, picks: int, size: int
 ) -> MomentCells:
-    """Moments of S in the cells T < ``size``, from the levels of Y and their masses."""
+    """Moments of S in the cells T < ``size``, from the levels of Y and their masses.
+
+    Args:
+        levels: values of Y, increasing, shape (J + 1,).
+        masses: masses of the levels under Q, same shape.
+        groups: n, number of independent variables Y.
+        picks: k, at most n.
+        size: number of cells.
+
+    Raises:
+        NumericalError: the second moment of S is too large.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
         # φ₀, φ₁ and φ₂ as power series.
         plain = Series(masses, 0.0)

@@ -59,6 +59,11 @@ def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int
     """Windows of one pick that together bound a k-subset under replace-one, with their numbers.
 
     Source: docs/design/subsets.md, "Two records". The groups have ⌊t/k⌋ or ⌈t/k⌉ steps.
+
+    Args:
+        pair: outputs of one step with the client's message, and without it.
+        window: t, number of steps.
+        picks: k, less than t.
     """
     short, longer = divmod(window, picks)
     sizes = [(short + 1, longer), (short, picks - longer)]

@@ -63,7 +63,9 @@ _STEPS, _MANY_STEPS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StatisticCurve:
-    """Lower curve: δ(K) ≥ gain(τ) − K·loss(τ), with a threshold τ chosen for each K.
+    """Lower curve gain(τ) − K·loss(τ) below δ(K), with a threshold τ of T chosen for each K.
+
+    T is the sum of the bin indices of the steps' outputs.
 
     Attributes:
         gain: lower bounds on P(T ≥ τ) (remove) or Q(T < τ) (add) at each τ.
@@ -108,7 +110,12 @@ _Mixture = Sequence[tuple[float, "BinSum"]]
 
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
-    """Lower curve of k of t steps; each level of refinement halves the width of the bins."""
+    """Lower curve of k of t steps; each level of refinement halves the width of the bins.
+
+    Raises:
+        NumericalError: the distributions of the statistic are too wide for a grid, or have no
+            common values.
+    """
     return _scaled_curve(task, _best_scale(task), _STEP / 2**refinement)
 
 
@@ -153,7 +160,12 @@ class _Steps:
 
 
 def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds on the mass between edges, from the smaller of the two tails."""
+    """Lower and upper bounds on the mass between edges, from the smaller of the two tails.
+
+    Args:
+        below: probability below each edge, increasing.
+        above: probability above each edge, same shape.
+    """
     lower, upper = np.append(below, 1.0), np.append(above, 0.0)
     by_lower, by_upper = np.diff(lower, prepend=0.0), -np.diff(upper, prepend=1.0)
     small = lower <= 0.5
@@ -187,7 +199,12 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
 
 @remembered
 def largest_ratio(pair: Pair, mass: float) -> float:
-    """Likelihood ratio above which P has about a given mass, without its infinity mass."""
+    """Likelihood ratio above which P has about a given mass, without its infinity mass.
+
+    Args:
+        pair: pair of one step.
+        mass: probability under P.
+    """
     enough = float(pair.p_above(np.array(1e300))) + mass
 
     def light(log_ratio: float) -> bool:
@@ -272,7 +289,12 @@ def _mixed_tails(
 
 
 def threshold_of(curve: StatisticCurve, delta: float) -> float:
-    """K ≥ 1 at which a curve is about δ."""
+    """K ≥ 1 at which a curve is about δ.
+
+    Args:
+        curve: lower curve.
+        delta: δ, strictly between 0 and 1.
+    """
     values = curve.gain - np.exp(np.clip(curve.log_ratio, 0.0, 700.0)) * curve.loss
     above = np.flatnonzero(values > delta)
     index = min(int(above[-1]) + 1, values.size - 1) if above.size else 0
@@ -406,7 +428,12 @@ class BinSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """Bounds on P(T ≥ τ), and estimates of P(T = τ), which are 0 if round-off hides them."""
+    """Bounds on P(T ≥ τ), and estimates of P(T = τ), which are 0 if round-off hides them.
+
+    Attributes:
+        bounds: bounds on P(T ≥ τ) at each τ of the window.
+        cells: estimates of P(T = τ), same shape.
+    """
 
     bounds: FloatArray
     cells: FloatArray
@@ -414,7 +441,15 @@ class Tails:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], mean and variance of T."""
+    """Moments of a tilted distribution: ln E[e^{tilt·(T − anchor)}], mean and variance of T.
+
+    Attributes:
+        tilt: exponent of the tilt.
+        log_mass: ln E[e^{tilt·(T − anchor)}].
+        anchor: value of T that is subtracted, so that numbers stay in range.
+        mean: mean of T under the tilted distribution.
+        variance: variance of T under the tilted distribution.
+    """
 
     tilt: float
     log_mass: float

@@ -177,7 +177,14 @@ With `OneOfOwn` each client has its own windows (`window_bound`).
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """Neighbour bound of one client of an availability trace, from its steps in each window."""
+    """Neighbour bound of one client of an availability trace, from its steps in each window.
+
+    Args:
+        upper: pair of one step at the largest sensitivity, for the upper bound.
+        lower: pair that some client attains, for the lower bound.
+        sizes: number of the client's own steps in each window.
+        probability: probability that the client takes part in a window.
+    """
     counts = sorted(Counter(size for size in sizes if size > 0).items())
     above, below = (
         _windows(worst, *((size, probability, n) for size, n in counts)) for worst in (upper, lower)
@@ -292,7 +299,7 @@ def observed_blocks(
         part: the draw, and the part of its steps that is released.
         worst: the pair that dominates one message.
         attained: whether two records attain this pair; if not, the lower bound is 0.
-        messages: number of messages of a step in which the client takes part.
+        messages: number of messages that the client sends in a step in which it takes part.
 
     Raises:
         UnsupportedError: no analysis of this draw is known.

@@ -133,9 +133,9 @@ class HalvedPair:
 class LargestPair:
     """Pair whose reverse hockey stick is the larger one of two pairs at each threshold.
 
-    Its likelihood ratio is the least one that is above both in convex order. At each threshold the
-    four tails are those of the pair whose price, with its rounding error added, is larger; where
-    the prices cross, the ratio has an atom.
+    The likelihood ratio of this pair is the least one that is above both in convex order. At each
+    threshold the four tails are those of the pair whose hockey stick, with its rounding error
+    added, is larger. Where the hockey sticks cross, the ratio has an atom.
 
     Attributes:
         first, second: pairs without an infinity mass.
@@ -505,8 +505,8 @@ class OneClientBlock:
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
         """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
 
-        They are the same at each refinement, since upper and lower bound do not meet, and for all
-        δ between two powers of ten, so that several questions share them.
+        The curves are the same at each refinement, since upper and lower bound do not meet. They
+        are also the same for all δ between two powers of ten, so that several questions share them.
         """
         least = 10.0 ** math.floor(math.log10(delta) + 1e-9)
         remove, add = (

@@ -235,14 +235,17 @@ class LocalReplacementBlock:
 def under_replacement(
     run: Sequence[tuple[Block, int]], closeness: Closeness = Closeness.TO_ABSENCE
 ) -> list[tuple[Block, int]]:
-    """Run that compares two records, from a run that compares a record with its absence.
+    """Blocks that compare two records, from blocks that compare a record with its absence.
 
     Windows, Poisson steps and steps without a draw are converted. A k-subset must be given as the
     k windows that bound it: the cut of the steps into windows does not depend on the record.
 
     Args:
-        run: blocks and their numbers, valid for every record.
+        run: blocks, each with the number of times that it occurs, valid for every record.
         closeness: which two of record, other record and absence the pairs compare.
+
+    Returns:
+        Blocks with the same numbers. Upper curves are never below the δ of any two records.
 
     Raises:
         UnsupportedError: a block of another kind.

@@ -47,7 +47,7 @@ class Bounded(NamedTuple):
 
     Attributes:
         value: the bound.
-        doubt: about the part of it that is due to the grid and to round-off.
+        doubt: about the part of the bound that is due to the grid and to round-off.
         is_heavy: whether the range of one step is a large part of the window of the sum.
     """
 

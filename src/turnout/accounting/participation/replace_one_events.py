@@ -93,7 +93,7 @@ def event_lines(
     Args:
         step: one step at K₀, close to the K of ``near``.
         part: participation in the window.
-        near: values of K ≥ 1.
+        near: values of K ≥ 1, shape (m,).
         guess: about the excess E[(ΣY − c₀)₊]/t at K₀; None if nothing is known of it.
         refinement: level of the lattice; each halves its step.
     """
@@ -187,8 +187,8 @@ class _Scores(NamedTuple):
 def event_masses(step: AntitheticStep, c: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Masses of the nested events {Y > c} under P, P' and Q, shape of ``c`` each.
 
-    That under P may be smaller than the true one, that under P' larger. Rounding errors, those of
-    `pairs.tail_rounding`, are not included.
+    The mass under P may be smaller than the true mass, and the mass under P' larger. Rounding
+    errors, which `pairs.tail_rounding` bounds, are not included.
     """
     threshold, other = step.thresholds(c)
     if isinstance(step.pair, GaussianPair):

@@ -82,7 +82,13 @@ _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Sum Y_1 + … + Y_t of i.i.d. steps, and its threshold c₀ ≥ 0."""
+    """Sum Y_1 + … + Y_t of i.i.d. steps, and its threshold c₀ ≥ 0.
+
+    Attributes:
+        step: distribution of each Y.
+        count: t, number of steps.
+        threshold: c₀.
+    """
 
     step: Step
     count: int

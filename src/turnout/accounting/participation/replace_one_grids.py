@@ -109,6 +109,9 @@ def grid_distribution(
         frame: range of Y and window of the sum.
         bins: number of bins that cover the window of the sum.
         tail: *upper* bound on the jumps, which are left out; None to cap Y instead.
+
+    Raises:
+        NumericalError: the ratios of one step have no distribution on this grid.
     """
     # A polygon above or below the hockey stick on the lattice.
     anchored = frame.is_heavy or tail is not None

@@ -354,6 +354,11 @@ def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) ->
 
     Under the tilt of the saddle point a heavy tail has much mass at its cap, and the window must
     contain several such values; a smaller tilt avoids so wide a window.
+
+    Args:
+        distribution: distribution of one Y on few points.
+        count: n, number of steps of the sum Σ.
+        threshold: c₀.
     """
     saddle = _saddle(distribution, count, threshold)
     tilts = saddle * np.geomspace(1.0, 0.03, 9)
@@ -375,6 +380,13 @@ def payoff_frame(
     """Frame for E[g(Σ)] with a payoff g that is 0 or negligible below ``floor``.
 
     It is the narrowest window over tilts θ whose bound e^{nκ(θ)}·max g(z)e^{−θz} is near the least.
+
+    Args:
+        distribution: distribution of one Y on few points.
+        count: n, number of steps of the sum Σ.
+        payoff: g, increasing and at least 0.
+        floor: value of Σ below which g is 0 or negligible.
+        threshold: value of Σ near which the result is needed.
     """
     # Grids of values of the sum and of tilts.
     unit = max(threshold - floor, 1e-300)

@@ -431,8 +431,8 @@ class CoarseDistribution:
     ) -> tuple[FloatArray, ...]:
         """Estimates of E[Yⁿ e^{sY}] for Y = X ∧ cap and n = 0, 1, 2, each of shape (caps, s).
 
-        Infinite where s·cap is too large. ``tails`` are Q(X > cap), which the points are too far
-        apart to give.
+        The estimates are infinite where s·cap is too large. ``tails`` are the probabilities
+        Q(X > cap), because the points are too far apart to determine them.
         """
         # Weights of the points, and of the mass that each cap gathers.
         exponents = np.multiply.outer(self.points, s)
