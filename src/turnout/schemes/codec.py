@@ -54,7 +54,11 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def participation_to_dict(participation: Participation) -> dict[str, Any]:
-    """Participation as a dictionary, as `scheme_to_dict` writes the participation of a scheme."""
+    """Participation as a dictionary, as `scheme_to_dict` writes the participation of a scheme.
+
+    Raises:
+        ParameterError: the object is not of a registered participation's class.
+    """
     return _to_plain(participation)
 
 

@@ -44,6 +44,9 @@ class Bernoulli:
     Attributes:
         hidden: whether each client makes its draw itself (self-sampling), so that only the client
             knows the result.
+
+    Raises:
+        ParameterError: ``rate`` is outside [0, 1], or ``hidden`` is not a bool.
     """
 
     steps: ClassVar[int] = 1
@@ -58,7 +61,11 @@ class Bernoulli:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """Guarantee: a uniform subset of ``size`` of ``population`` clients takes part in the step."""
+    """Guarantee: a uniform subset of ``size`` of ``population`` clients takes part in the step.
+
+    Raises:
+        ParameterError: a number below 1, or ``size`` above ``population``.
+    """
 
     steps: ClassVar[int] = 1
     size: int
@@ -75,6 +82,9 @@ class OneOf:
     """Guarantee: with probability ``probability`` a client takes part in one uniform step.
 
     With probability 0 no client takes part in any step.
+
+    Raises:
+        ParameterError: ``steps`` is below 1, or ``probability`` is outside [0, 1].
     """
 
     steps: int
@@ -88,7 +98,11 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class KOf:
-    """Guarantee: a client takes part in exactly ``picks`` steps of the block, a uniform subset."""
+    """Guarantee: a client takes part in exactly ``picks`` steps of the block, a uniform subset.
+
+    Raises:
+        ParameterError: a number below 1, or ``picks`` above ``steps``.
+    """
 
     steps: int
     picks: int
@@ -106,6 +120,9 @@ class Kept:
     Attributes:
         slot: draw of the client's step within an epoch.
         epochs: number of epochs; all epochs together are one block.
+
+    Raises:
+        ParameterError: ``epochs`` is below 1.
     """
 
     slot: OneOf
@@ -128,6 +145,9 @@ class Staggered:
     Slots are 0 … ``slots − 1``, and the window of client j begins with slot
     ⌊j / clients_per_slot⌋. The first ``window − 1`` slots are a warm-up before the block's first
     step; a client that draws one of them, or a slot past the end, does not take part.
+
+    Raises:
+        ParameterError: a number below 1, or ``window`` above ``slots``.
     """
 
     window: int
@@ -208,7 +228,13 @@ class Span:
 
 
 class ReleasedSteps(NamedTuple):
-    """Released steps of a draw: number of whole blocks, and of steps of an unfinished block."""
+    """Released steps of a draw: number of whole blocks, and of steps of an unfinished block.
+
+    Attributes:
+        draw: draw of each block.
+        full: number of blocks of which all steps are released.
+        rest: number of released steps of the block that is not finished; 0 if there is none.
+    """
 
     draw: Draw
     full: int
@@ -325,13 +351,21 @@ class Form:
             raise ParameterError("population", population, expected)
 
     def at_step(self, step: int) -> Place:
-        """Span and block of a step, counted over the whole run."""
+        """Span and block of a step, counted over the whole run.
+
+        Args:
+            step: number of the step, from 0.
+        """
         i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
         span, first = self.spans[i], self._first_steps[i]
         return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
 
     def block(self, index: int) -> tuple[int, int]:
-        """First step of a block, counted over the whole run, and its number of steps."""
+        """First step of a block, counted over the whole run, and its number of steps.
+
+        Args:
+            index: number of the block, from 0.
+        """
         i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
         span = self.spans[i]
         within = (index - self._first_blocks[i]) * span.draw.steps

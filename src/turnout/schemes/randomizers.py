@@ -33,6 +33,9 @@ class GaussianNoise(Checked):
 
     Attributes:
         noise_multiplier: standard deviation of the noise divided by C, above 0.
+
+    Raises:
+        ParameterError: ``noise_multiplier`` is not above 0 and finite.
     """
 
     noise_multiplier: float = positive("standard deviation of the noise divided by the clip norm")
@@ -45,6 +48,9 @@ class LaplaceNoise(Checked):
 
     Attributes:
         scale: scale of the noise divided by C, above 0.
+
+    Raises:
+        ParameterError: ``scale`` is not above 0 and finite.
     """
 
     scale: float = positive("scale of the noise divided by the clip bound")
@@ -61,6 +67,9 @@ class PureRandomizer(Checked):
 
     Attributes:
         epsilon0: ε₀, above 0, in nats.
+
+    Raises:
+        ParameterError: ``epsilon0`` is not above 0 and finite.
     """
 
     epsilon0: float = positive(_LEVEL)
@@ -77,6 +86,9 @@ class ApproximateRandomizer(Checked):
     Attributes:
         epsilon0: ε₀, above 0, in nats.
         delta0: δ₀, strictly between 0 and 1.
+
+    Raises:
+        ParameterError: ``epsilon0`` or ``delta0`` is outside its domain.
     """
 
     epsilon0: float = positive(_LEVEL)
@@ -100,6 +112,9 @@ class BoundedVariation(NonAdaptiveRandomizer):
         total_variation: τ, an upper bound on the total variation between the output distributions
             of any two inputs, in (0, 1]. Every ε₀-DP randomizer has τ of at most
             (e^{ε₀} − 1)/(e^{ε₀} + 1).
+
+    Raises:
+        ParameterError: ``epsilon0`` or ``total_variation`` is outside its domain.
     """
 
     total_variation: float = 1.0
@@ -154,7 +169,12 @@ class RepeatedMessages(NonAdaptiveRandomizer):
 
     @classmethod
     def of(cls, each: NonAdaptiveRandomizer, messages: int) -> Self:
-        """Randomizer that sends ``messages`` messages, each from the randomizer ``each``."""
+        """Randomizer that sends ``messages`` messages, each from the randomizer ``each``.
+
+        Raises:
+            ParameterError: ``each`` is adaptive or a `RepeatedMessages`, or ``messages`` is not a
+                whole number of at least 1.
+        """
         return cls(messages * each.epsilon0, each, messages)
 
 
@@ -163,11 +183,14 @@ class RepeatedMessages(NonAdaptiveRandomizer):
 class KaryResponse(NonAdaptiveRandomizer):
     """k-ary randomized response: sends the true category with probability e^{ε₀}/(e^{ε₀} + k − 1).
 
-    Otherwise it sends one of the k − 1 other categories, which are equally likely. With two
-    categories it is Warner's randomized response.
+    Otherwise the randomizer sends one of the k − 1 other categories, which are equally likely. The
+    case of two categories is Warner's randomized response.
 
     Attributes:
         categories: number of categories k, at least 2.
+
+    Raises:
+        ParameterError: ``epsilon0`` or ``categories`` is outside its domain.
     """
 
     categories: int = count("number of categories, one of which is the client's value", 2, least=2)
@@ -202,6 +225,9 @@ class DiscreteGaussianNoise(Checked):
     Attributes:
         standard_deviation: the parameter s, about the standard deviation, in units of the lattice.
         sensitivity: largest absolute value of a contribution, at least 1.
+
+    Raises:
+        ParameterError: a parameter is outside its domain.
     """
 
     standard_deviation: float = positive(_DEVIATION)
@@ -217,6 +243,9 @@ class RoundedGaussianNoise(Checked):
         standard_deviation: standard deviation of the noise before rounding, in units of the
             lattice.
         sensitivity: largest absolute value of a contribution, at least 1.
+
+    Raises:
+        ParameterError: a parameter is outside its domain.
     """
 
     standard_deviation: float = positive(_DEVIATION)

@@ -47,7 +47,15 @@ class Participation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names and description of a participation: the arguments of `register_participation`."""
+    """Names and description of a participation: the arguments of `register_participation`.
+
+    Attributes:
+        plan: value of the key ``law`` in plans.
+        question: value of the option ``--scheme``; None if it cannot be selected there.
+        summary: description in one sentence.
+        rank: position in lists of participations.
+        averaged_clients: whether the option ``--clients`` is permitted.
+    """
 
     plan: str
     question: str | None

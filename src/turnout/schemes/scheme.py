@@ -126,7 +126,7 @@ class Scheme:
         unit: unit of privacy.
         trust: parties that a client must trust.
         population: number of clients that follow the protocol, including the protected client; None
-            if it is unknown. Amplification by other clients' messages needs it.
+            if the number is unknown. Amplification by other clients' messages needs the number.
         order: whether an adversary knows which client sends which shuffled message; None if not
             declared. If randomizers may depend on earlier messages, shuffled messages have a
             guarantee only with `SpeakingOrder.HIDDEN`.
@@ -176,10 +176,10 @@ class Scheme:
 
 
 class ShuffledLoader(Scheme):
-    """Scheme of a shuffling data loader, priced as if its batches were known.
+    """Scheme of a data loader that shuffles records, priced as if its batches were known.
 
-    Accounting returns upper bounds on the ε of the loader and no lower bounds: those of known
-    batches do not hold for the loader.
+    Accounting returns upper bounds on the ε of the loader. It returns no lower bounds, because the
+    lower bounds for known batches do not hold for the loader.
     """
 
     __slots__ = ()
@@ -279,7 +279,11 @@ class _Shuffled(Checked):
 
 @dataclass(frozen=True, slots=True)
 class Shuffle(_Shuffled):
-    """Every client sends one message a round through a shuffler."""
+    """Settings of a shuffler: every client sends one message in each round.
+
+    Raises:
+        ParameterError: a parameter is outside its domain.
+    """
 
     clients: int = count(_CLIENTS)
     rounds: int = count(_ROUNDS, 1)
@@ -294,7 +298,11 @@ class Shuffle(_Shuffled):
 
 @dataclass(frozen=True, slots=True)
 class SubsampledShuffle(_Shuffled):
-    """In each round a uniform subset of ``sampled`` clients sends messages through a shuffler."""
+    """Settings of a shuffler: a uniform subset of the clients sends a message in each round.
+
+    Raises:
+        ParameterError: a parameter is outside its domain.
+    """
 
     sampled: int = count("number of clients that send a message in a round", at_most="clients")
     clients: int = count(_CLIENTS)
@@ -310,7 +318,11 @@ class SubsampledShuffle(_Shuffled):
 
 @dataclass(frozen=True, slots=True)
 class SelfSamplingShuffle(_Shuffled):
-    """In each round each client sends a message with probability ``rate``, by its own draw."""
+    """Settings of a shuffler: each client draws in each round whether it sends a message.
+
+    Raises:
+        ParameterError: a parameter is outside its domain.
+    """
 
     rate: float = chance("probability with which a client participates in a round")
     clients: int = count(_CLIENTS)
