@@ -225,11 +225,21 @@ def test_a_terminal_shows_the_progress_of_a_comparison(
 
     monkeypatch.setattr(Progress, "start", start)
     with progress.progress_bar("comparing") as watch:
-        assert started.wait(HANGS_SECONDS)
+        assert not shown or started.wait(HANGS_SECONDS)
         watch(3, 6)
     printed = capsys.readouterr()
     assert ("comparing" in printed.err) is shown
     assert printed.out == ""
+
+
+def test_a_log_has_lines_of_progress(capsys):
+    tell = progress.progress_lines("comparing", 0.0)
+    tell(3, 12_000)
+    tell(4, 12_000, "drawing")
+    assert capsys.readouterr().err == "comparing: 3 of 12,000\ndrawing: 4 of 12,000\n"
+    seldom = progress.progress_lines("comparing", 1e9)
+    seldom(3, 12_000)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_quick_comparisons_show_no_progress_bar(monkeypatch, mutate, capsys):

@@ -498,12 +498,14 @@ def fleet(
 
 @contextmanager
 def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
-    """Context with a progress bar of the devices' participations; yields its update function."""
+    """Context with the progress of the devices' participations; yields its update function."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    # The bar shows ended and all participations, and the outcomes; only on a terminal.
-    console = Console(stderr=True)
+    from turnout.reporting.progress import progress_lines
+
+    # On a terminal a bar shows ended and all participations, and the outcomes; in a log, lines.
+    lines, console = progress_lines(f"turns of {devices} devices"), Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -521,5 +523,7 @@ def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
             ended = ", ".join(f"{n} {what}" for what, n in tally.items() if what != "to come")
             warning = f"  [red]warning: {stands.warning()}[/]" if stands.warning() else ""
             bar.update(task, completed=total - ahead, total=total, answers=ended + warning)
+            if hidden:
+                lines(total - ahead, total)
 
         yield tell

@@ -1,10 +1,12 @@
 """Progress on stderr, or in a notebook, of tasks that take more than two seconds.
 
-`progress_bar` shows the share of parts that are done, `spinner` the running time.
+`progress_bar` shows the share of parts that are done, `spinner` the running time. Where stderr is a
+file or a pipe, `progress_bar` writes a line every half a minute (`progress_lines`).
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import rich.console
 
 _PATIENCE_SECONDS = 2.0
+_LINE_SECONDS = 30.0
 
 
 def is_shown(console: rich.console.Console) -> bool:
@@ -35,12 +38,33 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    bar = Progress(console=console, transient=True, disable=not is_shown(console))
+    if not is_shown(console):
+        yield progress_lines(what)
+        return
+    bar = Progress(console=console, transient=True)
     task = bar.add_task(what, total=None)
     with _late(bar.start, bar.stop):
         yield lambda done, of, named=what: bar.update(
             task, completed=done, total=of, description=named
         )
+
+
+def progress_lines(what: str, seconds: float = _LINE_SECONDS) -> Callable[..., None]:
+    """Function that writes the progress to stderr as a line, at most one in so many seconds.
+
+    The function takes the number of parts done, the number of all parts and, optionally, a new
+    title in place of ``what``.
+    """
+    written = time.monotonic()
+
+    def tell(done: int, of: int, named: str = what) -> None:
+        nonlocal written
+        now = time.monotonic()
+        if now - written >= seconds:
+            written = now
+            print(f"{named}: {done:,} of {of:,}", file=sys.stderr, flush=True)
+
+    return tell
 
 
 @contextmanager
