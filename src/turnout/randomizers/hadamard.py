@@ -85,7 +85,15 @@ class OneBitHadamard(IndexedRandomizer):
         return walsh_hadamard(counts[0::2] - counts[1::2])[: self.items]
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given the clients' items; shape (k,)."""
+        """Variance of each estimated frequency, given the clients' items; shape (k,).
+
+        Args:
+            frequencies: share of the clients that hold each item, shape (k,).
+            clients: number of clients n, at least 1.
+
+        Raises:
+            ParameterError: no client, a wrong shape, or a frequency outside [0, 1].
+        """
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
@@ -199,7 +207,15 @@ class HadamardRandomizer(IndexedRandomizer):
         return np.resize(counts.reshape(-1, self.block_rows).sum(axis=1), self.items)
 
     def variance(self, frequencies: ArrayLike, clients: int) -> NDArray[np.float64]:
-        """Variance of each estimated frequency, given the clients' items; shape (k,)."""
+        """Variance of each estimated frequency, given the clients' items; shape (k,).
+
+        Args:
+            frequencies: share of the clients that hold each item, shape (k,).
+            clients: number of clients n, at least 1.
+
+        Raises:
+            ParameterError: no client, a wrong shape, or a frequency outside [0, 1].
+        """
         shares = self.shares(frequencies, clients)
         # Share of the clients whose item is in the same block.
         block = np.arange(self.items) % self._blocks
@@ -212,7 +228,7 @@ class HadamardRandomizer(IndexedRandomizer):
     def mse_bound(self, clients: int) -> float:
         """Largest expected squared ℓ2 error of the raw estimate over all clients' items.
 
-        It is reached when all clients' items are in the block with the most items.
+        The error is largest if all clients' items are in the block with the most items.
 
         Raises:
             ParameterError: ``clients`` is below 1.
@@ -254,6 +270,10 @@ def best_blocks(epsilon: float, items: int) -> int:
 
     With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) the variance is about C²/B. For each power of two b, the
     candidate is the least number of blocks of b rows that holds all items.
+
+    Args:
+        epsilon: requested privacy level ε, above 0, at most 30.
+        items: number of items k, at least 2.
 
     Raises:
         ParameterError: for every B there are more messages than the server can count.

@@ -128,8 +128,12 @@ class LocalHashing(IndexedRandomizer):
 def best_cells(epsilon: float, items: int) -> int:
     """The prime g of least expected squared error for which decoding is fast enough.
 
-    For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). It is least
-    at g = e^ε + 1; the nearest primes have at most 3 % more variance.
+    For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). This
+    variance is least at g = e^ε + 1; the nearest primes have at most 3 % more variance.
+
+    Args:
+        epsilon: requested privacy level ε, above 0, at most 30.
+        items: number of items k, at least 2.
 
     Raises:
         ParameterError: too many items for the server's decoding.
@@ -154,7 +158,12 @@ def best_cells(epsilon: float, items: int) -> int:
 
 
 def decoding_work(items: int, cells: int) -> int:
-    """Number of additions that decoding takes: (d − 1)·g^(d + 2)."""
+    """Number of additions that decoding takes: (d − 1)·g^(d + 2).
+
+    Args:
+        items: number of items k.
+        cells: number of cells g; an item has d digits to base g.
+    """
     # Each digit but the last takes g additions for each of the g^(d + 1) entries of the table.
     digits = _digits(items, cells)
     return (digits - 1) * cells ** (digits + 2)

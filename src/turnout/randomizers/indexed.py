@@ -235,7 +235,7 @@ class KaryRandomizedResponse(IndexedRandomizer):
         thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
     Each other item has probability 1/(e^ε + k − 1). This randomizer is best for few items or a
-    large ε (k < 3e^ε + 2); its error grows as k².
+    large ε (k < 3e^ε + 2), because the error grows as k².
 
     >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
     >>> randomizer.epsilon0, randomizer.message_bits

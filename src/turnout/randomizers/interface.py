@@ -69,7 +69,11 @@ def exponential_below(epsilon: float) -> Fraction:
 
 
 def root_below(number: Fraction) -> Fraction:
-    """A fraction that is at most √number and differs from it by less than 2⁻¹²⁸."""
+    """A fraction that is at most √number and differs from it by less than 2⁻¹²⁸.
+
+    Args:
+        number: at least 0.
+    """
     scale = 1 << 256
     return Fraction(math.isqrt(number.numerator * scale // number.denominator), 1 << 128)
 
@@ -189,8 +193,8 @@ class FrequencyRandomizer(ABC):
     def priced_as(self) -> PureRandomizer:
         """Randomizer with which the accountant bounds the privacy loss of a message.
 
-        If public randomness gives clients different randomizers, it is a plain `PureRandomizer`,
-        since the randomizers have only ε₀ in common.
+        If public randomness gives clients different randomizers, the accountant uses a plain
+        `PureRandomizer`, since these randomizers have only ε₀ in common.
         """
 
     @abstractmethod
@@ -234,6 +238,9 @@ class FrequencyRandomizer(ABC):
         Args:
             frequencies: share of the clients that hold each item, shape (k,).
             clients: number of clients n, at least 1.
+
+        Raises:
+            ParameterError: no client, a wrong shape, or a frequency outside [0, 1].
         """
         shares = self.shares(frequencies, clients)
         if self.score_values != (0, 1):
@@ -246,8 +253,8 @@ class FrequencyRandomizer(ABC):
     def mse_bound(self, clients: int) -> float:
         """Largest expected squared ℓ2 error of the raw estimate over all possible clients' items.
 
-        If scores are 0 or 1, it is the sum of `variance` over all items, which is the same for all
-        frequencies.
+        If scores are 0 or 1, the error is the sum of `variance` over all items. This sum is the
+        same for all frequencies.
 
         Raises:
             ParameterError: ``clients`` is below 1.
@@ -271,7 +278,11 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def pack(self, messages: NDArray) -> bytes:
-        """Messages as ⌈n · `message_bits` / 8⌉ bytes."""
+        """Messages as ⌈n · `message_bits` / 8⌉ bytes.
+
+        Args:
+            messages: messages as `encode` returns them.
+        """
 
     @abstractmethod
     def unpack(self, data: bytes, n: int) -> Codes | Rows:

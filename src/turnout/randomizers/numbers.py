@@ -87,7 +87,13 @@ class NoisyNumber(ABC):
 
     @abstractmethod
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers (y + C)/`unit` before clipping to 32 bits, shape (n,); y has mean x."""
+        """Noisy numbers (y + C)/`unit` before clipping to 32 bits, shape (n,); y has mean x.
+
+        Args:
+            values: finite numbers x, shape (n,), in the unit of ``clip``; values beyond ±C are
+                clipped.
+            source: source of the noise.
+        """
 
     @property
     def message_bits(self) -> int:
@@ -302,8 +308,8 @@ class LaplaceRandomizer(NoisyNumber):
     def variance_bound(self) -> float:
         """Upper bound on the variance of `decode`, in squared units of ``clip``.
 
-        It is reached by a value half-way between two lattice points. For a value on a lattice point
-        the variance is smaller by step²/4.
+        A value half-way between two lattice points attains the bound. For a value on a lattice
+        point the variance is smaller by step²/4.
         """
         m = self.halving
         levels = np.arange(m) + 0.5
@@ -333,6 +339,9 @@ def geometric_weights(halving: int) -> NDArray[np.int64]:
     """Probabilities of r = 0, …, m − 1 as whole numbers in units of 2⁻⁶², shape (m,).
 
     The probabilities are non-increasing, and the first is at most twice the last.
+
+    Args:
+        halving: m, the number of steps that halve the probability.
     """
     # Weights 2^{−r/m}, rounded down so that they are non-increasing.
     shares = np.exp2(-np.arange(halving) / halving)
@@ -357,6 +366,10 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
 
     The probabilities are non-increasing in the level, so no smaller shift has a larger ratio. They
     halve every m levels, so it suffices to compare the ratios at g = 0, …, m − 1.
+
+    Args:
+        halving: m, the number of steps that halve the probability of the level G.
+        steps: size of the shift.
     """
     # The ratio at g is weights[g] / later[g] · 2^halved[g], where halved[g] counts the multiples of
     # m between the two levels.

@@ -27,12 +27,23 @@ def bits_for(count: int) -> int:
 
 
 def pack_codes(codes: NDArray[np.int64], bits: int) -> bytes:
-    """Codes as ⌈n · bits / 8⌉ bytes, with ``bits`` bits (from 0 to 62) for each code."""
+    """Codes as ⌈n · bits / 8⌉ bytes, with ``bits`` bits (from 0 to 62) for each code.
+
+    Args:
+        codes: whole numbers from 0 to 2^``bits`` − 1, shape (n,).
+        bits: number of bits of each code, from 0 to 62.
+    """
     return pack_fields(codes, (bits,))
 
 
 def unpack_codes(data: bytes, n: int, bits: int, count: int) -> NDArray[np.int64]:
     """The n codes that `pack_codes` packed, shape (n,).
+
+    Args:
+        data: bytes that `pack_codes` returned.
+        n: number of codes.
+        bits: number of bits of each code, from 0 to 62.
+        count: number of possible codes.
 
     Raises:
         ParameterError: a wrong length, padding that is not 0, or a code that is not below
@@ -108,6 +119,10 @@ def _fields(data: bytes, clients: int, widths: tuple[int, ...]) -> NDArray[np.in
 def histogram_bits(values: int, count: int) -> int:
     """Bits that distinguish all histograms of ``count`` messages with ``values`` possible values.
 
+    Args:
+        values: number of possible values of a message.
+        count: number of messages.
+
     >>> histogram_bits(1024, 1), histogram_bits(1024, 8)
     (10, 65)
     """
@@ -137,6 +152,11 @@ def pack_histogram(words: Sequence[int], values: int) -> bytes:
 
 def unpack_histogram(data: bytes, values: int, count: int) -> list[int]:
     """The messages that `pack_histogram` packed, in increasing order.
+
+    Args:
+        data: bytes that `pack_histogram` returned.
+        values: number of possible values of a message.
+        count: number of messages.
 
     Raises:
         ParameterError: a wrong length, or a rank that no histogram has.
@@ -186,6 +206,11 @@ def pack_rows(rows: NDArray[np.uint64], columns: int) -> bytes:
 
 def unpack_rows(data: bytes, n: int, columns: int) -> NDArray[np.uint64]:
     """The bitmaps that `pack_rows` packed, shape (n, ⌈columns / 64⌉).
+
+    Args:
+        data: bytes that `pack_rows` returned.
+        n: number of bitmaps.
+        columns: number of bits of a bitmap, at least 1.
 
     Raises:
         ParameterError: a wrong length, or padding that is not 0.

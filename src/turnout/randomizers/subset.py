@@ -201,6 +201,10 @@ def best_size(epsilon: float, items: int) -> int:
     Source: Ye and Barg 2018, who show that it is one of the two whole numbers nearest to
         k/(e^ε + 1).
 
+    Args:
+        epsilon: requested privacy level ε, above 0, at most 30.
+        items: number of items k, at least 2.
+
     Raises:
         ParameterError: ``epsilon`` outside its domain.
     """

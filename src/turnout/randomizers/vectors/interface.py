@@ -180,7 +180,12 @@ class VectorRandomizer(ABC):
         """
 
     def mean(self, total: FloatArray, clients: int) -> FloatArray:
-        """The estimated mean, shape (dimension,), from the `total` over all clients."""
+        """The estimated mean, shape (dimension,), from the `total` over all clients.
+
+        Args:
+            total: sum of `total` over all blocks of clients, shape (`total_size`,).
+            clients: number of clients n, at least 1.
+        """
         return total / clients
 
     @abstractmethod
@@ -315,7 +320,7 @@ _WORDS = 4  # number of 64-bit words that Philox returns for one value of its co
 class PublicRandomness:
     """Public random 64-bit words, each determined by seed, label, client and position.
 
-    So clients may be processed in any order and in blocks of any size.
+    The words do not depend on the order in which clients are processed, nor on the size of blocks.
 
     Source: Philox 4×64 (Salmon, Moraes, Dror and Shaw 2011), whose output NumPy keeps stable.
 
@@ -381,8 +386,8 @@ class PublicRandomness:
 def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
     """Two standard normal numbers from each word, by the Box–Muller method, shape (…, 2·words).
 
-    They are computed from uniform numbers of 32 bits, so no absolute value exceeds 6.7. Normalised
-    vectors of such numbers are uniform on the sphere to about 1e-7.
+    The normal numbers are computed from uniform numbers of 32 bits, so no absolute value exceeds
+    6.7. Normalised vectors of such numbers are uniform on the sphere to about 1e-7.
     """
     # Two uniform numbers from each word: the lower and the upper half of its bits.
     halves = np.ascontiguousarray(words).view(np.uint32).reshape(*words.shape[:-1], -1, 2)
@@ -399,7 +404,8 @@ def normals(words: NDArray[np.uint64]) -> NDArray[np.float32]:
 def mixed_words(seeds: NDArray[np.int64], count: int) -> NDArray[np.uint64]:
     """The first ``count`` pseudo-random words of each seed, shape (len(seeds), count).
 
-    It is fast for many seeds at once. The words are public and must not be used for privacy.
+    The function is fast for many seeds at once. The words are public and must not be used for
+    privacy.
 
     Source: SplitMix64 (Steele, Lea and Flood 2014), started at a hash of the seed, so that
         successive seeds do not give shifted copies of the same words.
@@ -431,8 +437,8 @@ def flip_probability(epsilon: float) -> float:
         epsilon: above 0, at most 30, in nats.
 
     Returns:
-        p in (0, ½] with ln((1 − p)/p) at most ``epsilon``. It exceeds 1/(1 + e^ε) by at most 2⁻⁶²
-        plus one rounding of a float.
+        p in (0, ½] with ln((1 − p)/p) at most ``epsilon``, so the bit is never less private than
+        requested. p exceeds 1/(1 + e^ε) by at most 2⁻⁶² plus one rounding of a float.
 
     Raises:
         ParameterError: ``epsilon`` outside the domain of randomizers.
@@ -450,17 +456,32 @@ def flip_ratio(p: float) -> Fraction:
 
 
 def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
-    """Exact e^ε₀ of bits flipped with these probabilities, ``times`` bits with each."""
+    """Exact e^ε₀ of bits flipped with these probabilities, ``times`` bits with each.
+
+    Args:
+        flips: probability that each bit is flipped, in (0, ½].
+        times: number of bits with each of these probabilities.
+    """
     return math.prod((flip_ratio(p) for p in flips), start=Fraction(1)) ** times
 
 
 def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
-    """ε₀ of bits flipped with these probabilities, ``times`` bits with each; rounded up."""
+    """ε₀ of bits flipped with these probabilities, ``times`` bits with each; rounded up.
+
+    Args:
+        flips: probability that each bit is flipped, in (0, ½].
+        times: number of bits with each of these probabilities.
+    """
     return level_above(ratio_of_flips(flips, times))
 
 
 def sampled_bit(epsilon0: float, coordinates: int) -> NonAdaptiveRandomizer:
-    """Accountant's randomizer of a uniform coordinate with its bit, which is ε₀-private."""
+    """Accountant's randomizer of a uniform coordinate with its bit, which is ε₀-private.
+
+    Args:
+        epsilon0: ε₀ of the bit, in nats.
+        coordinates: number of coordinates.
+    """
     return KaryResponse(epsilon0, 2) if coordinates == 1 else SampledBitResponse(epsilon0)
 
 
@@ -479,7 +500,7 @@ def bits_together(flips: tuple[float, ...], samples: int) -> NonAdaptiveRandomiz
 def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
     """Largest total variation between two rows of bits after each bit is flipped at random.
 
-    It is reached by two rows that differ in every bit; mixtures of rows have no larger one.
+    Two rows that differ in every bit have this distance; mixtures of rows have no larger distance.
 
     Args:
         flips: probability that a bit of each level is flipped, in (0, ½].

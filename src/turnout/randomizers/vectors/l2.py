@@ -93,8 +93,8 @@ class L2Randomizer(VectorRandomizer):
     ) -> L2Randomizer:
         """Randomizer of least error with messages of at most ``message_bits`` bits.
 
-        It uses Kashin's representation if the wider frame fits into the message and lowers the
-        error, else a rotation.
+        The randomizer uses Kashin's representation if the wider frame fits into the message and
+        lowers the error, else a rotation.
 
         Args:
             dimension: d, at least 1.
@@ -134,6 +134,15 @@ class L2Randomizer(VectorRandomizer):
 
         The numbers of sampled coordinates and bits are those of least error with messages of at
         most ``message_bits`` bits. `best_clip` returns a good clip for a number of clients.
+
+        Args:
+            dimension: d, at least 1.
+            epsilon: ε₀ of one message, above 0.
+            radius: r, the largest ‖x‖₂.
+            message_bits: largest number of bits of a client's message.
+            clip: c, in units of r/√D.
+            seed: seed of the public rotation.
+            public_seed: seed of public coordinates; None: coordinates are part of the message.
         """
         shape = best_shape(dimension, epsilon, message_bits, public_seed is None, 1 / clip)
         bound = clip * radius / math.sqrt(dimension)
@@ -156,6 +165,15 @@ class L2Randomizer(VectorRandomizer):
 
         The representation has ``width`` coordinates (None: 2d) within the bound of `level_of`.
         Encoding takes the time of about 50 rotations.
+
+        Args:
+            dimension: d, at least 1.
+            epsilon: ε₀ of one message, above 0.
+            radius: r, the largest ‖x‖₂.
+            width: number of coordinates D of the representation, above d; None: 2d.
+            samples: number of sampled coordinates s.
+            seed: seed of the public frame.
+            public_seed: seed of public coordinates; None: coordinates are part of the message.
         """
         frame = KashinFrame(dimension, seed, width or 2 * dimension)
         bound = level_of(frame.width / dimension) * radius / math.sqrt(frame.width)
@@ -178,6 +196,16 @@ class L2Randomizer(VectorRandomizer):
         """Randomizer of Algorithm 3.6.1 as printed: padding to a power of two D, Hadamard rotation.
 
         Rotated coordinates are clipped at 10·r·√(ln(D·n/β)/D), for n ``clients``.
+
+        Args:
+            dimension: d, at least 1.
+            v: privacy budget v of the algorithm.
+            clients: n, number of clients.
+            samples: number of sampled coordinates s.
+            levels: number of bits m of a coordinate.
+            radius: r, the largest ‖x‖₂.
+            beta: β, strictly between 0 and 1.
+            seed: seed of the public rotation.
 
         Raises:
             ParameterError: an argument outside its domain.

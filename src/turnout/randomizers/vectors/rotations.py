@@ -204,10 +204,10 @@ def level_of(redundancy: float) -> float:
 class KashinFrame(CosineRotation):
     """Frame in which every vector has a representation whose coordinates are all small.
 
-    Source: Kashin 1977 and Lyubarskii and Vershynin 2010 prove that such representations exist. The
-        latter compute one by clipping and repeating the step with the remainder. This class
-        alternates projections onto the cube [−bound, bound]^D and onto the representations of x,
-        which converges for smaller bounds.
+    Source: Kashin 1977 and Lyubarskii and Vershynin 2010 prove that such representations exist.
+        Lyubarskii and Vershynin compute a representation by clipping, and repeat the step with the
+        remainder. This class alternates projections onto the cube [−bound, bound]^D and onto the
+        representations of x. The projections converge for smaller bounds than clipping does.
 
     Raises:
         ParameterError: the width is not above ``dimension``.

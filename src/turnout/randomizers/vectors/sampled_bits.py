@@ -66,6 +66,10 @@ def bit_weights(levels: int) -> FloatArray:
 def mean_bits(values: FloatArray, levels: int) -> FloatArray:
     """Bits of values in [−1, 1], most significant first; the last entry is the last bit's mean.
 
+    Args:
+        values: numbers in [−1, 1], any shape.
+        levels: number of bits m of a value.
+
     Returns:
         Array of shape (*values.shape, levels): bits 0 or 1, and in the last place a number in
         [0, 1], the probability that the last bit is 1.
@@ -498,7 +502,12 @@ def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
     """The flip probabilities that the thesis prints: p_k = ½(1 − √(q²/(q² + 4))) for q = v_k/s.
 
     Source: Algorithms 3.3.1 and 3.5.1 (girgis2023thesis). Such a bit is 2·asinh(q/2)-private. This
-        is less than q, so that a part of the budget v remains unused.
+        level is less than q, so that a part of the budget v remains unused.
+
+    Args:
+        v: privacy budget of a message; v_k is the part of level k.
+        levels: number of bits m of a coordinate.
+        samples: number of coordinates s in a message.
     """
     return tuple(
         flip_probability(2 * math.asinh(v_k / samples / 2)) for v_k in printed_shares(v, levels)
@@ -584,8 +593,8 @@ class BitRandomizer(VectorRandomizer):
     def radices(self) -> tuple[int, ...]:
         """Number of values that each word can take, shape (words,).
 
-        They are 2^m·a if all levels share the coordinates, else 2·a, with a = 1 for public
-        coordinates.
+        The numbers are 2^m·a if all levels share the coordinates, else 2·a, where a is the size of
+        the coordinate's group, or 1 for public coordinates.
         """
         return self.bits.radices
 

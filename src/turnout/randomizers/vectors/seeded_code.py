@@ -351,7 +351,8 @@ class SeededCode(VectorRandomizer):
     def worst_squared_bias(self) -> float:
         """Upper bound on the squared bias over all vectors, in the mean over uniform public signs.
 
-        It holds if seeds are so long that their number does not matter. Let c/√D be the mean sum of
+        The bound holds if seeds are so long that their number does not matter. Let c/√D be the mean
+        sum of
         the t largest scores. For a unit vector u, E⟨y, u⟩ ≤ (r/c)·√(tD)·√E‖W u‖² = r·√(tK)/c,
         since E WᵀW = K/D. And E⟨y, x⟩ ≥ r²·t/(c·√2) for ‖x‖ = r, since the t largest absolute
         scores of a seed sum to at least t/K times the sum of all K, and

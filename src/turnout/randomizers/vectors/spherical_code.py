@@ -47,8 +47,13 @@ _NODES, _FARTHEST = 600, 9.0
 def largest_scores(dimension: int, directions: int, preferred: int) -> float:
     """Expected sum of the ``preferred`` largest |⟨u, x⟩| over independent uniform unit vectors u.
 
-    It is ∫₀¹ E min(t, N(z)) dz by Gauss–Legendre quadrature, where t is ``preferred`` and N(z), the
-    number of scores |⟨u, x⟩| above z, is binomial.
+    The expectation is ∫₀¹ E min(t, N(z)) dz, computed by Gauss–Legendre quadrature, where t is
+    ``preferred`` and N(z), the number of scores |⟨u, x⟩| above z, is binomial.
+
+    Args:
+        dimension: number of coordinates of x, a unit vector.
+        directions: number of vectors u.
+        preferred: t, at most ``directions``.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     # Scores are of the order of 1/√d; the substitution z = y² concentrates the nodes near 0.
@@ -62,8 +67,8 @@ def largest_scores(dimension: int, directions: int, preferred: int) -> float:
 def largest_normals(count: int, largest: int) -> float:
     """Expected sum of the ``largest`` largest |g| over ``count`` independent normal numbers g.
 
-    It is ∫₀^∞ E min(t, N(z)) dz by Gauss–Legendre quadrature, where t is ``largest`` and N(z), the
-    number of |g| above z, is binomial.
+    The expectation is ∫₀^∞ E min(t, N(z)) dz, computed by Gauss–Legendre quadrature, where t is
+    ``largest`` and N(z), the number of |g| above z, is binomial.
     """
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     at = (nodes + 1) / 2 * _FARTHEST
@@ -317,7 +322,13 @@ class SphericalCode(VectorRandomizer):
 
 @lru_cache(maxsize=1024)
 def best_preferred(dimension: int, epsilon: float, code_bits: int) -> int:
-    """The number t of preferred words with the largest alignment m, found by ternary search."""
+    """The number t of preferred words with the largest alignment m, found by ternary search.
+
+    Args:
+        dimension: number of coordinates d, at least 2.
+        epsilon: requested ε₀ of one message.
+        code_bits: number of bits b of a message.
+    """
     # As t grows, m first increases and then decreases, so each step can discard a third.
 
     def alignment(t: int) -> float:
