@@ -79,11 +79,19 @@ class Client:
         return CheckIns(opened.step, np.array([self._client])) if speaks else None
 
     def on_refusal(self, step: int) -> None:
-        """Record that the client's check-in was refused."""
+        """Record that the client's check-in was refused.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of the slot.
+        """
         self._move(step, ClientEvent.REFUSED)
 
     def on_close(self, step: int) -> None:
-        """Record that a step closed."""
+        """Record that a step closed.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of the slot.
+        """
         if step in self._states:
             self._move(step, ClientEvent.CLOSED)
 
@@ -172,7 +180,11 @@ class Fleet:
         return [STATES[code] for code in self._states[self._span(step)]]
 
     def on_step(self, opened: StepOpened) -> CheckIns:
-        """Check-ins of all clients that drew this step and have not checked in yet."""
+        """Check-ins of all clients that drew this step and have not checked in yet.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of a participation.
+        """
         span = self._span(opened.step)
         self._move(slice(span.stop, self._touched), None, ClientEvent.SLOT_AHEAD, opened.step)
         self._move(slice(self._passed, span.start), None, ClientEvent.SLOT_PAST, opened.step)
@@ -183,7 +195,11 @@ class Fleet:
         return CheckIns(opened.step, clients if waiting.all() else clients[waiting])
 
     def on_refusal(self, step: int, clients: ClientIds) -> None:
-        """Record that the check-ins of these clients were refused."""
+        """Record that the check-ins of these clients were refused.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of a participation.
+        """
         self._move(self._span(step), clients, ClientEvent.REFUSED, step)
 
     def on_request(self, request: UpdateRequests) -> ClientIds:
@@ -196,7 +212,11 @@ class Fleet:
         return request.clients
 
     def on_close(self, step: int) -> None:
-        """Record that a step closed."""
+        """Record that a step closed.
+
+        Raises:
+            RemoteProtocolError: the event is impossible in the state of a participation.
+        """
         self._move(self._span(step), None, ClientEvent.CLOSED, step)
 
     def _span(self, step: int) -> slice:

@@ -355,6 +355,9 @@ class Coordinator:
         """Close the step for check-ins and select the clients whose update is requested.
 
         The selection does not depend on the order of the check-ins.
+
+        Raises:
+            LocalProtocolError: no step accepts check-ins.
         """
         state = self._after(CoordinatorEvent.CLOSE_CHECK_INS)
         arrived = np.concatenate(self._arrived)
@@ -389,6 +392,12 @@ class Coordinator:
         """Release of the step in progress, which this call ends.
 
         The noise must be fresh in every step: two releases with the same draws reveal a difference.
+
+        Args:
+            noise: source of fresh noise, in the type of the sums.
+
+        Raises:
+            LocalProtocolError: no step awaits updates.
         """
         last = self._step + 1 == self._steps
         state = self._after(

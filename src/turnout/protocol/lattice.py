@@ -113,7 +113,14 @@ class Lattice:
         return self.dimension * _WIRE.itemsize
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """Standard deviation of the noise in units of the step; never below the exact σC/step."""
+        """Standard deviation of the noise in units of the step; never below the exact σC/step.
+
+        Args:
+            noise_multiplier: σ, above 0.
+
+        Raises:
+            ParameterError: ``noise_multiplier`` is not above 0 and finite.
+        """
         checks.positive(noise_multiplier=noise_multiplier)
         exact = Fraction(noise_multiplier) * self._radius
         nearest = float(exact)
@@ -145,7 +152,11 @@ class Lattice:
         return scaled.astype(np.int32)
 
     def constrained(self, update: NDArray[Any]) -> IntegerSum:
-        """Contribution of one client: `quantise`, as a sum of one update."""
+        """Contribution of one client: `quantise`, as a sum of one update.
+
+        Raises:
+            LocalProtocolError: `quantise` refuses the update.
+        """
         return IntegerSum(self.quantise(update), 1)
 
     def check(self, update: LatticeUpdate) -> None:

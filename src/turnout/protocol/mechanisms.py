@@ -119,7 +119,7 @@ class Released:
 
 
 class SensitivityBound(Protocol):
-    """Client's half of a mechanism, which bounds the influence of a client on the sum by C.
+    """Client's half of a mechanism: it bounds the influence of a client on the sum by C.
 
     `Clipping` is for floating point, `lattice.Lattice` for whole numbers.
     """
@@ -152,10 +152,10 @@ class SensitivityBound(Protocol):
 
 
 class NoiseProcess(Protocol):
-    """Server's half of a mechanism, which draws the noise of each step.
+    """Server's half of a mechanism: it draws the noise of each step.
 
-    The draws of one step are independent over the coordinates. Those of different steps may depend
-    on each other through the state.
+    The draws of one step are independent over the coordinates. The draws of different steps may
+    depend on each other through the state.
     """
 
     def initial_state(self, dimension: int) -> State:

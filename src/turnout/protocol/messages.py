@@ -45,7 +45,11 @@ def ascending(clients: ClientIds) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StepOpened:
-    """Message from the coordinator to all clients: a step is open for check-ins."""
+    """Message from the coordinator to all clients: a step is open for check-ins.
+
+    Attributes:
+        step: number of the step, from 0.
+    """
 
     step: int
 
@@ -53,7 +57,12 @@ class StepOpened:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIns:
-    """Message from clients to the coordinator: these clients drew the step and check in."""
+    """Message from clients to the coordinator: these clients drew the step and check in.
+
+    Attributes:
+        step: number of the step, from 0.
+        clients: ids of the clients, shape ``(clients,)``.
+    """
 
     step: int
     clients: ClientIds
@@ -101,7 +110,12 @@ class Receipt:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateRequests:
-    """Message from the coordinator to the clients that must send an update, in ascending order."""
+    """Message from the coordinator to the clients that must send an update, in ascending order.
+
+    Attributes:
+        step: number of the step, from 0.
+        clients: ids of the clients, shape ``(clients,)``.
+    """
 
     step: int
     clients: ClientIds
@@ -113,7 +127,13 @@ class UpdateRequests:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Updates:
-    """Message from clients to the coordinator: the sum of the updates of exactly these clients."""
+    """Message from clients to the coordinator: the sum of the updates of exactly these clients.
+
+    Attributes:
+        step: number of the step, from 0.
+        clients: ids of the clients, shape ``(clients,)``.
+        sum: sum of their updates.
+    """
 
     step: int
     clients: ClientIds

@@ -95,7 +95,12 @@ class Randomized:
         return UpdateSum.zero(self.randomizer.total_size)
 
     def require(self, total: UpdateSum) -> None:
-        """Refuse an aggregate that is no sum of messages."""
+        """Refuse an aggregate that is no sum of messages.
+
+        Raises:
+            RemoteProtocolError: another dimension, a number that is not finite, or an update that
+                its client did not randomize.
+        """
         if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
             raise RemoteProtocolError("the sum is not a sum of randomized messages")
         if total.noised != total.count:
@@ -346,9 +351,10 @@ def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
 class Shuffler:
     r"""Collector of one round's messages in one encoding, with at most one body of each client.
 
-    A body of several messages (`HistogramEncoding`) is split into single messages among those of
-    all clients, which hides the messages that one client sent. The analysis is of a separate
-    shuffle of all clients' first messages, of all second messages and so on, which reveals more.
+    A body of several messages (`HistogramEncoding`) is split into single messages. The messages of
+    all clients together hide the messages that one client sent. The privacy analysis assumes that
+    all clients' first messages, all second messages and so on are shuffled separately, which
+    reveals more.
 
     Guarantees:
         The output is a function of the multiset of messages, and is returned once.
