@@ -57,18 +57,17 @@ _MESSAGES = {
 class Timing:
     """Lengths of the phases of a step, in seconds of the coordinator's clock.
 
-    The clock is monotonic.
-
-    The model is published when ``step_seconds`` are over, however long the release took: the time
-    of publication reveals nothing.
+    The clock is monotonic. The model is published when ``step_seconds`` are over, even if the
+    release is ready earlier, so that the time of publication reveals nothing.
 
     Attributes:
         step_seconds: length of a step.
         check_in_seconds: length of the check-in phase; an update is a check-in (aggregated rule).
         answer_seconds: length of the phase in which the chosen client sends its update
             (one-client rule).
-        compute_seconds: longest time in which a device computes an update, which it sends at a
-            moment that it drew before. None lets `bounded` choose; a charter always has a number.
+        compute_seconds: longest time in which a device computes an update. The device sends the
+            update at a moment that it drew before the computation. None lets `bounded` choose; a
+            charter always has a number.
 
     Raises:
         ParameterError: a length is not positive, or the phases are longer than the step.
@@ -97,7 +96,11 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """Phase lengths of a step: ¾ for check-ins, ⅙ for answers, at most 1/12 for computing."""
+        """Phase lengths of a step: ¾ for check-ins, ⅙ for answers, at most 1/12 for computing.
+
+        Args:
+            step_seconds: length of a step, in seconds, above 0.
+        """
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
 
     def update_seconds(self, *, asks_one: bool) -> float:

@@ -47,6 +47,9 @@ MOST_ARTEFACT_BYTES, MOST_VECTOR_BYTES = 1 << 26, 1 << 22
 def features_format(text: str) -> str:
     """Format name of a feature expression; "pixels-1" if the expression names custom code.
 
+    Args:
+        text: feature expression.
+
     >>> features_format("deskewed | scattering + hog")
     'deskewed-1|scattering-1+hog-1'
     """
@@ -58,7 +61,11 @@ def features_format(text: str) -> str:
 
 
 def features_expression(form: str) -> str:
-    """Feature expression of a known format name, the inverse of `features_format`."""
+    """Feature expression of a known format name, the inverse of `features_format`.
+
+    Args:
+        form: format name that `features_format` returned.
+    """
     names = {form: name for name, form in FEATURES.items()}
     stages = (stage.split(BESIDE) for stage in form.split(THEN))
     return THEN.join(BESIDE.join(names[one] for one in stage) for stage in stages)

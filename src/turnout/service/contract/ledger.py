@@ -167,7 +167,7 @@ _UNUSED_KEY = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SigningKey:
-    """Ed25519 private key, 32 bytes, which its ``repr`` does not show."""
+    """Ed25519 private key, 32 bytes; ``repr`` does not show the bytes."""
 
     private: bytes
 

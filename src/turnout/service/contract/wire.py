@@ -91,7 +91,7 @@ def check_ins_path(step: int | str) -> str:
 def requests_path(step: int | str) -> str:
     """URL path for a POST without body that asks whether the client is chosen (one-client).
 
-    The answer tells whether the client's update is requested.
+    The answer states whether the client's update is requested.
     """
     return f"{PREFIX}/steps/{step}/requests"
 
@@ -107,7 +107,7 @@ def updates_path(step: int | str) -> str:
 def dummy_traffic_path(step: int | str) -> str:
     """URL path for the POST of dummy traffic, which is never counted.
 
-    Path and body are as long as those of an update.
+    The path and the body are as long as the path and the body of an update.
     """
     return f"{PREFIX}/steps/{step}/covered"
 
@@ -223,7 +223,18 @@ class CharterDocument(TypedDict):
 
 
 class StatusDocument(TypedDict):
-    """JSON type of the schedule's state, the answer to a status request."""
+    """JSON type of the schedule's state, the answer to a status request.
+
+    Attributes:
+        task: the charter's digest, hexadecimal.
+        step: number of the step in progress, from 0.
+        steps: number of steps of the run.
+        phase: phase of the step.
+        seconds_left: seconds until the phase ends.
+        seconds_to_next_step: seconds until the next model is published; 0 after the last step.
+        head: text of the newest `SignedHead`.
+        model_steps: number of steps after which the newest model was published.
+    """
 
     task: Hex32
     step: Count
@@ -286,7 +297,12 @@ def head_bytes(task: str, head: Head) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Ledger head with the coordinator's signature, which devices store and present later."""
+    """Ledger head with the coordinator's signature, which devices store and present later.
+
+    Attributes:
+        head: ledger head.
+        signature: the coordinator's Ed25519 signature of `head_bytes`, 64 bytes.
+    """
 
     head: Head
     signature: bytes
