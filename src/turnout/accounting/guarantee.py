@@ -98,9 +98,10 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
     In a step in which the client takes part, the sum moves by an update of norm at most C, under
     noise of standard deviation σC, and the count moves by 1, under noise of standard deviation s.
     Divided by their noise, sum and count form one Gaussian vector whose mean moves by at most
-    √(1/σ² + 1/s²). This equals noise of multiplier (1/σ² + 1/s²)^(−1/2) at the same steps. Rounding
-    a noisy count is postprocessing. The argument needs add-remove: under other relations the count
-    does not depend on the client's record, but reveals in both worlds when the client takes part.
+    √(1/σ² + 1/s²). So the two releases are as private as one sum with noise of multiplier (1/σ² +
+    1/s²)^(−1/2) at the same steps. Rounding a noisy count is postprocessing. The argument needs
+    add-remove: under other relations the count does not depend on the client's record, but reveals
+    in both worlds when the client takes part.
 
     Args:
         scheme: scheme with aggregated releases and Gaussian noise, under add-remove.

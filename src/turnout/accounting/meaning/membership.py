@@ -83,7 +83,7 @@ class TradeOff:
     def symmetric(self) -> TradeOff:
         """Largest symmetric convex trade-off below this trade-off and its inverse.
 
-        This is the largest f for which the scheme is f-DP if either world may be P.
+        The result is the largest f for which the scheme is f-DP if either world may be P.
         """
         worst = self.forward | self.backward
         return TradeOff(worst, worst)
@@ -298,8 +298,8 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
     ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the
     best test whose true positive rate is δ. So an attacker that observes only the outcome of this
     test reaches the bound. In the worst pair, an attacker that observes all releases exceeds the
-    bound with a smaller probability. This fails if the client's updates stop when the ratio is
-    high; therefore the tail of X in the worst pair is no bound.
+    bound with a smaller probability. But if the client's updates stop when the ratio is high, the
+    probability may be larger; therefore the tail of X in the worst pair is no bound.
 
     Args:
         curve: trade-off of P against Q; its inverse for the ratio dQ/dP.

@@ -63,8 +63,8 @@ _LEAST_WEIGHT = 1e-12  # smallest κ for which the two thresholds are solved
 class ZeroOutCurve:
     """Curve δ(K) of the remove direction under zero-out, for the worst updates.
 
-    They are the client's update r, and the update b of the client that takes its place in a step
-    in which it is not drawn.
+    The updates are r of the client, and b of the other client that takes part in its place in a
+    step in which the client is not drawn.
 
     Attributes:
         pair: dominating pair of an update against the null record, scaled to mean 1.

@@ -7,8 +7,8 @@ four bounds: the block bound (`block_curve`: k windows of about t/k steps), the 
 enumeration below. `k_subset_begun` has the first steps of a window.
 
 **Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. Let each of t ratios
-Y take one of m levels. Then the window's ratio S depends only on how often each level occurs, which
-has C(t + m − 1, t) cases (multisets). They can be enumerated in two situations:
+Y take one of m levels. Then the window's ratio S depends only on how often each level occurs. There
+are C(t + m − 1, t) such cases (multisets), which can be enumerated in two situations:
 
 * The pair has few atoms; the curve is then exact. A pure ε₀-randomizer has two atoms.
 * The window has up to four steps, so that several dozen levels fit. Spreading the ratio onto the

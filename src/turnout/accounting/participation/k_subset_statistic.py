@@ -460,7 +460,7 @@ class Moments:
     def log_weight(self, value: FloatArray | float) -> FloatArray:
         """Logarithm of the weight that undoes the tilt at a value of T.
 
-        It is ln E[e^{tilt·T}] − tilt·value.
+        The logarithm is ln E[e^{tilt·T}] − tilt·value.
         """
         return self.log_mass + self.tilt * (self.anchor - np.asarray(value))
 

@@ -25,7 +25,7 @@ the ones before,
 
     π_0(c) = (−c)₊,    π_n(c) = max over the five distributions of E[π_{n−1}(c − Y)],  Y = X − K·X'
 
-is exactly the largest possible E[(Y_1 + … + Y_n − c)₊]. It is convex, so on a grid its chords are
+is exactly the largest possible E[(Y_1 + … + Y_n − c)₊]. π_n is convex, so on a grid its chords are
 an upper bound. Long windows are cut into blocks of b steps: π_b is the hockey stick of a
 distribution that lies above the sum of any b adaptive steps in convex order, and one FFT adds up
 the blocks. The distance to the exact value falls as 1/b.

@@ -379,7 +379,8 @@ def payoff_frame(
 ) -> SumFrame:
     """Frame for E[g(Σ)] with a payoff g that is 0 or negligible below ``floor``.
 
-    It is the narrowest window over tilts θ whose bound e^{nκ(θ)}·max g(z)e^{−θz} is near the least.
+    The frame has the narrowest window over all tilts θ whose bound e^{nκ(θ)}·max g(z)e^{−θz} is
+    near the least bound.
 
     Args:
         distribution: distribution of one Y on few points.

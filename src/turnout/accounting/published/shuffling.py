@@ -96,9 +96,9 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
 
     ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n.
 
-    Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification), which Figure 2 of
-    the check-in paper draws. ε₁ is ε of each message given all earlier messages, which Remark 1
-    uses too. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
+    Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification); Figure 2 of the
+    check-in paper draws this bound. ε₁ is the ε of each message given all earlier messages; Remark
+    1 uses ε₁ too. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
     v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
     Args:
@@ -107,7 +107,8 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε, infinite where it exceeds the largest float.
+        ε under replace-one, never below the true value; infinite where it exceeds the largest
+        float.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -128,8 +129,8 @@ def efm19_theorem_8(local_epsilon: float, clients: int, delta: float) -> float:
     """ε of swapping the victim's record with a random record, by the formula of Theorem 7.
 
     Source: Theorem 8 of Erlingsson et al. 2019 (erlingsson2019amplification), amplification by
-    swapping: only the first record is moved, to a uniform place, and neighbours differ in it.
-    Theorem 7 follows as a shuffle is a mixture of such swaps.
+    swapping: only the first record is moved, to a uniform place, and neighbours differ in the first
+    record. Theorem 7 follows, because a shuffle is a mixture of such swaps.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -167,9 +168,9 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 
     ε = ln(1 + (e − 1)/(e + 1)·(8√(e ln(4/δ)/n) + 8e/n)) with e = e^{ε₀}.
 
-    Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). It needs
-    ε₀ ≤ ln(n/(16 ln(2/δ))). (6.10) of Girgis 2023 inverts the theorem without this condition, which
-    is unsafe (`thesis_6_10_as_printed`).
+    Source: Theorem 3.1 of Feldman, McMillan and Talwar 2021 (feldman2021clones). The theorem needs
+    ε₀ ≤ ln(n/(16 ln(2/δ))). Without this condition the inverse of the formula, (6.10) of Girgis
+    2023, is unsafe (`thesis_6_10_as_printed`).
 
     Args:
         local_epsilon: ε₀ of each message, positive.

@@ -350,9 +350,9 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     All other clients hold a zero.
 
     Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
-    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. It is not the
-    worst case for ε₀ > ln 2, against Remark 5.3.7: with a third value that all others hold, 3-ary
-    response has larger divergences.
+    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. Against
+    Remark 5.3.7, binary response is not the worst case for ε₀ > ln 2: with a third value that all
+    others hold, 3-ary response has larger divergences.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].

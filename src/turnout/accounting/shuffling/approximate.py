@@ -281,7 +281,7 @@ def _estimated_bound(
     """Estimate of the upper bound at each K and (ε₀, δ₀), by which the ε₀ to use are chosen.
 
     The estimate is the smaller of a Gaussian approximation of the pair's bound and of the bound for
-    a single message. It has the shape of ``k`` and ``epsilon0`` together.
+    a single message, in the common shape of ``k`` and ``epsilon0``.
     """
     # Gaussian approximation of δ(K) of the pair with n clients.
     low = 1.0 / (np.exp(epsilon0) + 1.0)

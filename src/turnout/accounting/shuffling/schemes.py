@@ -184,8 +184,8 @@ def _require_analysis(scheme: Scheme) -> None:
 def _require_hidden_order(scheme: Scheme) -> None:
     """Raise an error for randomizers that depend on earlier messages, unless the order is hidden.
 
-    It is not enough that each randomizer is private: if the first client is known and later
-    randomizers repeat the first message, the shuffle does not hide the first client.
+    Private randomizers alone do not suffice: if the first client is known and later randomizers
+    repeat the first message, the shuffle does not hide the first client.
     """
     if scheme.order is SpeakingOrder.HIDDEN or not is_adaptive(scheme.randomizer):
         return
