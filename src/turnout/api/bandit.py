@@ -129,7 +129,7 @@ def bandit(
             ``parameter`` of d numbers; with ``rewards`` alone, ``horizon`` and ``features``.
         out: a new or empty folder for a checkpoint and the report; None writes nothing.
         contexts: features φ(a, c) of A actions in N contexts, all equally likely, each of ℓ2 norm
-            at most 1, shape (N, A, d). They are public: their mean under each candidate is
+            at most 1, shape (N, A, d). The features are public: their mean under each candidate is
             published.
         candidates: parameters θᵢ that may be pulled, shape (K, d), whose lengths have no effect;
             by default `turnout.bandits.parameter_net` of fineness 0.2.

@@ -258,8 +258,8 @@ def estimate_frequencies(
     Args:
         values: one value for each client: an array, a list, a series or a frame (of numpy,
             pandas, polars or pyarrow), or the path of a .npy, .csv or .parquet file.
-        categories: the possible values: a number k for the values 0 to k − 1, or their names. They
-            are public and must not be taken from the data.
+        categories: the possible values: a number k for the values 0 to k − 1, or their names. The
+            possible values are public and must not be taken from the data.
         epsilon: ε of the estimate; under local trust ε₀ of each client's message.
         trust: trust model: "local" (a client trusts no other party), "shuffled" (a client trusts
             the shuffler) or "central" (a client trusts the party that calls this function).
@@ -345,10 +345,10 @@ def estimate_mean(
         norm: norm of a client's vector that is bounded: "l1", "l2" or "linf". It may be left out
             for one number for each client, since all norms of a number are equal.
         radius: upper bound on this norm, in the unit of the values; vectors with a larger norm are
-            clipped to it. It is public and must not be taken from the data.
+            clipped to the radius. The radius is public and must not be taken from the data.
         low: with ``high``, for one number for each client: the values are clipped to [low, high]
-            instead of [−radius, radius]. The error is that of the radius (high − low)/2. Both are
-            public and must not be taken from the data.
+            instead of [−radius, radius]. The error is that of the radius (high − low)/2. ``low``
+            and ``high`` are public and must not be taken from the data.
         high: upper limit of this range, above ``low``.
         epsilon: ε of the estimate; under local trust ε₀ of each client's message.
         trust: trust model: "local", "shuffled" or "central", as in `estimate_frequencies`.

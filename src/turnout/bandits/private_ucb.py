@@ -5,7 +5,7 @@ policy itself adds the noise to its statistics. So it runs only in simulations, 
 `PrivateLinUCB.mechanism`, which releases exact rewards and returns the ε of the policy's releases.
 
 Notation: a client with action a and reward r contributes the statistics s = (aaᵀ, r·a), of which
-the learner receives noisy sums. They are D = d(d + 3)/2 numbers; those off the diagonal are
+the learner receives noisy sums. s has D = d(d + 3)/2 numbers; the numbers off the diagonal are
 multiplied by √2. For two clients with actions a and b, c = ⟨a, b⟩, norms of at most 1 and |r| ≤ 1,
 ‖s − s'‖² ≤ 4 + 2|c| − 2c² ≤ 4.5.
 

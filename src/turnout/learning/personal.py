@@ -69,8 +69,8 @@ class PersonalTask(SupervisedTask):
 
     The metrics are means over clients with equal weights: ``personal_accuracy`` among all classes,
     ``own_class_accuracy`` among the classes of the client's own training examples, and ``loss``.
-    They are for simulations only, since they are computed from the clients' own labels and no ε
-    covers them.
+    The metrics are for simulations only, since they are computed from the clients' own labels and
+    no ε covers them.
 
     Args beyond those of `SupervisedTask`:
         tested: held-out examples of each client, at least one for each client.
@@ -364,8 +364,8 @@ class AdaPeD(_PersonalModels):
     The weight of the distance between the models is set by an adaptive parameter ψ.
 
     A client takes τ gradient steps on f(θ) + KL(μ‖θ)/2ψ in θ, where f is its mean loss, and on
-    KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of μ and ψ. It sends the changes of μ and ψ as one vector
-    of d + 1 coordinates, clipped as a whole, so that the sensitivity C covers both changes.
+    KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of μ and ψ. The client sends the changes of μ and ψ as one
+    vector of d + 1 coordinates, clipped as a whole, so that the sensitivity C covers both changes.
 
     Guarantee: the server computes μ and ψ from the sum of the messages with noise of standard
     deviation σC in each of the d + 1 coordinates. So ε of the run's scheme covers μ and ψ together.

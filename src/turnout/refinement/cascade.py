@@ -126,7 +126,7 @@ class Cascade:
     """Noise for analysts at several privacy levels, each of whom can remove a part of the noise.
 
     Source: (7.36)–(7.38), Theorem 7.4.1, Girgis 2023 [girgis2023thesis], for bits (order 2).
-        This class generalises them to any Abelian group and to a first level without noise.
+        This class generalises the formulas to any Abelian group and to a first level without noise.
 
     Attributes:
         epsilons: stated privacy levels, strictly falling. The last level is finite and public;

@@ -374,7 +374,7 @@ def _contrast(order: int, heavy: int, epsilon: float) -> float:
 def _total_variance(size: int, order: int, inverse_power: float, contrast: float) -> float:
     """Approximate sum of the variances of all values' frequencies for one client.
 
-    It is averaged over the client's value.
+    The sum is averaged over the client's value.
     """
     return inverse_power * size / (order * contrast) ** 2
 

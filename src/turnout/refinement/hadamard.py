@@ -161,9 +161,9 @@ class Questions:
         size: number of possible values k, from 2 to 2²⁴; values are 0, …, k − 1.
         seed: public seed of the columns, 32 bytes.
         variant: "default" draws each client's column uniformly from the K − 1 columns that are
-            not constant. "as-printed" assigns column i mod K to client i. It uses also the constant
-            column, whose answers contain no information, and its estimates are unbiased only for
-            values that do not depend on i.
+            not constant. "as-printed" assigns column i mod K to client i. This variant also uses
+            the constant column, whose answers contain no information, and its estimates are
+            unbiased only for values that do not depend on i.
 
     Raises:
         ParameterError: a parameter outside its domain.

@@ -52,7 +52,7 @@ def binary_entropy(p: float) -> float:
 def enough_randomness(epsilon: float) -> float:
     """Number of random bits per client beyond which more bits do not reduce the error.
 
-    It is H₂(1/(e^ε + 1)).
+    The number is H₂(1/(e^ε + 1)), with H₂ the binary entropy in bits.
 
     Args:
         epsilon: ε of a client's answer, above 0, in nats.
@@ -125,7 +125,7 @@ class LimitedAnswers:
     def entropy_bits(self) -> float:
         """Entropy in bits of an answer given the value, averaged over the public selection.
 
-        It is that of the value with the larger entropy.
+        The result is the entropy of the answer to the value with the larger entropy.
         """
         return self.share * max(binary_entropy(float(self.yes)), binary_entropy(float(self.no)))
 

@@ -41,8 +41,8 @@ class MultiLevel:
     """Mechanism of successive refinement: a public message and d − 1 keys for every client.
 
     Source: Theorem 7.4.1, Girgis 2023 [girgis2023thesis]. The mechanism of the thesis is `OneBit`
-        with the variant "as-printed". This class generalises it to noise in any finite Abelian
-        group and to a level without noise.
+        with the variant "as-printed". This class generalises that mechanism to noise in any finite
+        Abelian group and to a level without noise.
 
     Attributes:
         design: public design, which maps a value to a message before noise.
@@ -50,8 +50,8 @@ class MultiLevel:
         bits: the weights of a step of noise sum to at most 2^bits; from 1 to 62.
 
     Guarantees:
-        Public messages with key j have exactly the distribution of an ε_j-DP randomizer. Its
-        largest likelihood ratio is `Level.ratio`, never above e^{ε_j}.
+        Public messages with key j have exactly the distribution of an ε_j-DP randomizer. The
+        largest likelihood ratio of this randomizer is `Level.ratio`, never above e^{ε_j}.
         A key without the public message is independent of the value.
 
     Raises:
@@ -305,8 +305,8 @@ class LevelEstimate:
         frequencies: `raw` projected on the simplex, shape (size,); the projection never increases
             the ℓ2 distance from the true frequencies.
         standard_errors: standard error of each entry of `raw`, shape (size,), about its frequency
-            in the population from which values are independent draws. It includes the privacy
-            noise and the sampling.
+            in the population from which values are independent draws. The standard error includes
+            the privacy noise and the sampling.
     """
 
     epsilon: float

@@ -8,8 +8,9 @@ A key contains the SHA-256 digest of its release's public file. So `LayeredRelea
 of another release, and any key of an altered release. The checksum in each file detects accidental
 damage; it is not a signature. The header of a public file does not depend on the keys.
 
-`write_release` overwrites no file. It creates key files with permissions for their owner alone, and
-writes the public file last, in one operation. A folder without a public file contains no release.
+`write_release` overwrites no file. The function creates key files with permissions for their owner
+alone, and writes the public file last, in one operation. A folder without a public file contains no
+release.
 
 **Format.** A line ``turnout refinement KIND 1`` · length of the header (8 bytes, little-endian) ·
 header (JSON, keys sorted) · payload · SHA-256 digest of all bytes before it. Each content has

@@ -248,8 +248,8 @@ def frequency_randomizer(
             among those whose error bound is at most 5 % above the least.
         bits: largest number of bits of a message; None: any number.
         public: whether the questions to clients may be drawn from public randomness, so that
-            messages need not contain them. It is False for shuffled messages, since a public
-            question would identify its client.
+            messages need not contain them. ``public`` is False for shuffled messages, since a
+            public question would identify its client.
 
     Raises:
         ParameterError: an unknown mechanism, or no message within ``bits``.
@@ -341,8 +341,8 @@ def mean_randomizer(
         epsilon: ε₀, above 0, at most 30.
         radius: r, the largest norm.
         bits: largest number of bits of a message; None: any number.
-        public: whether public randomness may depend on the client's number. It is False for
-            shuffled messages, which must not identify clients.
+        public: whether public randomness may depend on the client's number. ``public`` is False
+            for shuffled messages, which must not identify clients.
 
     >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
     5

@@ -11,10 +11,10 @@ Laplace, ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the ra
 The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
 Gaussian is a function of the Gaussian mechanism's output, and is priced as that mechanism.
 
-Under add-remove the number n of rows is private. It is summed as one more coordinate, of w·K for
-each row. The mean's squared error is then (d + F²/w²) times the variance of one number's noise,
-whose scale is proportional to a + w (Laplace) or √(a² + w²) (Gaussian). It is least at
-w³ = a·F²/d and at w⁴ = a²·F²/d, respectively.
+Under add-remove the number n of rows is private. This number is summed as one more coordinate, of
+w·K for each row. The mean's squared error is then (d + F²/w²) times the variance of one number's
+noise, whose scale is proportional to a + w (Laplace) or √(a² + w²) (Gaussian). The error is least
+at w³ = a·F²/d (Laplace) and at w⁴ = a²·F²/d (Gaussian).
 """
 
 from __future__ import annotations
