@@ -175,8 +175,8 @@ def plugin_of(kind: type[Any]) -> Plugin | None:
 def source_digest(module: str) -> str:
     """SHA-256 of the code of the top-level module or package of a module, in hexadecimal.
 
-    It covers the names and contents of all its modules, Python files and compiled ones, as they are
-    on disk. A module without a file has an empty digest.
+    The digest covers the names and contents of all modules of the package, Python files and
+    compiled files, as they are on disk. A module without a file has an empty digest.
     """
     top = module.partition(".")[0]
     held = sys.modules.get(top)

@@ -103,8 +103,8 @@ class Assignment:
     def epoch(self) -> Iterator[NDArray[np.integer]]:
         """Remaining batches of the epoch: ascending record numbers, some batches empty.
 
-        Batches of an interrupted pass are not returned again. They count as used, since they may
-        have been released.
+        Batches of an interrupted pass are not returned again. These batches count as used, since
+        they may have been released.
 
         Raises:
             UnsupportedError: all epochs are over.

@@ -42,8 +42,8 @@ _NOT_OURS = (
 class AssignmentAccountant(IAccountant):
     """Accountant of Opacus that returns ε of the batches used so far.
 
-    The accountant is registered as ``"turnout"``. It counts the steps of the assignment that it
-    follows. A step is an error if its batch was released already, if its noise differs from the
+    The accountant is registered as ``"turnout"``, and counts the steps of one assignment. A step
+    is an error if its batch was released already, if its noise differs from the
     scheme's, or if it sums several batches.
     """
 

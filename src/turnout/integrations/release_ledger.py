@@ -1,9 +1,9 @@
 """Releases and participations of a federation, written to files before they are used.
 
 `ReleaseLedger` charges each release of a federation's task in a file, then computes and returns the
-release. `NodeTurns` holds the steps in which one node takes part. They are drawn once and kept in a
-file, from which each step is removed before its update is sent. `turnout.integrations.flower` uses
-both.
+release. `NodeTurns` holds the steps in which one node takes part. These steps are drawn once and
+kept in a file; each step is removed from the file before its update is sent.
+`turnout.integrations.flower` uses both classes.
 
 A node that is contacted in every round draws its own steps, so no other party knows them, and
 answers the other rounds with an update of zeros. Its file outlives restarts: a second draw would
@@ -86,8 +86,8 @@ class NodeTurns:
     """Steps in which one node takes part, for each task, in one file.
 
     Guarantees:
-        The steps of a task have the distribution of one client's participation. They are drawn
-        once, from the operating system's randomness, when its terms are first received.
+        The steps of a task have the distribution of one client's participation. The node draws
+        them once, from the operating system's randomness, when it first receives the task's terms.
         A step is answered with an update at most once, even after a crash.
 
     Args:

@@ -91,7 +91,7 @@ def _one_run_record(found: OneRun) -> dict[str, Any]:
 def gaussian_lower(found: Found) -> float:
     """Lower bound on ε at the audit's δ if the trade-off is that of Gaussian DP; 0 if unknown.
 
-    It follows from the audit's lower bound on μ.
+    The bound follows from the audit's lower bound on μ.
     """
     mu, delta = found.gaussian_mu, found.stated.delta
     return gaussian_epsilon(1.0 / mu, delta) if mu > 0 and delta > 0 else 0.0

@@ -52,8 +52,8 @@ class Console:
             what: title of the bar.
             steps: number of steps of the run.
             target: target ε, if the plan has one.
-            spent: function that returns the upper bound on ε after a number of steps. It is called
-                only if a terminal shows the bar.
+            spent: function that returns the upper bound on ε after a number of steps. The function
+                is called only if a terminal shows the bar.
 
         Yields:
             The function that updates the bar after a step.

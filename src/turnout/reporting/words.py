@@ -191,7 +191,7 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
     """Row with the relative width of the bounds on ε and its reason; empty if they are close.
 
-    It is empty also if no lower bound is known, unless the budget of work was spent.
+    The result is empty also if no lower bound is known, unless the budget of work was spent.
     """
     said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
     if guarantee.meets_tolerance or said:

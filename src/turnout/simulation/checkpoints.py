@@ -232,7 +232,8 @@ class RunIdentity:
 class Checkpoint:
     """State of a run after some steps.
 
-    It has no state of random generators, since each random stream is derived from its name.
+    A checkpoint has no state of random generators, since each random stream is derived from its
+    name.
 
     Attributes:
         run: settings and data of the run.

@@ -1,11 +1,11 @@
 """Conformance test of a randomizer: sampler, estimate, bytes and ε agree.
 
-`assert_randomizer` enumerates the exact distribution of the messages of each value. It checks that
-the randomizer's `probabilities` are this distribution, that no ratio of its probabilities under two
-values exceeds e^{ε₀}, that the enumerated messages cost no more than the price of `priced_as`, that
-messages are packed and unpacked without change, and that the estimate has the stated bias and at
-most the stated squared error. So the randomizer must be small: few values and at most 1024
-messages.
+`assert_randomizer` enumerates the exact distribution of the messages of each value. The function
+checks that the randomizer's `probabilities` are this distribution, that no ratio of its
+probabilities under two values exceeds e^{ε₀}, that the enumerated messages cost no more than the
+price of `priced_as`, that messages are packed and unpacked without change, and that the estimate
+has the stated bias and at most the stated squared error. So the randomizer must be small: few
+values and at most 1024 messages.
 """
 
 from __future__ import annotations

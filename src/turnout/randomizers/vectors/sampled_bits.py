@@ -145,7 +145,7 @@ class SampledBits:
     def epsilon0(self) -> float:
         """Local privacy level ε₀ of a message, rounded up.
 
-        It is reached by the vectors whose coordinates are all −1 and all +1.
+        Two vectors attain the level: all coordinates −1, and all coordinates +1.
         """
         return epsilon_of_flips(self.flips, self.samples)
 

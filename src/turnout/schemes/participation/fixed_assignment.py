@@ -26,9 +26,9 @@ class FixedAssignment(Checked):
     consecutive windows. So the number of clients in a slot is random, and a slot may be empty.
 
     A data loader that shuffles records is different, both with one permutation for all epochs and
-    with a new permutation for each. It divides the records into batches of equal size, so that the
-    batches of all other records determine a record's batch. The guarantee that holds for such a
-    loader is that of `EveryStep` with one step an epoch (docs/which-guarantee.md).
+    with a new permutation for each. Such a loader divides the records into batches of equal size,
+    so that the batches of all other records determine a record's batch. The guarantee that holds
+    for such a loader is that of `EveryStep` with one step an epoch (docs/which-guarantee.md).
     """
 
     window: int = count("number of steps of an epoch")

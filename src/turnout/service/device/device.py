@@ -9,7 +9,7 @@ A failure costs the device a participation, never privacy:
     it sends the same bytes again or none;
     it stops when the coordinator's ledger does not extend the ledger that it saw before.
 A device sleeps for relative times that the coordinator reports, plus random delays, so that devices
-do not arrive all at once. It sends an update at a moment that it drew before the computation.
+do not arrive all at once. A device sends an update at a moment that it drew before the computation.
 """
 
 from __future__ import annotations

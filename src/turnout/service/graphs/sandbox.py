@@ -55,8 +55,8 @@ class Sandbox:
     """A graph in a running process; a context manager that ends the process.
 
     Once the process has the graph, it opens no file and starts no other process; it holds no
-    secret, and it is killed at its limits. On Linux the system ends it with its parent. This does
-    not protect against a vulnerability of ONNX Runtime itself.
+    secret, and it is killed at its limits. On Linux the system ends the process with its parent.
+    The separate process does not protect against a vulnerability of ONNX Runtime itself.
 
     Args:
         graph: bytes that `format.read_graph` accepted.
