@@ -132,9 +132,9 @@ def histogram_bits(values: int, count: int) -> int:
 def pack_histogram(words: Sequence[int], values: int) -> bytes:
     """Messages as ⌈`histogram_bits` / 8⌉ bytes that do not reveal the order of the messages.
 
-    The messages are sorted and i is added to the i-th of them, which makes them a set of different
-    numbers. The bytes are the rank of this set among all sets of its size (the combinatorial number
-    system), lowest byte first.
+    The messages are sorted and i is added to the i-th message, so that the numbers are different.
+    The bytes are the rank of this set of numbers among all sets of its size (the combinatorial
+    number system), lowest byte first.
 
     Args:
         words: messages as numbers from 0 to values − 1, at least one.

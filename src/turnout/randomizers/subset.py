@@ -283,7 +283,7 @@ class UnaryEncoding(BitmapRandomizer):
     Source: "symmetric", p = 1 − q = e^{ε/2}/(e^{ε/2} + 1): Erlingsson, Pihur, Korolova, RAPPOR,
         CCS 2014 (the permanent response without Bloom filter). "optimised", p = 1/2 and
         q = 1/(e^ε + 1): Wang, Blocki, Li, Jha, USENIX Security 2017 (OUE). Table 7.1 of the thesis
-        prints p = e^ε/(e^ε + 1) for RAPPOR, which is only 2ε-private.
+        prints p = e^ε/(e^ε + 1) for RAPPOR; with this p the randomizer is only 2ε-private.
 
     Attributes:
         form: "optimised" or "symmetric"; selects p and q as above.

@@ -70,7 +70,7 @@ def close(*classes: type[Any]) -> None:
     Sampler, admissions, accounting and verifier each have a table of the known classes. If a
     subclass existed, some of them might use the entry of its parent although the subclass behaves
     differently, and no error would occur. An unknown class without such a parent has no entry in
-    any table, which is reported as an error.
+    any table; the missing entry is reported as an error.
 
     Raises:
         UnsupportedError: later, when a class statement defines a subclass.

@@ -4,8 +4,9 @@ Each participation, randomizer, shuffle and privacy target declares its paramete
 of its dataclass (`turnout.schemes.parameters`). `settings` lists them, and `values_of` checks given
 values against them and adds defaults. `participation_of` builds a participation from such values,
 `scheme_of` a whole scheme. A setting that belongs to another participation or randomizer is an
-error, which lists the participations or randomizers with this setting. In errors a function of type
-`Naming` replaces the name of a setting by the user's name, such as ``--window`` for ``window``.
+error; the error lists the participations or randomizers with this setting. In errors a function of
+type `Naming` replaces the name of a setting by the user's name, such as ``--window`` for
+``window``.
 
 The settings are used by `plans.sections` for the table ``[participation]``, by `plans.questions`,
 by `cli.options` for options of commands and by `api.calibrate` for the parameters to solve for.

@@ -178,7 +178,7 @@ def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistributi
     A client that checks in alone has the ratio of a move by 1. A client that checks in with one
     other client, whose update is opposite, sends with probability ½: the ratio is ½ + X/2, where X
     is the ratio of a move by 2. ``Others.WORST`` takes at each end of a cell the ratio with the
-    larger E[(k − X)₊], which is a mean-preserving spread of both ratios.
+    larger E[(k − X)₊]; the resulting ratio is a mean-preserving spread of both ratios.
 
     Raises:
         NumericalError: the noise is so small that ratios exceed the range of float64.
@@ -295,7 +295,7 @@ def added(
 def multiplied(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """Distribution of the product of two independent ratios of mean 1, which composes windows."""
+    """Distribution of the product of two independent ratios of mean 1, to compose windows."""
     value_error = one.value_error + other.value_error
     return _combined(one, other, np.multiply, side, cut, value_error=value_error)
 

@@ -247,8 +247,8 @@ def mixture_epsilon(
 ) -> float:
     """Least ε ≥ 0 that satisfies (*) of the module header at every loss L, rounded up.
 
-    This ε is the maximum of g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}), which is concave. A tangent
-    at the left end of a bracket of the maximum gives an upper bound.
+    This ε is the maximum of the concave function g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}). A
+    tangent at the left end of a bracket of the maximum gives an upper bound.
 
     Args:
         orders: increasing orders α above 1.

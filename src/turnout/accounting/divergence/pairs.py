@@ -149,7 +149,7 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 def tail_rounding(tail: FloatArray) -> FloatArray:
     """Upper bound on the rounding error of a tail probability and of its share in a hockey stick.
 
-    A standard score z has a relative error of a few unit round-offs, which changes the tail by
+    A standard score z has a relative error of a few unit round-offs. This error changes the tail by
     z² ≈ −2 ln(tail) times as much. The bound is twice the worst error against forty digits. Callers
     take tails at a slightly changed k, since rounding may move a value of X across k.
     """

@@ -141,7 +141,8 @@ class GaussianFit:
     ends at ``epsilon``. δ_M is convex in K, so between K_i and K_{i+1} it lies below the chord c
     of U. δ_μ is convex in K too, so there it lies above both tangents at K_i and K_{i+1}, and so
     above their maximum v. The difference c − v is concave with one kink, where the tangents meet;
-    c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink, which is checked.
+    c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink. The function checks
+    these three points.
 
     Proof of 2. U bounds δ_M at the last point, and δ_M decreases.
 

@@ -94,7 +94,7 @@ class ZeroOutCurve:
         return np.minimum(self._whole(value) * (1.0 + 8 * UNIT_ROUNDOFF), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1, of the event's line, which lies below the curve."""
+        """Slope dδ/dK of the event's line at each K ≥ 1; the line lies below the curve."""
         k = np.asarray(k, dtype=float)
         weight, height = self._weight(k), k / (1.0 - self.infinity_mass)
         threshold, other = antithetic_thresholds(self.pair, weight, height)

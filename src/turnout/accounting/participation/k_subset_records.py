@@ -94,7 +94,7 @@ class SubsetRecordsBlock:
         return math.sqrt(self.picks * min(1.0, variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of either direction, which are alike, sharp near one δ."""
+        """Curve that is sharp near one δ, the same in both directions."""
         if side is Side.UPPER:
             windows = record_windows(self.pair, self.window, self.picks)
             return run_curve(windows, Direction.REMOVE, side, delta, refinement)

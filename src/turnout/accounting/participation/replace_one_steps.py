@@ -284,7 +284,7 @@ class OneStepCurve:
         return self._with_infinity_mass(antithetic_upper(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1, of the event's line, which lies below the curve."""
+        """Slope dδ/dK of the event's line at each K ≥ 1; the line lies below the curve."""
         k = np.asarray(k, dtype=float)
         value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)

@@ -48,7 +48,7 @@ def theorem_3_2(local_epsilon: float, window: int, delta: float, probability: fl
 
     Source: Theorem 3.2, as Theorem A.4 states it:
     p₀²e^{ε₀}(e^{ε₀} − 1)²/(2m) + p₀(e^{ε₀} − 1)√(2e^{ε₀} ln(1/δ)/m). The proof of Theorem 3.2
-    prints m outside the root, which is unsafe.
+    prints m outside the root; that formula is unsafe.
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.

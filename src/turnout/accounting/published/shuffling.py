@@ -64,9 +64,9 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
 
     Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
     Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is admitted: mix a
-    ½-randomizer with a fixed distribution with chance η and ε₀ falls below ½, while δ moves by
-    2en·η at most, which vanishes with η. (Theorem 5.1 of the check-in paper implies the bound
-    too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
+    ½-randomizer with a fixed distribution with chance η and ε₀ falls below ½, while δ moves by at
+    most 2en·η with e = e^{ε₀}, a change that vanishes with η. (Theorem 5.1 of the check-in paper
+    implies the bound too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
     Args:
         local_epsilon: ε₀ of each message, in (0, ½].

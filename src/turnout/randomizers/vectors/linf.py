@@ -53,8 +53,8 @@ class LInfRandomizer(BitRandomizer):
         radius: r, the largest |x_j|.
         samples: number of sampled coordinates s, from 1 to d.
         levels: number of bits m of a coordinate, at least 1.
-        shared: True: a message has all m bits of s coordinates. False: it has one bit of each of
-            m·s coordinates, which is better if each bit has its own shuffler.
+        shared: True: a message has all m bits of s coordinates. False: a message has one bit of
+            each of m·s coordinates; the error is then smaller if each bit has its own shuffler.
         shares: privacy budgets of the m bits of one coordinate, shape (m,); None: the best budgets
             without a shuffler.
 
@@ -112,7 +112,7 @@ class LInfRandomizer(BitRandomizer):
     def encode_updates(self, updates: NDArray[np.floating], source: Source) -> IntArray:
         """Messages of updates of any norm, shape (n, words).
 
-        Clipping is applied only to the sampled coordinates, which gives the same messages.
+        Only the sampled coordinates are clipped; the messages are the same as if all were clipped.
 
         Raises:
             ParameterError: updates of a wrong dimension.

@@ -112,7 +112,7 @@ class SampledBits:
             shape (m,).
         shared: whether all levels report the same coordinates.
         centred: True: a bit is estimated as a scaled ±1. False: a bit is estimated as a scaled 0 or
-            1, as in the thesis, which has a larger variance.
+            1, as in the thesis; this estimate has a larger variance.
         padded: whether the vector is padded with coordinates of −1 to a multiple of s coordinates,
             as in the thesis.
         public_seed: seed of public coordinates, which all parties know; None: coordinates are part

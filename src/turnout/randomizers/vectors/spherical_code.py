@@ -93,10 +93,10 @@ class SphericalCode(VectorRandomizer):
     Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact) show that optimal schemes with
         shared randomness have rotationally symmetric code words, and that for a rotated simplex it
         is optimal to prefer the nearest words. This class makes two changes. The words are
-        independent directions and their negatives instead of a rotated simplex, which avoids a d×d
-        rotation. And P is chosen exactly. The distribution of the word sent is symmetric about x,
-        so its mean is m·x for every unit vector x. A shorter x is first replaced by r·x/‖x‖ or its
-        negative, at random with mean x.
+        independent directions and their negatives instead of a rotated simplex, so that no d×d
+        rotation is needed. And P is chosen exactly. The distribution of the word sent is symmetric
+        about x, so its mean is m·x for every unit vector x. A shorter x is first replaced by
+        r·x/‖x‖ or its negative, at random with mean x.
 
     Guarantees:
         E y = x in the mean over the public directions; E‖y − x‖² = r²/m² − ‖x‖².

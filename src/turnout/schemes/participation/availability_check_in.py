@@ -36,7 +36,7 @@ class AvailabilityCheckIn:
     without available steps in a window does not take part in it.
 
     Guarantee: in each window each client with at least one available step takes part, with
-    probability ``probability``, in exactly one of its available steps, which is uniform.
+    probability ``probability``, in exactly one step, uniform among its available steps.
 
     Attributes:
         available: whether a client is available in a step, bool, shape (clients, steps); False

@@ -75,7 +75,7 @@ class SlidingWindow(Checked):
     def for_question(cls, window: int, clients_per_slot: int) -> SlidingWindow:
         """Participation in the shortest run that contains a client's whole window.
 
-        The run has 2·window − 1 slots, warm-up included. Its guarantee is that of one window, which
-        is the same in every longer run.
+        The run has 2·window − 1 slots, warm-up included. The guarantee of the run is the guarantee
+        of one window, and is the same in every longer run.
         """
         return cls.for_plan(2 * window - 1, window, clients_per_slot)
