@@ -94,7 +94,7 @@ class PrintedSums(BatchMechanism):
         return Bounds(true, true)
 
     def simulated(self, pulls: IntArray, means: FloatArray, source: Source) -> IntArray:
-        """Noisy sums of a batch, which are not whole numbers."""
+        """Noisy sums of a batch as floats, since continuous noise is added; shape (k,)."""
         generator = np.random.default_rng(int(source.below(2**62, 1)[0]))
         totals = 2.0 * generator.binomial(pulls, 0.5 * (1.0 + means)) - pulls
         if self.model == "none":

@@ -79,7 +79,7 @@ class BatchedThompson:
 
     Attributes:
         growth: ratio of the sizes of successive batches, above 1, at most 100.
-        first: number of pulls of the first batch, which pulls a core set, at least 1.
+        first: number of pulls of the first batch, at least 1; this batch pulls a core set.
         least: actions with a smaller probability are not pulled, since each action adds noise.
         samples: number of draws of θ from which the probabilities are estimated.
         commit: share of the horizon, at its end, in which only the action of the largest posterior
@@ -164,8 +164,8 @@ def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Batc
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
     """Posterior of θ after releases, from a standard normal prior.
 
-    The variances of rewards are those at the posterior means, which are computed in a fixed number
-    of rounds.
+    The variances of rewards are the variances at the posterior means. Both are computed in a fixed
+    number of rounds.
     """
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))

@@ -100,8 +100,8 @@ class UpdateSum:
 
         Guarantees:
             Updates with noise of their clients get no further noise. For the other k updates one
-            draw of standard deviation std·√k is added, which has the distribution of the sum of k
-            separate draws.
+            draw of standard deviation std·√k is added. This draw has the distribution of the sum of
+            k separate draws.
         """
         bare = self.count - self.noised
         if bare == 0:

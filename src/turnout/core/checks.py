@@ -92,9 +92,9 @@ def at_most(limit_name: str, limit: int, **parameters: int) -> None:
 def choice(choices: type[Choice], **parameters: object) -> Choice:
     """Member of an enumeration, from the member itself or its exact word.
 
-    Code compares members by identity (``relation is Relation.ADD_REMOVE``), which fails for the
-    word "add-remove". So every public field of such a type is converted by this function before
-    use. The function takes exactly one parameter.
+    Code compares members by identity (``relation is Relation.ADD_REMOVE``). This comparison fails
+    for the word "add-remove". So every public field of such a type is converted by this function
+    before use. The function takes exactly one parameter.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

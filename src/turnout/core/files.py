@@ -65,7 +65,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
         path: path of the file, in a folder that exists.
         write: function that writes the content to an open file.
         what: name of the file in errors.
-        mode: permissions of the file, which the process's mask reduces.
+        mode: permissions of the file; the process's mask reduces them.
 
     Raises:
         StorageError: the file system refuses; the file is unchanged.

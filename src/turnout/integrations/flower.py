@@ -226,7 +226,7 @@ class CheckInStrategy(Strategy):
     """Flower strategy whose rounds are the steps of a turnout scheme.
 
     Use it with `check_ins` as the innermost mod of the ClientApp, whose training replies with the
-    final arrays. Nodes are not requested to send metrics, which ε would not cover.
+    final arrays. Nodes are not requested to send metrics, because ε would not cover the metrics.
 
     Guarantees: the guarantees of `ReleaseLedger`. A restarted ServerApp continues with the step
     after the last charged step.

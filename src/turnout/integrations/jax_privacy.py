@@ -36,8 +36,8 @@ def participation(
 ) -> Participation:
     """Participation whose ε is at least that of the strategy, and equal to it if possible.
 
-    The ε is larger if c does not divide T, since the last cycle counts as whole, and for the groups
-    of a `CyclicPoissonSampling`, which count as known to the adversary.
+    The ε is larger if c does not divide T, since the last cycle counts as whole. The ε is also
+    larger for `CyclicPoissonSampling`, because its groups count as known to the adversary.
 
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
@@ -78,9 +78,9 @@ def scheme(
     Args:
         strategy: an object of JAX Privacy's `batch_selection`.
         noise_multiplier: standard deviation divided by the clip norm, under every relation. JAX
-            Privacy's execution plans divide by the sum's sensitivity, which under replace-one is
-            two clip norms; give twice their value under replace-one. The noise of each batch is
-            fresh: correlated noise (matrix factorization) is not covered.
+            Privacy's execution plans divide by the sum's sensitivity. Under replace-one this
+            sensitivity is two clip norms, so give twice the value of the execution plan. The noise
+            of each batch is fresh: correlated noise (matrix factorization) is not covered.
         relation: relation of the bound; under replace-one the bound includes that a sum changes by
             two clip norms.
         num_examples: see `participation`.

@@ -2,7 +2,7 @@
 
 `Algorithm` is the interface. `FedSGD` is federated SGD: each client sends the update of its local
 training, and a server optimizer descends along the mean update. `RecordSGD` is federated SGD in
-which each client sends updates of single records, which it draws in each step.
+which each client draws single records in each step and sends their updates.
 
 An algorithm has a client part and a server part. The client part computes an update from the
 received vector, the client's data and the client's state, if there is one. The server part computes

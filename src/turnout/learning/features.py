@@ -30,10 +30,10 @@ Source: Bruna and Mallat, *Invariant scattering convolution networks* (IEEE TPAM
     private learning, Tramèr and Boneh, *Differentially private learning needs better features*
     (ICLR 2021), §3. Images are padded by 4 mirrored pixels on each side.
 
-**Threads.** A batch takes a few dozen small operations. Each is too small to be divided among
-PyTorch's threads, which on a loaded machine would mostly wait for each other. `ordered_map` gives
-each thread whole batches and returns the results in order, so the bits do not depend on the number
-of threads.
+**Threads.** A batch takes a few dozen small operations. Each operation is too small to be divided
+among PyTorch's threads; on a loaded machine the threads would mostly wait for each other.
+`ordered_map` gives each thread whole batches and returns the results in order, so the bits do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -508,8 +508,8 @@ def standardized(images: Tensor) -> Tensor:
 def normalised_scattering(images: Tensor) -> Tensor:
     """Scattering maps of each image, standardised in groups of three; float32, shape ``(n, d)``.
 
-    The norm of a grey image's features is then at most √d, which is 63 for MNIST, where the mean
-    norm is 49. So clipping treats clients nearly alike. Each channel of a colour image has separate
+    The norm of a grey image's features is then at most √d. For MNIST √d is 63, and the mean norm is
+    49. So clipping treats clients nearly alike. Each channel of a colour image has separate
     maps.
 
     Args:

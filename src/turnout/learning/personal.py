@@ -373,8 +373,8 @@ class AdaPeD(_PersonalModels):
     Source: Girgis' thesis, Algorithm 4.4.1, with two deviations. The thesis adds noise in each
     local step and uses the noisy values in the next step, where the noise can cancel in part
     although the proof counts it in full (docs/design/personal.md); here noise is added once, to the
-    sum of the messages. The thesis updates θ before μ, and μ before ψ; here one evaluation of both
-    models updates all three, which halves the work.
+    sum of the messages. The thesis updates θ before μ, and μ before ψ. Here one evaluation of both
+    models updates θ, μ and ψ, with half of the work.
 
     Args:
         task: clients' examples and the model.

@@ -6,8 +6,8 @@ encode randomized messages; `turnout.protocol.lattice` encodes whole numbers for
 coordinator. `Shuffler` receives the messages of one round with their senders and returns the same
 messages without the senders.
 
-A shuffle reveals the multiset of messages, whose privacy cost `turnout.accounting.shuffling`
-computes. Messages are returned in the order of their bytes, which hides the order of arrival. The
+A shuffle reveals the multiset of messages; `turnout.accounting.shuffling` computes the privacy cost
+of this multiset. Messages are sorted by their bytes, so that the order of arrival is hidden. The
 module has no I/O, no clock and no source of randomness.
 """
 

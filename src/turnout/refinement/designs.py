@@ -242,7 +242,7 @@ class Direct:
         return 1, self.group.order
 
     def symbols(self, values: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """Messages of the given values before noise, which are the values; shape (n,)."""
+        """Messages before noise, shape (n,): the given values themselves."""
         del first
         return values
 
@@ -324,8 +324,8 @@ def projective(size: int, epsilon: float) -> Direct:
     """Design of projective geometry response with recoverable values, the best at ``epsilon``.
 
     If a projective space of suitable size and density exists, the error is within a few percent of
-    that of subset selection, which is the least known for one message. Messages are whole numbers,
-    at most 4·k + 15.
+    the error of subset selection, the least error that is known for one message. Messages are whole
+    numbers, at most 4·k + 15.
 
     Source: Feldman, Nelson, Nguyen and Talwar, Private frequency estimation via projective
         geometry, ICML 2022. There, the probable messages of a value are any hyperplane; here, all

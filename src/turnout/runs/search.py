@@ -223,8 +223,9 @@ class Searched:
 
     Attributes:
         plan: plan with the values of the best candidate.
-        best: best candidate; its number is 0 in a private search, which keeps the number secret.
-        candidates: all candidates; empty in a private search, which keeps even their count secret.
+        best: best candidate. In a private search its number is secret, and the attribute has 0.
+        candidates: all candidates. In a private search even their count is secret, and the
+            attribute is empty.
         metric: name of the metric of the scores.
         held_out: number of held-out clients.
         data: name of the data on which the candidates were trained.

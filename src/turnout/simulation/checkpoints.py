@@ -273,8 +273,8 @@ class FileCheckpoints:
     or the complete new checkpoint. A checkpoint is written to a second file and synced, this file
     replaces the old one in one operation, and the folder is synced.
 
-    Only the owner of the file may read it: it contains a keyed digest of the clients' data and the
-    key, which allow a test of guesses of the data.
+    Only the owner of the file may read it. The file contains a keyed digest of the clients' data,
+    and the key; with both, guesses of the data can be tested.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -132,8 +132,8 @@ class Simulation:
         scheme: participation, noise and release rule.
         algorithm: algorithm with the clients' data. Each update is clipped to the algorithm's
             ``clip_norm``, and the noise is scaled by the same number.
-        expected_check_ins: public divisor of the sum of updates, above 0; None for the expected
-            number of participants of a step, which makes the number of clients public.
+        expected_check_ins: public divisor of the sum of updates, above 0. None: the divisor is the
+            expected number of participants of a step, so that the number of clients is public.
         minibatch: number of steps that are accumulated before the model is updated
             (`ReleaseRule.ONE_CLIENT`).
         seed: seed of all random streams.

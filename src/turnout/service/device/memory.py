@@ -88,7 +88,7 @@ class Memory:
             raise StorageError("the state file belongs to another task or another client")
 
     def forget_before(self, step: int) -> None:
-        """Delete sending times and updates of steps before ``step``, which got no answer."""
+        """Delete sending times and updates of earlier steps, whose requests got no answer."""
         for held in (self.moments, self.messages):
             for slot in [slot for slot in held if slot < step]:
                 del held[slot]

@@ -106,7 +106,7 @@ class Remote:
     Guarantees:
         A ledger head that is behind the highest one that this device saw, or does not extend it,
         is refused. The highest head is durable before anything is sent. The device then sends this
-        head to the coordinator, which stops when it sees it.
+        head to the coordinator, and the coordinator stops when it receives the head.
         A model has the digest that the charter names, or a record under a signed ledger head.
     """
 

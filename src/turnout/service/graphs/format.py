@@ -10,7 +10,7 @@ messages are parsed so strictly that no two parsers could disagree. Field number
 onnx.proto3 (ONNX, IR version 10).
 
 Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
-never from values of its inputs, which include the client's records.
+never from values of its inputs, because inputs include the client's records.
 
 **Operators** are tensor arithmetic only. Excluded on purpose: operators that run another graph (If,
 Loop, Scan, SequenceMap), that draw random numbers (Random…, Bernoulli, Multinomial, Dropout), that

@@ -1,4 +1,4 @@
-"""The ledger head in a file outside the storage, which reveals an old copy of the database.
+"""The ledger head in a file outside the storage; the file reveals an old copy of the database.
 
 `HeadFile` has one signed ledger head, as devices get it, and the address of the database. The file
 should be on another disk than the database, so that no snapshot restores both.
