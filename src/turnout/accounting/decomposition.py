@@ -156,7 +156,11 @@ def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
-    """Checked number of first steps of a scheme: all of its steps if None."""
+    """Checked number of first steps of a scheme: all of its steps if None.
+
+    Raises:
+        ParameterError: ``steps`` is below 0, or above the scheme's number of steps.
+    """
     whole = scheme.participation.steps
     if steps is None:
         return whole
@@ -540,7 +544,11 @@ def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
 
 
 def require_central(scheme: Scheme) -> None:
-    """Refuse a trust model in which no coordinator hides participation and single updates."""
+    """Refuse a trust model in which no coordinator hides participation and single updates.
+
+    Raises:
+        UnsupportedError: the trust model is not central.
+    """
     if scheme.trust is not TrustModel.CENTRAL:
         raise UnsupportedError(
             f"trust = {scheme.trust.value!r}: expected 'central' for this combination of "

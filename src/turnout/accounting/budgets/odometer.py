@@ -199,6 +199,9 @@ class Odometer:
         """Upper bound on ε from given total Rényi divergences of all windows.
 
         Arguments, result and errors are otherwise those of `bound`.
+
+        Raises:
+            ParameterError: δ is outside (0, 1), or not above the probability of all cut tails.
         """
         checks.open_unit(delta=delta)
         cuts = self.left_out * self.most_windows

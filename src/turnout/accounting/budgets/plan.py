@@ -438,6 +438,9 @@ def largest(proved: Callable[[int], bool], most: int) -> int:
 
     A count that is proved is valid for all smaller counts too, so the result is valid even if the
     computed bounds do not rise with the count.
+
+    Raises:
+        ParameterError: ``most`` is not a whole number of at least 1.
     """
     checks.count(most=most)
     low, high = 0, 1

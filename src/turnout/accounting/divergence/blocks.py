@@ -163,7 +163,11 @@ def loss_distribution(
 
 
 def reach_of(pair: CurvePair, tail: float) -> float:
-    """Least ε found at which δ is below ``tail`` in both directions."""
+    """Least ε found at which δ is below ``tail`` in both directions.
+
+    Raises:
+        NumericalError: the privacy curve does not fall below ``tail``.
+    """
     candidates = np.geomspace(1e-6, 400.0, 800)
     points = np.exp(candidates)
     above = [

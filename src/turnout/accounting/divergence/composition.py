@@ -106,7 +106,11 @@ class ComposedCurve:
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
-        """Composed curve of several loss distributions with their counts, sharp near δ."""
+        """Composed curve of several loss distributions with their counts, sharp near δ.
+
+        Raises:
+            NumericalError: δ is too small to be certified, or the tilt is too large for float64.
+        """
         if delta < _LEAST_DELTA:
             raise NumericalError(f"delta = {delta:.3g} is too small to be certified")
         # Tilt and window for the convolution, chosen for δ.
@@ -388,6 +392,9 @@ def certified(delta: float) -> Generator[None, None, None]:
     """Context in which an arithmetic error of the computation is raised as a NumericalError.
 
     Curves that are not a number are detected when they are read (`epsilon_at`).
+
+    Raises:
+        NumericalError: the computation within the context had an arithmetic error.
     """
     try:
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -410,6 +417,9 @@ def run_curve(
     """Curve of a run of at least one block, sharp near one δ and valid at every K.
 
     Each level of refinement halves the steps of all grids.
+
+    Raises:
+        ParameterError: an unknown direction or side.
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)

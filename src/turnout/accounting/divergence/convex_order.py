@@ -82,6 +82,9 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     lowest values are replaced by their conditional mean, E X = 1 holds even if the step is far
     larger than 1, as for small noise multipliers. The step is increased a little, so that the grid
     ends at the cap.
+
+    Raises:
+        NumericalError: the grid ends below the distribution.
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:

@@ -507,6 +507,9 @@ def nodes_down_to(
 
     Near ε = 0 there are ``density`` nodes per ``loss_deviation``, which is about the standard
     deviation of the loss.
+
+    Raises:
+        NumericalError: δ cannot be certified.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation
     unit = loss_deviation / density

@@ -130,7 +130,11 @@ def _up(value: float) -> float:
 
 
 def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
-    """Orders as a tuple, after a check that they increase and are above 1."""
+    """Orders as a tuple, after a check that they increase and are above 1.
+
+    Raises:
+        ParameterError: the orders do not increase, or an order is not finite and above 1.
+    """
     values = tuple(float(order) for order in orders)
     rising = all(a < b for a, b in zip((1.0, *values), values, strict=False))
     if not values or not rising or math.isinf(values[-1]):

@@ -397,7 +397,11 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 
 def blanket_size(local_epsilon: float, clients: int) -> int:
-    """Least number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1 of hiding messages, rounded down."""
+    """Least number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1 of hiding messages, rounded down.
+
+    Raises:
+        ParameterError: ε₀ is below 0, or n is not a whole number of at least 1.
+    """
     checks.non_negative(local_epsilon=local_epsilon)
     checks.count(clients=clients)
     return math.floor((clients - 1) * math.exp(-local_epsilon) / 2 * (1 - 1e-14)) + 1
