@@ -142,6 +142,9 @@ def sphere_environment(
     """Environment whose actions and θ are uniform on the unit sphere.
 
     Source: thesis, §6.6, "Data Generation".
+
+    Raises:
+        ParameterError: a number is not a whole number of at least 1.
     """
     checks.count(actions=actions, dimension=dimension)
     drawn = generator.standard_normal((actions + 1, dimension))
@@ -155,6 +158,9 @@ def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
     Args:
         gap: difference of the two largest means, in (0, 0.5].
         actions: number of actions, at least 2.
+
+    Raises:
+        ParameterError: the gap is outside (0, 0.5], or there are fewer than 2 actions.
     """
     checks.positive(gap=gap)
     checks.count(2, actions=actions)

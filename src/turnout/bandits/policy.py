@@ -222,7 +222,11 @@ def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -
 
 
 def check_growth(growth: float) -> None:
-    """Raise an error for a ratio of batch sizes outside (1, 100]."""
+    """Raise an error for a ratio of batch sizes outside (1, 100].
+
+    Raises:
+        ParameterError: ``growth`` is outside (1, 100].
+    """
     checks.positive(growth=growth)
     if not 1.0 < growth <= 100.0:
         raise ParameterError("growth", growth, "a number above 1, at most 100")

@@ -52,7 +52,11 @@ def open_unit(**parameters: object) -> None:
 
 
 def count(minimum: int = 1, **parameters: object) -> None:
-    """Require a whole number of at least ``minimum`` for each parameter."""
+    """Require a whole number of at least ``minimum`` for each parameter.
+
+    Raises:
+        ParameterError: a value is not a whole number, or is below ``minimum``.
+    """
     expected = f"a whole number of at least {minimum}"
     for name, value in parameters.items():
         if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
@@ -76,14 +80,22 @@ def real_array(**parameters: object) -> np.ndarray:
 
 
 def text(**parameters: object) -> None:
-    """Require a string for each parameter."""
+    """Require a string for each parameter.
+
+    Raises:
+        ParameterError: a value is no string.
+    """
     for name, value in parameters.items():
         if not isinstance(value, str):
             raise ParameterError(name, value, "a text")
 
 
 def at_most(limit_name: str, limit: int, **parameters: int) -> None:
-    """Require that each count is at most ``limit``, which the error calls ``limit_name``."""
+    """Require that each count is at most ``limit``, which the error calls ``limit_name``.
+
+    Raises:
+        ParameterError: a count is above ``limit``.
+    """
     for name, value in parameters.items():
         if value > limit:
             raise ParameterError(name, value, f"at most {limit_name} = {limit}")
@@ -95,6 +107,9 @@ def choice(choices: type[Choice], **parameters: object) -> Choice:
     Code compares members by identity (``relation is Relation.ADD_REMOVE``). This comparison fails
     for the word "add-remove". So every public field of such a type is converted by this function
     before use. The function takes exactly one parameter.
+
+    Raises:
+        ParameterError: the value is neither a member nor the word of one.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

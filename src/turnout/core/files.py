@@ -47,7 +47,11 @@ def lock_file(path: Path, *, wait: bool) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file; other processes that request it wait until the context ends."""
+    """Hold the lock beside a file; other processes that request it wait until the context ends.
+
+    Raises:
+        StorageError: the file cannot be locked.
+    """
     try:
         descriptor = lock_file(path.with_name(path.name + ".lock"), wait=True)
     except OSError as error:

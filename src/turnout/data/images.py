@@ -118,7 +118,11 @@ LOADERS: dict[str, Callable[[], ClientData]] = {
 
 
 def load_images(name: str) -> ClientData:
-    """Image data set with the given name."""
+    """Image data set with the given name.
+
+    Raises:
+        ParameterError: no data set has this name.
+    """
     if name not in LOADERS:
         raise ParameterError("data.name", name, f"one of {', '.join(map(repr, LOADERS))}")
     return LOADERS[name]()

@@ -139,7 +139,11 @@ class Table(Protocol):
 
 
 def columns_of(table: Table, names: Sequence[str], key: str) -> None:
-    """Raise an error if a setting names a column that the table lacks."""
+    """Raise an error if a setting names a column that the table lacks.
+
+    Raises:
+        ParameterError: the table has no column with a given name, or several columns with it.
+    """
     for name in names:
         if name not in table.names:
             known = ", ".join(table.names[:20]) + (", …" if len(table.names) > 20 else "")

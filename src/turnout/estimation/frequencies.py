@@ -199,6 +199,9 @@ def frequency_intervals(
         simultaneous: whether all limits must hold at once. They are then corrected by Bonferroni
             for the k items and, since shares sum to 1, cut: a limit is at most 1 minus the other
             items' lower limits and at least 1 minus their upper limits.
+
+    Raises:
+        ParameterError: ``confidence`` is below 0.5 or not below 1.
     """
     checks.open_unit(confidence=confidence)
     if confidence < 0.5:
@@ -302,6 +305,9 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
     Returns:
         Item numbers, int64, shape (items found,).
+
+    Raises:
+        ParameterError: ``threshold`` is outside [0, 1].
     """
     checks.probability(threshold=threshold)
     check_error(error)
@@ -315,7 +321,11 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
 
 def check_error(error: float) -> None:
-    """Raise an error if the family-wise error is above 1/4, where p-values are not valid."""
+    """Raise an error if the family-wise error is above 1/4, where p-values are not valid.
+
+    Raises:
+        ParameterError: ``error`` is not in (0, 1/4].
+    """
     checks.open_unit(error=error)
     if error > 0.25:
         raise ParameterError("error", error, "at most 0.25")

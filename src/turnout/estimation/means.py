@@ -194,6 +194,9 @@ def collect_mean(
         first: number of the first client.
         block_clients: number of clients whose messages are held at once; None: about 16 MiB of
             vectors.
+
+    Raises:
+        ParameterError: there is no vector, or ``block_clients`` is below 1.
     """
     array = np.asanyarray(values)
     step = block_clients or max(1, _BLOCK_NUMBERS // max(1, randomizer.dimension))
@@ -209,6 +212,9 @@ def collect_mean(
 
 def estimate_mean(tally: MeanTally) -> MeanEstimate:
     """Mean with standard errors, from a tally of at least one message.
+
+    Raises:
+        ParameterError: the tally has no message.
 
     >>> from turnout.randomizers.vectors import SphericalCode
     >>> from turnout.randomness import SimulationStreams
@@ -258,6 +264,9 @@ def project_ball(vector: FloatArray, norm: float, radius: float) -> FloatArray:
         vector: shape (d,).
         norm: 1, 2 or infinity.
         radius: radius of the ball, above 0.
+
+    Raises:
+        ParameterError: the radius is not above 0, or the norm is not 1, 2 or infinity.
 
     >>> project_ball(np.array([3.0, 0.5]), 1, 2.0).tolist()
     [2.0, 0.0]

@@ -133,6 +133,9 @@ class PrefixSearch:
             messages: the messages of each level, as `encode` returned them.
             threshold: share in [0, 1).
             error: family-wise error, above 0, at most 0.25.
+
+        Raises:
+            ParameterError: ``threshold`` is outside [0, 1], or a level has no message.
         """
         checks.probability(threshold=threshold)
         check_error(error)

@@ -144,6 +144,9 @@ def collect(
         values: the clients' items, shape (n,); a memory-mapped array is read block by block.
         source: source of the clients' randomness and of public questions.
         block_clients: number of messages held at once, at least 1.
+
+    Raises:
+        ParameterError: ``block_clients`` is below 1.
     """
     checks.count(block_clients=block_clients)
     array = np.asanyarray(values)

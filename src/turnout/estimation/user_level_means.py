@@ -58,6 +58,9 @@ def concentration_radius(
         clients: n, at least 1.
         chance: γ, in (0, 1).
         dimension: d, at least 1; τ is a distance in each coordinate.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.positive(deviation=deviation)
     checks.count(samples=samples, clients=clients, dimension=dimension)
@@ -77,6 +80,9 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
         epsilon: ε of one client's message about its bin.
         bins: k.
         clients: number n of clients that report this coordinate.
+
+    Raises:
+        ParameterError: an argument is outside its domain.
     """
     checks.positive(epsilon=epsilon)
     checks.count(bins=bins, clients=clients)
@@ -141,7 +147,11 @@ class UserLevelMean:
 
     @cached_property
     def range_epsilon(self) -> float:
-        """Budget ε of the first message; 0 if the first message is omitted."""
+        """Budget ε of the first message; 0 if the first message is omitted.
+
+        Raises:
+            UnsupportedError: there are too few clients for a private range.
+        """
         if self.bins == 1:
             return 0.0
 

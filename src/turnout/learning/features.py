@@ -483,7 +483,11 @@ def apply_features(
 
 
 def first_features(features: FeatureMap, inputs: NDArray[Any]) -> NDArray[np.float16]:
-    """First rows of the result of `apply_features`, bit for bit, with the same errors."""
+    """First rows of the result of `apply_features`, bit for bit, with the same errors.
+
+    Raises:
+        ParameterError: the inputs are neither uint8 nor floats.
+    """
     if inputs.dtype.kind not in "uf" or inputs.dtype.itemsize > 4:
         raise ParameterError("inputs", str(inputs.dtype), "an array of uint8 or of floats")
     return _of_batch(features, as_tensor(inputs[:IMAGES_AT_ONCE]))

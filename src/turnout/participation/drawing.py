@@ -71,7 +71,11 @@ def independent(
 def cohort(
     draw: Cohort, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule of a uniform subset of the clients, drawn by the server."""
+    """Schedule of a uniform subset of the clients, drawn by the server.
+
+    Raises:
+        UnsupportedError: ``clients`` are not all clients; a client cannot draw its own steps.
+    """
     if len(clients) != draw.population:
         raise UnsupportedError(
             "a client cannot draw its own steps under FixedSize: the server draws the clients"

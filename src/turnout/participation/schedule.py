@@ -108,7 +108,11 @@ class Schedule:
         return len(self.clients)
 
     def at(self, step: int) -> NDArray[np.integer]:
-        """Clients of one step, a view of shape (count,)."""
+        """Clients of one step, a view of shape (count,).
+
+        Raises:
+            ParameterError: the step is outside the block.
+        """
         i = step - self.first_step
         if not 0 <= i < self.steps:
             last = self.first_step + self.steps - 1

@@ -35,7 +35,11 @@ _OPEN = 256  # In the table: sixteen bits do not tell.
 def packed_from_words(
     words: Words, p: float | Fraction, rows: int, columns: int
 ) -> NDArray[np.uint64]:
-    """`Source.packed_bernoulli` for a source that provides uniform words."""
+    """`Source.packed_bernoulli` for a source that provides uniform words.
+
+    Raises:
+        ParameterError: ``p`` is outside [0, 1], or a size is outside its domain.
+    """
     checks.probability(p=p)
     checks.count(0, rows=rows)
     checks.count(columns=columns)

@@ -46,7 +46,11 @@ class SimulationRandomness(Source):
         return self._generator.integers(limits)
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
-        """Array of ``size`` independent truth values, each True with probability ``p``."""
+        """Array of ``size`` independent truth values, each True with probability ``p``.
+
+        Raises:
+            ParameterError: ``p`` is outside [0, 1], or ``size`` is below 0.
+        """
         checks.probability(p=p)
         checks.count(0, size=size)
         return self._generator.random(size) < float(p)
@@ -56,7 +60,11 @@ class SimulationRandomness(Source):
         return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True values among ``n`` independent ones, in time independent of ``n``."""
+        """Number of True values among ``n`` independent ones, in time independent of ``n``.
+
+        Raises:
+            ParameterError: ``n`` is below 0, or ``p`` is outside [0, 1].
+        """
         checks.count(0, n=n)
         checks.probability(p=p)
         return int(self._generator.binomial(n, p))

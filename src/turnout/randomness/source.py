@@ -56,6 +56,9 @@ class Source(ABC):
 
         ``p`` is rounded *down* to a multiple of 2⁻⁶²: a client with a smaller
         probability is better protected. ``p == 1`` is always True. Shape (size,).
+
+        Raises:
+            ParameterError: ``p`` is outside [0, 1].
         """
         checks.probability(p=p)
         threshold = int(Fraction(p) * LARGEST_RANGE)
@@ -74,6 +77,9 @@ class Source(ABC):
         Returns:
             uint64 array of shape (rows, ⌈columns / 64⌉). Column j is bit j mod 64 (the lowest is
             bit 0) of word ⌊j / 64⌋; bits past the last column are 0.
+
+        Raises:
+            ParameterError: ``p`` is outside [0, 1], or a size is outside its domain.
         """
         checks.count(0, rows=rows)
         checks.count(columns=columns)
@@ -83,7 +89,11 @@ class Source(ABC):
         return packed.view("<u8").astype(np.uint64)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True values among ``n`` ≥ 0 draws of `bernoulli` with probability ``p``."""
+        """Number of True values among ``n`` ≥ 0 draws of `bernoulli` with probability ``p``.
+
+        Raises:
+            ParameterError: ``n`` is below 0, or ``p`` is outside [0, 1].
+        """
         checks.count(0, n=n)
         sizes = (min(_CHUNK, n - start) for start in range(0, n, _CHUNK))
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)

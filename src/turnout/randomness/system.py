@@ -56,6 +56,9 @@ class OSRandomness(Source):
         As in `Source.bernoulli`, sixty-two bits are compared with ``p``. The first fifteen bits are
         read first, the others only if the first fifteen equal those of ``p``. The distribution is
         the same, and a quarter of the bytes is enough.
+
+        Raises:
+            ParameterError: ``p`` is outside [0, 1].
         """
         checks.probability(p=p)
         threshold = int(Fraction(p) * LARGEST_RANGE)

@@ -344,6 +344,9 @@ def mean_randomizer(
         public: whether public randomness may depend on the client's number. ``public`` is False
             for shuffled messages, which must not identify clients.
 
+    Raises:
+        ParameterError: an unknown norm, or an argument outside its domain.
+
     >>> mean_randomizer("l2", 300, 4.0, 1.0)[0].message_bits
     5
     """

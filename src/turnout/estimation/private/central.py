@@ -158,6 +158,9 @@ def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.in
 
     Source: Canonne, Kamath, Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020,
         Algorithms 1 and 2.
+
+    Raises:
+        ParameterError: s or t is below 1, or t is above 2⁵⁵.
     """
     checks.count(t=t, s=s)
     checks.at_most("2**55", _LARGEST_SCALE, t=t)

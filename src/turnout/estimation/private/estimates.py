@@ -407,7 +407,11 @@ def user_mean(
 def client_means(
     path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
-    """Mean of each client's samples, shape (n, d), and the number of columns of the file."""
+    """Mean of each client's samples, shape (n, d), and the number of columns of the file.
+
+    Raises:
+        ParameterError: no columns to average are given.
+    """
     if client is not None and not columns:
         raise ParameterError("column", None, "the columns to average, which --client requires")
     rows = np.concatenate(list(vector_blocks(path, columns, missing)))
