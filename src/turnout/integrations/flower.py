@@ -95,12 +95,20 @@ class CheckedAccountant:
         self._events = self._with(event, count)
 
     def get_epsilon(self, delta: float) -> float:
-        """Upper bound on ε of all releases so far, at δ in (0, 1)."""
+        """Upper bound on ε of all releases so far, at δ in (0, 1).
+
+        Raises:
+            ParameterError: δ is outside (0, 1).
+        """
         checks.open_unit(delta=delta)
         return self._epsilon(self._events, delta)
 
     def get_delta(self, epsilon: float) -> float:
-        """Upper bound on δ of all releases so far, at ε of at least 0."""
+        """Upper bound on δ of all releases so far, at ε of at least 0.
+
+        Raises:
+            ParameterError: ε is below 0.
+        """
         if not isfinite(epsilon) or epsilon < 0:
             raise ParameterError("epsilon", epsilon, "a number of at least 0")
         return self._curve(self._events).delta(epsilon).upper if self._events else 0.0
@@ -119,6 +127,9 @@ class CheckedAccountant:
             event: event of one release.
             max_epsilon: limit on ε, above 0; None: the limit of the configuration.
             count: number of releases.
+
+        Raises:
+            ParameterError: no limit on ε is given, or the limit is not above 0.
         """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
@@ -285,7 +296,11 @@ class CheckInStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Messages of a round: the same message for every connected node."""
+        """Messages of a round: the same message for every connected node.
+
+        Raises:
+            ParameterError: the round is beyond the last step of the scheme.
+        """
         if not self.rounds_left:
             raise ParameterError("num_rounds", server_round, "at most rounds_left")
         nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
@@ -300,7 +315,11 @@ class CheckInStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Model after the round's noisy sum; a node without a valid reply counts as zeros."""
+        """Model after the round's noisy sum; a node without a valid reply counts as zeros.
+
+        Raises:
+            UnsupportedError: the replies belong to another step.
+        """
         step, asked, self._asked = self.ledger.step, self._asked, None
         # Replies belong to one step: releasing them twice, or for another step, is refused.
         if asked != step:

@@ -106,7 +106,11 @@ class AssignmentAccountant(IAccountant):
         return hook
 
     def charge(self, optimizer: DPOptimizer) -> None:
-        """Count the release for which an optimizer of make_private is about to draw noise."""
+        """Count the release for which an optimizer of make_private is about to draw noise.
+
+        Raises:
+            UnsupportedError: the step sums several batches.
+        """
         if optimizer.accumulated_iterations != 1:
             raise UnsupportedError(
                 "one step sums several batches: call zero_grad after each, or split large "
@@ -150,7 +154,11 @@ class AssignmentAccountant(IAccountant):
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Continue from a state; without a loader the accountant has the ε of the state's steps."""
+        """Continue from a state; without a loader the accountant has the ε of the state's steps.
+
+        Raises:
+            ParameterError: the state belongs to a run with another scheme.
+        """
         super().load_state_dict(state_dict)
         written = state_dict.get("scheme")
         scheme = None if written is None else scheme_from_dict(written)

@@ -51,6 +51,9 @@ def band(expected: float, population: int) -> Band:
     Cauchy-Schwarz, with equality where all clients have the same probability. The exact range is
     narrower where some clients cannot participate (sliding windows, availability).
 
+    Raises:
+        ParameterError: the expected count is below 0 or above the population.
+
     >>> band(50.0, 100)
     Band(mean=50.0, low=35.0, high=65.0)
     """

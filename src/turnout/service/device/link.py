@@ -187,7 +187,11 @@ class Link:
 
 
 def trusting(ca: Path | None, option: str) -> ssl.SSLContext:
-    """TLS context that trusts the certificates of a file, or the system's for None."""
+    """TLS context that trusts the certificates of a file, or the system's for None.
+
+    Raises:
+        ParameterError: the file contains no certificates.
+    """
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except (OSError, ssl.SSLError):

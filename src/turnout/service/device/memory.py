@@ -83,7 +83,11 @@ class Memory:
         return cls(*_BEGUN(invitation), key=SigningKey.new(), participant=participant)
 
     def require(self, invitation: Invitation) -> None:
-        """Check that the memory was made from this invitation."""
+        """Check that the memory was made from this invitation.
+
+        Raises:
+            StorageError: the memory belongs to another task or another client.
+        """
         if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
 
@@ -243,7 +247,11 @@ class StateFile:
             self._lock = None
 
     def load(self) -> bytes | None:
-        """Contents that were stored last; None if nothing has been stored."""
+        """Contents that were stored last; None if nothing has been stored.
+
+        Raises:
+            StorageError: the file cannot be read, or is not open.
+        """
         self._require_lock()
         try:
             return self._path.read_bytes()

@@ -183,7 +183,11 @@ class Remote:
         return status
 
     async def model(self, status: CoordinatorStatus) -> NDArray[np.float32]:
-        """Model parameters at the beginning of the step in progress, float32 ``(d,)``."""
+        """Model parameters at the beginning of the step in progress, float32 ``(d,)``.
+
+        Raises:
+            RemoteProtocolError: the model is not the model in the ledger.
+        """
         charter = await self.charter()
         digest = await self._model_digest(status.head.head, charter)
         size = 4 * charter.encoding.dimension
@@ -273,7 +277,11 @@ def require_newer(seen: SignedHead | None, new: SignedHead, task: str, key: byte
 
 
 def records_of(data: bytes) -> list[Record]:
-    """Ledger records in the body of an answer."""
+    """Ledger records in the body of an answer.
+
+    Raises:
+        RemoteProtocolError: the records are invalid.
+    """
     try:
         return [Record.from_document(fields) for fields in json.loads(data)["records"]]
     except NOT_SO as error:
@@ -281,7 +289,11 @@ def records_of(data: bytes) -> list[Record]:
 
 
 def followed(task: str, before: Head, records: list[Record], until: int) -> Head:
-    """Ledger head after the records that follow ``before``, up to ``until`` releases."""
+    """Ledger head after the records that follow ``before``, up to ``until`` releases.
+
+    Raises:
+        CoordinatorSetBackError: the records do not extend the ledger that the device saw before.
+    """
     try:
         for record in records:
             if before.steps < until:

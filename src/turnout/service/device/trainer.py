@@ -56,7 +56,11 @@ class Trainer:
         self._task, self._only, self._clips = task, only, clips
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """Update of the client, shape ``(d,)``; zero for a client without records."""
+        """Update of the client, shape ``(d,)``; zero for a client without records.
+
+        Raises:
+            ParameterError: the trainer has the records of another client.
+        """
         if self._only is not None and client != self._only:
             raise ParameterError("client", client, f"{self._only}, the client with these records")
         position = client if self._only is None else 0
@@ -155,6 +159,9 @@ def trainer_on_file(path: Path, client: int) -> TrainerOf:
 
     An .npz file has the arrays inputs and labels (`npz_records`). For any other file the charter's
     plan names the columns.
+
+    Raises:
+        ParameterError: the file does not exist.
     """
     if path.suffix == ".npz":
         return trainer_on(npz_records(path), client)

@@ -292,7 +292,12 @@ class DeviceJobs:
         return lambda tx: self.running.engine.update(tx, client, step, upload)
 
     def dummy_traffic(self, client: int, step: int, body: bytes, digest: bytes) -> Job:
-        """Job that processes dummy traffic like an update, without counting it."""
+        """Job that processes dummy traffic like an update, without counting it.
+
+        Raises:
+            RemoteProtocolError: the body is not as long as an update, or the task has the
+                one-client rule.
+        """
         engine = self.running.engine
         if len(body) != engine.charter.encoding.encoded_size:
             raise RemoteProtocolError("dummy traffic must be as long as an update")
@@ -397,7 +402,11 @@ class PublicDocuments:
         return 200, json.dumps(document, separators=(",", ":")).encode(), JSON, ()
 
     async def model(self, scope: Scope) -> Representation:
-        """Model parameters after the requested number of published releases."""
+        """Model parameters after the requested number of published releases.
+
+        Raises:
+            RefusedError: this model is not published.
+        """
         text = scope["path_params"]["steps"].encode()
         shown = self._running.shown
         if not NUMBER.fullmatch(text) or int(text) > shown.published.head.steps:
@@ -420,7 +429,11 @@ class PublicDocuments:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """Content (graph or test vectors) whose digest the charter contains."""
+        """Content (graph or test vectors) whose digest the charter contains.
+
+        Raises:
+            RefusedError: the charter contains no such digest.
+        """
         named = scope["path_params"]["digest"]
         of_task = {one.digest.hex() for one in self._running.charter.computation.artefacts}
         if named not in of_task:

@@ -199,7 +199,11 @@ def _refused(body: bytes | bytearray) -> tuple[str, SignedHead | None]:
 
 
 def witness_key(text: str) -> bytes:
-    """The public key in a hexadecimal text."""
+    """The public key in a hexadecimal text.
+
+    Raises:
+        ParameterError: the text is not 64 hexadecimal digits.
+    """
     try:
         key = bytes.fromhex(text)
     except ValueError:
