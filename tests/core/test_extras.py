@@ -104,9 +104,17 @@ def test_a_function_names_its_missing_extra(package, extra, script):
 
 
 @pytest.mark.parametrize(
+    "module", ["assignment", "sklearn", "release_ledger", "jax_privacy", "dp_accounting"]
+)
+def test_adapters_of_other_libraries_are_imported_without_pytorch(module):
+    code, _, error = without(("torch",), f"import turnout.integrations.{module}")
+    assert (code, error) == (0, "")
+
+
+@pytest.mark.parametrize(
     ("module", "package", "name", "extra"),
     [
-        ("assignment", "torch", "PyTorch", "opacus"),
+        ("batches", "torch", "PyTorch", "opacus"),
         ("dp_accounting", "dp_accounting", "dp-accounting", "dp-accounting"),
         ("flower", "flwr", "Flower", "flower"),
         ("opacus", "opacus", "Opacus", "opacus"),

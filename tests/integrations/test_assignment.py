@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from fractions import Fraction
 from itertools import combinations
 
@@ -163,29 +161,3 @@ def test_system_gaussian_is_standard_normal():
     assert np.isfinite(drawn).all()
     assert stats.kstest(0.8 * drawn, "norm").pvalue < 1e-9
     assert not np.array_equal(drawn[:10], system_gaussian(10))
-
-
-WITHOUT_PYTORCH = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, *others):
-        if name.partition(".")[0] == "torch":
-            raise ModuleNotFoundError(name, name=name)
-
-sys.meta_path.insert(0, NoTorch())
-import turnout.integrations.{module}
-"""
-
-
-@pytest.mark.parametrize(
-    "module", ["assignment", "sklearn", "release_ledger", "jax_privacy", "dp_accounting"]
-)
-def test_adapters_of_other_libraries_are_imported_without_pytorch(module):
-    subprocess.run([sys.executable, "-c", WITHOUT_PYTORCH.format(module=module)], check=True)
-
-
-def test_the_batch_sampler_says_that_it_needs_pytorch():
-    code = WITHOUT_PYTORCH.format(module="batches")
-    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert b"needs PyTorch" in failed.stderr
