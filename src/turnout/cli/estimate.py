@@ -505,7 +505,11 @@ def mean(
     """
     path = picture_path(picture)
     from turnout.api.estimate import estimate_mean
+    from turnout.core.errors import ParameterError
+    from turnout.schemes.settings import MISSING as NOT_GIVEN
 
+    if asked["radius"] is None and asked["low"] is None and asked["high"] is None:
+        raise ParameterError("--radius", NOT_GIVEN, "a value, or --low and --high for one column")
     show(estimate_mean(data, **asked), top, path, as_json)
 
 
