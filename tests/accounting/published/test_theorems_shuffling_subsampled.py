@@ -195,7 +195,7 @@ def test_lemma_4_4_1_as_printed_holds_for_no_constant():
             )
         else:
             # However small c' is: 2e^{ε₀}e^{−qn/12} is no smaller than 1.
-            with pytest.raises(UnsupportedError, match="few clients"):
+            with pytest.raises(UnsupportedError, match="proves nothing"):
                 shuffled_training.lemma_4_4_1(epsilon0, clients, probability, 1e-12)
 
 
