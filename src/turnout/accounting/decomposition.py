@@ -65,6 +65,7 @@ from turnout.schemes.normal_form import (
     normal_form,
 )
 from turnout.schemes.randomizers import is_adaptive
+from turnout.schemes.scheme import ShuffledLoader
 
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
@@ -95,7 +96,19 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
     """
     steps = steps_of(scheme, steps)
     parts = normal_form(scheme.participation).released(steps)
-    return _in_a_row([_capped(scheme, part, _of_draw(scheme, part)) for part in parts])
+    found = _in_a_row([_capped(scheme, part, _of_draw(scheme, part)) for part in parts])
+    return _upper_alone(found) if isinstance(scheme, ShuffledLoader) else found
+
+
+def _upper_alone(found: Decomposition) -> Decomposition:
+    """Decomposition of a loader from that of known batches, whose lower bounds it does not have."""
+    bound = found.record_against_null
+    method = f"upper bound for a loader that shuffles, from known batches: {bound.method}"
+    return replace(
+        found,
+        record_against_null=replace(bound, lower=(), attacks=(), tight=False, method=method),
+        unhidden=replace(found.unhidden, below=()),
+    )
 
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:

@@ -64,7 +64,6 @@ from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, UnsupportedError
 from turnout.schemes import NonAdaptiveRandomizer, PureRandomizer, Relation, ReleaseRule, Scheme
 from turnout.schemes.normal_form import OneOfOwn, normal_form
-from turnout.schemes.scheme import ShuffledLoader
 
 _REFINEMENTS = 5  # levels of grids, tried until the bracket is narrow enough
 
@@ -96,18 +95,7 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
     with question():
         if is_per_client(scheme):
             return _price_clients(scheme, delta, tolerance)
-        found = _price_alike(scheme, delta, tolerance)
-        return _upper_only(found) if isinstance(scheme, ShuffledLoader) else found
-
-
-def _upper_only(found: Guarantee) -> Guarantee:
-    """Guarantee of a loader from that of known batches, whose lower bounds it does not have."""
-    return replace(
-        found,
-        epsilon=Bounds(0.0, found.epsilon.upper),
-        directions={name: Bounds(0.0, each.upper) for name, each in found.directions.items()},
-        method=f"upper bound for a loader that shuffles, from known batches: {found.method}",
-    )
+        return _price_alike(scheme, delta, tolerance)
 
 
 def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:

@@ -37,7 +37,6 @@ from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.core.optional import require
 from turnout.schemes import PrivacyUnit, Relation, Scheme, TrustModel
 from turnout.schemes.parameters import hold_members
-from turnout.schemes.scheme import ShuffledLoader
 
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
@@ -152,14 +151,8 @@ class PrivacyCurve:
                 "windows of an availability trace differ by client, so there is no one privacy "
                 "curve; use price(scheme, delta)"
             )
-        parts = decompose(scheme, steps)
-        if isinstance(scheme, ShuffledLoader):  # lower bounds of known batches do not hold for it
-            bound = replace(parts.record_against_null, lower=(), attacks=())
-            parts = replace(
-                parts, record_against_null=bound, unhidden=replace(parts.unhidden, below=())
-            )
         return cls(
-            joined_decompositions([parts]),
+            joined_decompositions([decompose(scheme, steps)]),
             scheme.relation,
             scheme.unit,
             scheme.trust,

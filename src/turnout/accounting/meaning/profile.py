@@ -36,7 +36,6 @@ from turnout.core.arrays import FloatArray
 from turnout.core.bounds import Bounds
 from turnout.core.errors import NumericalError, ParameterError, UnsupportedError
 from turnout.schemes import Relation, Scheme
-from turnout.schemes.scheme import ShuffledLoader
 
 LARGEST_EPSILON = 600.0
 """Largest ε of a profile; beyond it K = e^ε leaves the range in which curves are computed."""
@@ -187,11 +186,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
             "windows of an availability trace differ by client, so there is no one profile; use "
             "a check-in with the windows of one client"
         )
-    found = composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
-    if isinstance(scheme, ShuffledLoader):  # lower bounds of known batches do not hold for it
-        none = _Sharpest(Side.LOWER, [], True)
-        return replace(found, forward=(none, found.forward[1]), backward=(none, found.backward[1]))
-    return found
+    return composed_curves(decompose(scheme), scheme.relation, sharp_to, refinement)
 
 
 def composed_curves(
