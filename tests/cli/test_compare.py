@@ -9,6 +9,7 @@ from command_flags import last_of_each
 
 import turnout as tn
 from turnout.cli.main import main
+from turnout.core.errors import ParameterError
 
 SWEEP = "--against window --from 10 --to 1000 --points 3 --noise-multiplier 4"
 PROMISE = "--delta 1e-6 --relation add-remove"
@@ -52,7 +53,11 @@ def test_a_participation_beside_the_methods_has_its_price(compare):
 def test_wrong_words_beside_the_methods_are_refused(compare, words, line):
     code, out, err = compare(f"{SWEEP} {PROMISE}", words)
     assert (code, out) == (2, "")
+    assert "--beside = '" in err
     assert line in err
+    scheme = tn.Scheme(tn.GaussianNoise(4.0), tn.CheckIn(100), relation="add-remove")
+    with pytest.raises(ParameterError, match=r"^beside = "):
+        tn.compare(scheme, delta=1e-6, against="window", values=(10, 100), beside=[words])
 
 
 def test_compare_writes_the_same_sweep_as_json_table_and_picture(compare, tmp_path):

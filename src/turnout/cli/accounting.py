@@ -374,7 +374,7 @@ def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     from turnout.reporting.progress import progress_bar
 
     path = picture_path(picture)
-    with progress_bar("comparing") as watch:
+    with flags_named(), progress_bar("comparing") as watch:
         found = Comparison.of(sweep(flags), watch)
     # The picture is first, since a closed pipe may end the printing. If it cannot be written, the
     # numbers are still printed.

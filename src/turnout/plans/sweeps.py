@@ -375,7 +375,7 @@ def _own_method(text: str, shuffled: bool, point: Mapping[str, Any]) -> Method[A
         load("randomizers" if shuffled else "participations", word)
     allowed = [name for name in kinds() if shuffled or name not in SHUFFLES]
     if word not in allowed:
-        raise ParameterError("--beside", word, one_of(allowed))
+        raise ParameterError("beside", word, one_of(allowed))
     _check_settings(text, settings(kinds()[word]), own, point)
 
     def quote(setting: Any) -> Quote:
@@ -405,11 +405,11 @@ def _check_settings(
     keys = [each.key for each in known if each.public]
     for key in own:
         if key not in keys:
-            raise ParameterError("--beside", text, f"no {key}, but {one_of(keys)}")
+            raise ParameterError("beside", text, f"no {key}, but {one_of(keys)}")
     for each in known:
         has_default = each.default is not None or each.optional or not each.public
         if not has_default and each.key not in {**own, **point}:
-            raise ParameterError("--beside", text, f"a value {each.key}=… ({each.words})")
+            raise ParameterError("beside", text, f"a value {each.key}=… ({each.words})")
 
 
 def _name_and_settings(text: str) -> tuple[str, dict[str, object]]:
@@ -419,7 +419,7 @@ def _name_and_settings(text: str) -> tuple[str, dict[str, object]]:
     for each in rest:
         key, _, value = each.partition("=")
         if not (key and value):
-            raise ParameterError("--beside", text, "a name and settings, such as 'rested pairs=2'")
+            raise ParameterError("beside", text, "a name and settings, such as 'rested pairs=2'")
         own[key.lstrip("-").replace("-", "_")] = _number(value)
     return word, own
 
