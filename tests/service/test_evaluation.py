@@ -10,7 +10,7 @@ from web_world import Adding, world
 
 from turnout.core.errors import ParameterError
 from turnout.service.storage.opening import open_storage
-from turnout.service.web import conductor
+from turnout.service.web import conductor, logs
 from turnout.service.web.conductor import Evaluator
 
 
@@ -113,3 +113,28 @@ def test_a_release_that_waits_for_the_witness_is_not_evaluated(tmp_path):
     asyncio.run(committed())
     asyncio.run(restarted())
     assert len(evaluated) == 1
+
+
+@pytest.mark.parametrize(("loss", "shown"), [(1.0, {"loss": 1.0}), (float("nan"), {})])
+def test_the_log_has_the_accuracy_of_the_final_model_alone(tmp_path, mutate, loss, shown):
+    lines = []
+    logger = SimpleNamespace(
+        info=lambda text, **named: lines.append((text, named)), warning=lambda text: None
+    )
+    mutate(logs, "logger", lambda: logger)
+
+    async def main():
+        async with world(tmp_path) as w:
+            evaluator = Evaluator(w.running, lambda: lambda parameters: (0.93218, loss), Adding())
+            last = w.running.charter.steps
+            mutate(evaluator, "_parameters_for_use", lambda view, steps: steps)
+            evaluator.start()
+            evaluator.published(1)
+            await until(lambda: w.running.metrics.accuracy._value.get() > 0)
+            assert not [named for text, named in lines if named]
+            evaluator.published(last)
+            expected = ("the final model was evaluated", {"releases": last, "accuracy": 0.9322})
+            await until(lambda: (expected[0], expected[1] | shown) in lines)
+            assert await asyncio.to_thread(evaluator.stop)
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ implements all of them. `turnout.cli.ledger` has the commands that check a task 
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -496,6 +497,19 @@ def fleet(
     return next(code for kind, code in EXIT_CODES.items() if issubclass(result.error, kind))
 
 
+def _duration(seconds: float) -> str:
+    """Duration as text, rounded up to a unit that a person would use.
+
+    >>> _duration(40), _duration(601), _duration(90_000)
+    ('40 seconds', '11 minutes', '25.0 hours')
+    """
+    if seconds < 120:
+        return f"{math.ceil(seconds)} seconds"
+    if seconds < 7200:
+        return f"{math.ceil(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
 @contextmanager
 def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
     """Context with the progress of the devices' participations; yields its update function."""
@@ -517,7 +531,17 @@ def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
         task = bar.add_task(f"{devices} devices", total=None, answers="")
 
         # Participations are known only when devices have drawn them, so the total may grow.
+        # The first line tells how long the run takes, once a device has received the charter.
+        told = False
+
         def tell(stands: Standing) -> None:
+            nonlocal told
+            steps, step_seconds = stands.schedule
+            if steps and not told:
+                told = True
+                length = f"{steps:,} steps of {step_seconds:g} s"
+                text = f"the run has {length} and takes {_duration(steps * step_seconds)}"
+                console.print(text, highlight=False)
             tally = stands.tally
             ahead, total = tally["to come"], tally.total()
             ended = ", ".join(f"{n} {what}" for what, n in tally.items() if what != "to come")

@@ -347,8 +347,7 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
     }[optimizer.averaging]
     ball = "" if optimizer.radius is None else f", iterates of norm {optimizer.radius:g} at most"
     # The inputs of the model.
-    features = plan.model.features
-    seen = "inputs as they are" if features == "pixels" else features
+    seen = features_words(plan.model.features)
     # One row for each subject.
     return [
         ("Model", f"{plan.model.title} on {seen}, {outcome.parameters.size:,} parameters"),
@@ -360,6 +359,11 @@ def settings_words(outcome: Outcome) -> list[tuple[str, str]]:
         ("Clip norm", clip_words(prepared)),
         ("Computed", f"on {plan.run.device}, forward and backward passes in {plan.run.precision}"),
     ]
+
+
+def features_words(features: str) -> str:
+    """Inputs of the model in words, from the key `features` of a plan's [model]."""
+    return "inputs as they are" if features == "pixels" else features
 
 
 def clip_words(prepared: PreparedPlan) -> str:
@@ -453,12 +457,12 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "clip norm": facts["clip_words"],
         **_protection(facts),
         "data": f"{facts['data']}, {facts['clients']:,} {unit}s, {facts['steps']:,} steps",
-        "model": f"{facts['model']} on {facts['features']}, {facts['outputs']} "
+        "model": f"{facts['model']} on {features_words(facts['features'])}, {facts['outputs']} "
         + _OUTPUTS[facts["target"]],
         "optimiser": f"{optimizer['name']}, learning rate {optimizer['learning_rate']:g}, "
         f"{optimizer['schedule']}; averaging: {optimizer['averaging']}",
         "parameters handed out": facts["handed_out"],
-        **{f"test {name}": f"{value:.4g}" for name, value in facts["metrics"].items()},
+        **{f"test {name}": Headline(name).text(value) for name, value in facts["metrics"].items()},
         **({"test records": facts["test"]} if "test" in facts else {}),
         "plan (SHA-256)": f"`{facts['plan_sha256']}`",
     }

@@ -71,12 +71,15 @@ class Standing:
         taken: participations that the coordinator counted.
         expected: expectation of the participations so far, under the scheme's participation.
         variance: upper bound on the variance of the number of participations.
+        schedule: number of steps of the run and length of a step in seconds; (0, 0.0) before a
+            device has received the charter.
     """
 
     tally: Counter[str] = field(default_factory=Counter)
     taken: int = 0
     expected: float = 0.0
     variance: float = 0.0
+    schedule: tuple[int, float] = (0, 0.0)
 
     def __add__(self, other: Standing) -> Standing:
         """Sum of two sets of counts; variances add because clients draw independently."""
@@ -85,6 +88,7 @@ class Standing:
             self.taken + other.taken,
             self.expected + other.expected,
             self.variance + other.variance,
+            max(self.schedule, other.schedule),
         )
 
     def warning(self) -> str:
@@ -407,13 +411,13 @@ class _DeviceGroup:
     ) -> None:
         self._memories = [diary.memory for diary in diaries]
         self._link, self._watch, self._patience = link, watch, patience_seconds
-        self._asks_one = False
+        self._charter: Charter | None = None
 
     def noting_terms(self, trainer_of: TrainerOf) -> TrainerOf:
-        """Trainer builder that also stores the charter's release rule in this group."""
+        """Trainer builder that also stores the charter in this group."""
 
         def build(charter: Charter) -> UpdateFunction:
-            self._asks_one = charter.asks_one
+            self._charter = charter
             return trainer_of(charter)
 
         return build
@@ -451,7 +455,12 @@ class _DeviceGroup:
                     await self._link.get(STATUS_PATH, _STATUS_BYTES)
 
     def _stands(self, steps: int) -> Standing:
-        return standing(self._memories, steps, self._asks_one)
+        """Counts after ``steps`` steps, and the schedule of the run if it is known."""
+        charter = self._charter
+        counts = standing(self._memories, steps, charter is not None and charter.asks_one)
+        if charter is None:
+            return counts
+        return replace(counts, schedule=(charter.steps, charter.timing.step_seconds))
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
         """Outcomes of all devices of the group; runs that were interrupted are cancelled."""

@@ -402,7 +402,10 @@ class Evaluator:
         return None
 
     def _score(self, steps: int, evaluate: Evaluate) -> None:
-        """Evaluate the model after ``steps`` steps and store accuracy and loss."""
+        """Evaluate the model after ``steps`` steps and store accuracy and loss.
+
+        The log gets a line for the final model, so that the operator need not open the dashboard.
+        """
         with self._running.storage.snapshot() as view:
             parameters = self._parameters_for_use(view, steps)
         scored = Scored(steps, *evaluate(parameters))
@@ -410,6 +413,10 @@ class Evaluator:
         if steps == self._newest:
             self._running.metrics.scored(scored)
         self._report(_EVALUATED, on=True)
+        if steps == self._running.charter.steps:
+            result = {"accuracy": round(scored.accuracy, 4), "loss": round(scored.loss, 4)}
+            known = {name: value for name, value in result.items() if math.isfinite(value)}
+            logs.logger().info("the final model was evaluated", releases=steps, **known)
 
     def _parameters_for_use(self, view: Transaction, steps: int) -> Any:
         """Parameters of the model for use after ``steps`` releases."""
