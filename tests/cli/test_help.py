@@ -80,8 +80,12 @@ def test_the_help_of_a_command_has_two_examples_and_a_page(words):
     assert all(f"\n  {example}\n" in unfolded for example in found.examples)
     shown = text.partition("\nExamples:\n")[2].splitlines()
     assert max(map(len, shown)) <= 80
-    assert text.endswith(f"\nDocumentation: {found.page}\n")
-    assert (ROOT / found.page).exists()
+    *_, last = text.splitlines()
+    site, repository = re.fullmatch(
+        r"Documentation: (\S+)\.html on the site, (\S+) in the repository", last
+    ).groups()
+    assert (ROOT / repository).exists()
+    assert repository == ("README.md" if site == "index" else f"docs/{site}.md")
 
 
 def parsed(example: str) -> tuple[click.Command, list[str]]:

@@ -6,6 +6,7 @@ below the options. The tests parse every example and run those that need no coor
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 
@@ -13,12 +14,19 @@ class Help(NamedTuple):
     """End of the help of a command.
 
     Attributes:
-        page: page of the documentation that describes the command.
+        page: page of the documentation that describes the command, in the repository.
         examples: command lines, at least two.
     """
 
     page: str
     examples: tuple[str, ...]
+
+    @property
+    def place(self) -> str:
+        """Names of the page on the documentation site and in the repository."""
+        # The home page of the site is the repository's README.md.
+        name = "index" if self.page == "README.md" else PurePosixPath(self.page).stem
+        return f"{name}.html on the site, {self.page} in the repository"
 
 
 _AGES = "ages.npy --size 120"
@@ -128,7 +136,7 @@ HELP: dict[str, Help] = {
         ),
     ),
     "completion": Help(
-        "docs/README.md",
+        "README.md",
         (
             "turnout completion bash > ~/.local/share/bash-completion/completions/turnout",
             "turnout completion fish > ~/.config/fish/completions/turnout.fish",

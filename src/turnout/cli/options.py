@@ -78,7 +78,7 @@ class Command(click.Command):
             for example in found.examples:
                 for line in folded(example, formatter.width - formatter.current_indent):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-        formatter.write(f"\nDocumentation: {found.page}\n")
+        formatter.write(f"\nDocumentation: {found.place}\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; refuse a flag, or an option of one value, that is given twice."""
