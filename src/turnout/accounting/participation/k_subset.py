@@ -1,19 +1,19 @@
-"""One uniform k-subset of t steps as a block: the sharpest of several certified curves.
+"""One uniform k-subset of t steps as a block, with the sharpest of several certified curves.
 
 `SubsetBlock` is one window in which a client takes part, with a given probability, in a uniform
 k-subset of the steps; `neighbours` makes it. Each of its curves (`subset_curve`) is the sharpest of
 four bounds: the block bound (`block_curve`: k windows of about t/k steps), the bound of
 `k_subset_conditional` (upper, as a `ChordCurve`), that of `k_subset_statistic` (lower), and the
-enumeration below. `k_subset_begun` has the first steps of a window.
+enumeration below. `k_subset_begun` bounds the first steps of a window.
 
 **Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. Let each of t ratios
 Y take one of m levels. Then the window's ratio S depends only on how often each level occurs. There
 are C(t + m − 1, t) such cases (multisets), which can be enumerated in two situations:
 
 * The pair has few atoms; the curve is then exact. A pure ε₀-randomizer has two atoms.
-* The window has up to four steps, so that several dozen levels fit. Spreading the ratio onto the
-  levels bounds δ from above; replacing it by its conditional mean in each bin (what an adversary
-  who rounds observes) bounds δ from below.
+* The window has up to four steps, so that several dozen levels can be enumerated. Spreading the
+  ratio onto the levels bounds δ from above; replacing the ratio by its conditional mean in each bin
+  bounds δ from below (an adversary who knows only the bin).
 """
 
 from __future__ import annotations
@@ -80,7 +80,11 @@ class SubsetBlock:
         window: t, steps.
         picks: k, at most t. k = 1 is the check-in, k = t every step.
         probability: probability that the client takes part at all, above 0.
-        infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
+        infinity_mass: mass that P has in one step where Q has none (see
+            `curves.InfinityMassCurve`).
+
+    Raises:
+        ParameterError: a number of steps or a probability is out of range.
     """
 
     pair: Pair
@@ -103,7 +107,7 @@ class SubsetBlock:
 
     @property
     def _total_infinity_mass(self) -> float:
-        """Probability that an output of the k steps occurs only if the client takes part."""
+        """Probability, over k steps, of an output that only a participating client can cause."""
         return (
             -math.expm1(self.picks * math.log1p(-self.infinity_mass))
             if self.infinity_mass < 1
@@ -171,12 +175,12 @@ def subset_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
 
 
 def _gain(task: SubsetProblem) -> float:
-    """Relative reduction of ε below the block bound, estimated from variances."""
+    """Estimate, from variances, of the relative reduction of ε below that of the block bound."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 
 def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
-    """Exact run of the subset if k is 1 (one check-in) or t (every step), else None."""
+    """Run with the exact curve if k is 1 (one check-in) or t (every step), else None."""
     if task.picks == 1:
         return [(AllocationBlock(task.pair, task.window), 1)]
     if task.picks < task.window:
@@ -188,7 +192,7 @@ def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
 
 
 def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
-    """Run that bounds k of t steps from above: k windows that together contain all t steps.
+    """Run whose δ is at least that of k of t steps: k windows that together contain all t steps.
 
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves out the
     remaining steps. Its proof (cut the steps into windows at random; the client takes part once in
@@ -220,7 +224,7 @@ def _run_curve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChordCurve:
-    """Upper curve of chords through upper bounds at some K; the true δ(K) is convex.
+    """Upper curve that consists of chords between upper bounds on the convex δ(K) at some K.
 
     Attributes:
         points: increasing values of K ≥ 1, shape (m,).
@@ -232,7 +236,7 @@ class ChordCurve:
 
     @classmethod
     def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
-        """Curve through about a hundred points of a bound, one of which is near δ."""
+        """Chords between about a hundred points of a bound, which are dense near one δ."""
         # The ε at which the bound is δ, and the one at which it is far below δ.
         root = bound.epsilon(delta)
         try:
@@ -259,7 +263,7 @@ class ChordCurve:
         return np.minimum(values * (1.0 + 1e-12), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the chord at each K, shape of ``k``."""
+        """Slope of the chord at each K ≥ 1, shape of ``k``."""
         index = np.searchsorted(self.points, np.asarray(k, dtype=float), side="right")
         slopes = np.append(np.diff(self.values) / np.diff(self.points), 0.0)
         return slopes[np.clip(index - 1, 0, slopes.size - 1)]
@@ -285,10 +289,11 @@ class MultisetCurve:
     """Curve δ(K) of a window's likelihood ratio S that has finitely many values.
 
     Attributes:
-        side: side to which rounding errors are moved.
-        ratios: values of S, increasing.
-        absent: Q(S ≥ value) (remove) or Q(S < value) (add), and a last entry beyond all values.
-        present: the same probabilities under P.
+        side: side to which rounding errors move the bound.
+        ratios: values of S, increasing, shape (n,).
+        absent: Q(S ≥ value) (remove) or Q(S < value) (add) at each value, and one more entry beyond
+            all values, shape (n + 1,).
+        present: the same probabilities under P, same shape.
         rounding: bound on the relative error of each probability.
         beyond: upper bound on the part of δ that is due to values above the largest level.
     """
@@ -303,11 +308,11 @@ class MultisetCurve:
 
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
-        """Curve of a distribution of S, with masses summed from the end that the payoff needs.
+        """Curve of a distribution of S, with masses summed from the end at which the payoff lies.
 
         Args:
             task: the problem.
-            side: side to which rounding errors are moved.
+            side: side to which rounding errors move the bound.
             distribution: values of S and their probabilities.
         """
         order = np.argsort(distribution.ratios)
@@ -331,7 +336,7 @@ class MultisetCurve:
         return self.absent[index], self.present[index]
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """δ at each K ≥ 1, rounded to the curve's side."""
+        """Bound on δ at each K ≥ 1, shape of ``k``, rounded to the curve's side."""
         gain, loss = self._at(k)
         error = self.rounding * (gain + k * loss + self.beyond)
         moved = error if self.side is Side.UPPER else -error
@@ -381,7 +386,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
         with np.errstate(divide="ignore", invalid="ignore"):
             rounding = max(float(np.max(h / lo)) - 1.0 for lo, h in zip(low, high, strict=True))
         if not rounding < _WORST_ROUNDING:
-            raise NumericalError("the bins of the likelihood ratio are too narrow")
+            raise NumericalError("the bins of the likelihood ratio are too narrow for float64")
         absent, present = low
         distribution = _multiset_distribution(
             present / absent, absent, task, 0.0, 4 * task.window * rounding
@@ -404,11 +409,11 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """Largest number of levels whose multisets stay within the limit on enumerated states.
+    """Largest number of levels whose multisets are few enough to enumerate.
 
     Args:
         window: t, number of steps.
-        refinement: each unit quadruples the limit.
+        refinement: each level quadruples the largest number of multisets.
     """
     count = 2
     while math.comb(window + count, window) <= _MOST_STATES << (2 * refinement):
@@ -417,7 +422,7 @@ def levels_that_fit(window: int, refinement: int) -> int:
 
 
 def _points(task: SubsetProblem, count: int) -> FloatArray:
-    """Positive levels in geometric progression over the range of ratios that matter for δ."""
+    """Positive levels in geometric progression over the range of ratios on which δ depends."""
     low = _quantile(task.pair, _LOW_MASS[task.direction])
     if task.direction is Direction.REMOVE:
         high = largest_ratio(task.pair, 1e-3 * task.delta / task.picks)
@@ -477,7 +482,14 @@ def _multiset_distribution(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RatioDistribution:
-    """Distribution of S under Q: values, masses, their relative error, and the cap's part of δ."""
+    """Distribution of S under Q, with a rounding error and the part of δ above the cap.
+
+    Attributes:
+        ratios: values of S, in any order.
+        masses: mass of each value.
+        rounding: bound on the relative error of each mass.
+        beyond: upper bound on the part of δ that is due to values above the largest level.
+    """
 
     ratios: FloatArray
     masses: FloatArray

@@ -1,9 +1,9 @@
 """A begun window of a uniform k-subset: s of its t steps are released.
 
-`BegunSubsetBlock` is the block of the released steps; `neighbours` makes it. Of the k picks of a
-client J lie among the first s steps, with the hypergeometric probabilities
-h_j = C(s, j)·C(t − s, k − j)/C(t, k), and given J they are a uniform J-subset. With S_j the
-likelihood ratio of a j-subset of s steps, that of the begun window is S = Σ h_j·S_j.
+`BegunSubsetBlock` is the block of the released steps; `neighbours` makes it. Of the k steps that a
+client picks, J lie among the first s steps, with the hypergeometric probabilities h_j = C(s, j)·C(t
+− s, k − j)/C(t, k), and given J they are a uniform J-subset. With S_j the likelihood ratio of a
+j-subset of s steps, the likelihood ratio of the begun window is S = Σ h_j·S_j.
 
 **Upper bound.** For all K_j ≥ 1 and κ_j ≤ 1
 
@@ -13,11 +13,11 @@ likelihood ratio of a j-subset of s steps, that of the begun window is S = Σ h_
 The best split has equal slopes: the bound is the infimal convolution of the upper curves of the
 S_j, which are convex polygons here, so their segments are joined in the order of their slopes.
 
-The quick block bounds of all j show the best split and how much each j contributes; only those
-that contribute much have a sharp curve.
+The quick block bounds of all j show the best split and how much each j contributes. A sharp curve
+is computed only for the j that contribute much.
 
-**Lower bound.** The adversary of `k_subset_statistic`, with a mixture over J, and for few steps or
-ratios the enumeration of `k_subset`. docs/design/subsets.md has the proofs.
+**Lower bound.** It is that of the adversary of `k_subset_statistic`, with a mixture over J, or for
+few steps or ratios that of the enumeration of `k_subset`. docs/design/subsets.md has the proofs.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from turnout.core.errors import NumericalError
 _CurveOf = Callable[[SubsetProblem, Side, int], Curve]
 
 _MOST_CURVES = 5  # numbers of picks that have a sharp curve
-_LEAST_SHARE = 0.02  # part of δ from which a number of picks needs one
+_LEAST_SHARE = 0.02  # part of δ from which a number of picks has a sharp curve
 _RARE = 1e-4  # chance over δ of numbers of picks that are counted as if their δ were 1
 _QUARTERS = 4  # numbers of steps, in a window, of shared blocks
 _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block are made sharp
@@ -73,7 +73,7 @@ _ROUNDING = 1e-11  # relative, of the sums over segments
 class BegunSubsetBlock:
     """First steps of a window in which a client takes part in a uniform k-subset of all steps.
 
-    Guarantees: an upper curve is never below δ, a lower curve never above it.
+    Guarantees: an upper curve is never below δ, a lower curve never above δ.
 
     Source: docs/design/subsets.md, "Begun windows".
 
@@ -82,8 +82,12 @@ class BegunSubsetBlock:
         window: t, steps of the whole window.
         picks: k, at most t.
         steps: s, the number of released steps, at least 1 and at most t.
-        infinity_mass: mass of P in one step where Q has none (see `curves.InfinityMassCurve`).
-        composed: whether upper curves are quick ones, for a run of several blocks.
+        infinity_mass: mass that P has in one step where Q has none (see
+            `curves.InfinityMassCurve`).
+        composed: whether to use quick upper curves, as for a run of several blocks.
+
+    Raises:
+        ParameterError: a number of steps or the infinity mass is out of range.
     """
 
     pair: Pair
@@ -106,7 +110,7 @@ class BegunSubsetBlock:
 
     @property
     def shared(self) -> Block:
-        """Block of the next quarter of the window, whose releases contain those of this block."""
+        """Block up to the next quarter of the window, which contains all releases of this block."""
         quarter = -(-self.window // _QUARTERS)
         steps = -(-self.steps // quarter) * quarter
         if steps >= self.window:
@@ -120,13 +124,13 @@ class BegunSubsetBlock:
 
     @property
     def _finite_chances(self) -> tuple[float, ...]:
-        """Probabilities of j picks, given that no output shows the client with certainty."""
+        """Probabilities of j picks, given that no output proves that the client takes part."""
         kept = [h * (1.0 - self.infinity_mass) ** j for j, h in enumerate(self._chances)]
         return tuple(h / math.fsum(kept) for h in kept)
 
     @property
     def _total_infinity_mass(self) -> float:
-        """Probability that an output of the released steps occurs only if the client takes part."""
+        """Probability of a released output that only a participating client can cause."""
         if self.infinity_mass == 0.0:
             return 0.0
         log_kept = math.log1p(-self.infinity_mass) if self.infinity_mass < 1 else -math.inf
@@ -134,7 +138,7 @@ class BegunSubsetBlock:
         return math.fsum(h * mass for h, mass in zip(self._chances, lost, strict=True))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Sharpest known curve of the released steps near one δ."""
+        """Sharpest known curve of the released steps, near one δ."""
         total, hint = self._total_infinity_mass, min(0.5, delta)
         if direction is Direction.REMOVE:
             hint = max(hint - total, 0.01 * hint)
@@ -147,7 +151,7 @@ class BegunSubsetBlock:
         except NumericalError:
             if side is Side.LOWER:
                 raise
-        # δ is also at most that of the whole window, which may be less where most of it is over.
+        # δ of the whole window is an upper bound too, often a smaller one if few steps are left.
         if side is Side.UPPER and (4 * self.steps >= self.window or not curves):
             whole = SubsetBlock(self.pair, self.window, self.picks, 1.0, self.infinity_mass)
             curves.append(whole.curve(direction, side, delta, refinement))
@@ -180,7 +184,8 @@ def picks_chances(window: int, picks: int, steps: int) -> list[float]:
 
 @remembered
 def _begun_curve(task: SubsetProblem, side: Side, refinement: int, *, composed: bool) -> Curve:
-    """Sharpest known curve of a random number of picks."""
+    """Sharpest known curve for a random number of picks."""
+    # Few atoms: the exact curve. Otherwise compute each bound that may be the sharpest.
     if isinstance(task.pair, AtomicPair) and is_enumerable(task.pair, task.window):
         return atomic_curve(task, task.pair, side)
     attempts: list[Callable[[], Curve]] = [lambda: multiset_curve(task, side, refinement)]
@@ -204,12 +209,12 @@ def _begun_curve(task: SubsetProblem, side: Side, refinement: int, *, composed: 
 
 
 def split_curve(task: SubsetProblem, refinement: int, *, composed: bool = False) -> PolygonCurve:
-    """Upper curve of a random number of picks, from the curves of each number.
+    """Upper curve for a random number of picks, from the upper curves for each number.
 
     Args:
-        task: the problem, with probabilities of the numbers of picks.
+        task: the problem, with the probability of each number of picks.
         refinement: level of refinement of the curves.
-        composed: take the quick block bound of each number of picks.
+        composed: whether to use only the quick block bound for each number of picks.
     """
     # First the quick curves of all numbers of picks that are not too rare.
     parts, rare = _relevant(task)
@@ -230,7 +235,7 @@ def split_curve(task: SubsetProblem, refinement: int, *, composed: bool = False)
 
 
 def _relevant(task: SubsetProblem) -> tuple[list[tuple[int, float]], float]:
-    """Positive numbers of picks with their chances, and the total chance of those left out."""
+    """Positive numbers of picks with their probabilities, and the total probability left out."""
     parts, rare = [], 0.0
     for picks, chance in sorted(task.possible, key=lambda part: part[1]):
         if picks == 0:
@@ -245,13 +250,13 @@ def _relevant(task: SubsetProblem) -> tuple[list[tuple[int, float]], float]:
 def _curve_of(
     task: SubsetProblem, picks: int, delta: float, refinement: int, curve_of: _CurveOf
 ) -> Curve:
-    """Upper curve of one number of picks, sharp near a δ."""
+    """Upper curve for one number of picks, sharp near a δ."""
     one = replace(task, picks=picks, delta=min(delta, 0.5), chances=())
     return curve_of(one, Side.UPPER, refinement)
 
 
 def _polygon(curves: list[Curve], task: SubsetProblem) -> PolygonCurve:
-    """Convex polygon above the true curve of one number of picks, below its bounds at the nodes."""
+    """Convex upper bound on the true curve, never above the given bounds at the nodes."""
     curve = curves[0] if len(curves) == 1 else BestCurve(Side.UPPER, curves)
     reach = 0.0
     for share in (0.1, 1.0):
@@ -265,9 +270,9 @@ def _polygon(curves: list[Curve], task: SubsetProblem) -> PolygonCurve:
 def _joined(
     polygons: list[tuple[float, PolygonCurve]], rare: float, task: SubsetProblem
 ) -> tuple[PolygonCurve, list[tuple[float, float]]]:
-    """Best split: a curve in K, and K and δ of each polygon where the whole is the task's δ.
+    """Curve of the best split, and K and δ of each polygon where that curve is the task's δ.
 
-    Numbers of picks with a total chance of ``rare`` are counted as if their δ were 1.
+    ``rare`` is the probability of the numbers of picks without a polygon; their δ is taken as 1.
     """
     remove = task.direction is Direction.REMOVE
     # Without picks K₀ = 1 and κ₀ = 1, as with a rare number of picks.
@@ -294,7 +299,7 @@ def _joined(
         np.maximum.accumulate(nodes) * (1.0 + _ROUNDING),
         np.minimum(deltas * (1.0 + _ROUNDING), 1.0),
     )
-    # K and δ of each part at the split where the whole is δ: its segments that are left come later.
+    # K and δ of each polygon where the whole is δ: its later segments are those after that point.
     below = np.flatnonzero(deltas <= task.delta)
     after = np.sort(order[int(below[0]) :]) if below.size else np.zeros(0, dtype=np.int64)
     splits, end = [], 0

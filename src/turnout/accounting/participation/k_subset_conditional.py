@@ -1,10 +1,11 @@
-"""Upper bounds for k of t steps: the worst S with its conditional moments given one statistic.
+"""Upper bounds for k of t steps, from conditional moments of S given a statistic.
 
 `conditional_bound` returns a `ConditionalBound`, an upper bound on δ(K). It groups outcomes into
-the cells of an additive statistic. `conditional_moments` has the moments of S in each cell (as
-`MomentCells`), `largest_ratios` and `smallest_ratios` the range of S there; `hockey_stick_bound`
-and `reverse_hockey_stick_bound` bound the payoff by moments and range. `k_subset` uses the module;
-it builds on `k_subset_levels` and `power_series`. docs/design/subsets.md has the proofs.
+the cells of an additive statistic. `conditional_moments` returns the moments of S in each cell (as
+`MomentCells`), `largest_ratios` and `smallest_ratios` bound S there; `hockey_stick_bound` and
+`reverse_hockey_stick_bound` bound the payoff of the worst S with these moments and this range.
+`k_subset` uses the module; it builds on `k_subset_levels` and `power_series`.
+docs/design/subsets.md has the proofs.
 
 Notation: X is the likelihood ratio of one step, S that of the window, e_k the k-th elementary
 symmetric sum, u the unit round-off.
@@ -16,8 +17,8 @@ the block bound, n = t is exact.
 
 **Statistic.** Each Y is spread onto levels x_j = (e^{jh} − 1)/r, and T is the sum of the indices j.
 The statistic A = h·T = Σ ln(1 + rY) nearly determines S; it orders outcomes like a product of the
-Y's for large r, and like their sum for small r. What A leaves open of S is bounded by parabolas
-above the payoff.
+Y's for large r, and like their sum for small r. The remaining uncertainty about S, given A, is
+bounded by parabolas above the payoff.
 
 **Moments.** Let each of n i.i.d. variables Y lie on one of J + 1 levels. With φ_a the distribution
 of the index weighted by Y^a,
@@ -36,10 +37,10 @@ whole range of S gives an upper bound:
 * with S ≤ U also α(S − l)², which meets the payoff at U, where 2(U − K) ≤ U − l;
 * with 0 ≤ S ≤ U also the chord S·(U − K)/U;
 
-and their mirror images for reverse hockey sticks with S ≥ L. c and l are chosen from the moments;
-any choice is a bound. The range of S follows from the statistic: with A = Σ ln(1 + r·x) given, S is
-extremal where some x's are at the ends of their range and the others are equal, because along a
-pair (v, w) with (1 + rv)(1 + rw) fixed e_k is affine in v + w.
+and the mirror images of these functions for reverse hockey sticks with S ≥ L. c and l are chosen
+from the moments; every choice gives a bound. The range of S follows from the statistic: with A = Σ
+ln(1 + r·x) given, S is extremal where some x's are at the ends of their range and the others are
+equal, because along a pair (v, w) with (1 + rv)(1 + rw) fixed e_k is affine in v + w.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ from turnout.core.arrays import BoolArray, FloatArray, IntArray
 from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
-_NEGLIGIBLE = 1e-3  # largest share of δ due to the cap
+_NEGLIGIBLE = 1e-3  # largest part of δ that may be due to the cap
 
-_TAIL = 1e-4  # largest share of δ due to cells that are left out
+_TAIL = 1e-4  # largest part of δ that may be due to cells that are left out
 
 _FLOOR = 1e-100  # more than underflow can take from a bound
 
@@ -109,12 +110,12 @@ _STEPS = (1.6, 1.25, 1.1)  # factors by which the scale r and the cap are moved
 class ConditionalBound:
     """Upper bound on δ(K) in one direction, from moments of S in the cells of a statistic.
 
-    The bound is the sum over the cells, plus what the cells leave out.
+    The bound is the sum over the cells, plus bounds on the parts of δ outside the cells.
 
     Attributes:
         cells: moments of S by cell.
-        ends: the largest (remove) or smallest (add) S of each cell.
-        factor: factor ≥ 1 for the rounding of the spread, over all groups.
+        ends: bound on the largest (remove) or smallest (add) S of each cell, shape (cells,).
+        factor: factor ≥ 1 that covers the rounding errors of the levels' masses in all groups.
         tail: upper bound on E[S; cells left out] (remove) or Q(cells left out) (add).
         beyond: upper bound on the part of δ that is due to ratios above the cap.
         statistic: scale r and cap of the statistic.
@@ -137,7 +138,7 @@ class ConditionalBound:
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float, near: float = 1e-8) -> float:
-        """Smallest ε found at which the bound is at most δ, with a relative accuracy of ``near``.
+        """Least ε found at which the bound is at most δ, within a relative ``near``.
 
         Raises:
             NumericalError: the bound stays above δ for every ε.
@@ -151,7 +152,9 @@ class ConditionalBound:
         while high[1] > 0:
             low, high = high, (2.0 * high[0], excess(2.0 * high[0]))
             if high[0] > _LARGEST_EPSILON:
-                raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+                raise NumericalError(
+                    f"delta = {delta:.3g} is too small: no epsilon can be certified"
+                )
         if low[0] == 0.0:
             low = 0.0, excess(0.0)
             if low[1] <= 0:
@@ -163,8 +166,8 @@ class ConditionalBound:
 def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
     """Upper bound on δ of k of t steps; each level of refinement doubles cells and groups.
 
-    If the groups stay the same and twice the cells would hardly change the bound, the bound at the
-    last level is returned.
+    If a level does not change the groups and its cells would hardly change the bound, the bound of
+    the level before is returned.
 
     Raises:
         NumericalError: k is too large, or no statistic gives a bound at this δ.
@@ -183,9 +186,9 @@ def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
 
 
 def _gain(search: _BoundSearch, last: ConditionalBound, refinement: int) -> float:
-    """Estimate of the relative reduction of ε by twice the cells of the last level's bound.
+    """Estimate of the relative reduction of ε if the cells of the last bound are doubled.
 
-    The error of a bound falls about as the square of the number of its cells.
+    The error of a bound is about proportional to the inverse square of the number of its cells.
     """
     delta, cells = search.task.delta, _MOST_CELLS << (refinement - 1)
     fine = last.epsilon(delta, _ROUGH)
@@ -198,8 +201,8 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
 
     b is 1 for short windows; for longer windows n·b is close to t.
 
-    n groups have all but about k/n of the gain that single steps have over the block bound, and the
-    means of long groups need fewer levels than single ratios.
+    Single steps give the largest gain over the block bound; n groups lose only about the fraction
+    k/n of this gain, and the mean ratios of long groups need fewer levels.
     """
     window, picks = task.window, task.picks
     few = max(_FEW_STEPS, min(_SINGLE_STEPS_A_PICK * picks, _MOST_SINGLE_STEPS))
@@ -212,11 +215,11 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
 
 
 def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
-    """Nearly best scale r and cap of the statistic; hockey sticks keep the largest cap.
+    """Nearly best scale r and cap of the statistic; for hockey sticks, the largest cap.
 
-    The tail of that cap matters for hockey sticks.
+    A hockey stick depends on the tail of the ratio up to that cap.
     """
-    # Starting values of r and the cap; hockey sticks keep the largest cap.
+    # Starting values of r and the cap.
     task, largest = search.task, search.largest_cap()
     base = task.picks / (search.groups - task.picks)
     remove = task.direction is Direction.REMOVE
@@ -235,7 +238,7 @@ def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
         except NumericalError:
             continue
     if best is None:
-        raise NumericalError(f"delta = {task.delta:.3g}: no bound by a statistic can be certified")
+        raise NumericalError(f"delta = {task.delta:.3g}: no statistic gives a certified bound")
     # Move r, then the cap, to their local minima, by smaller and smaller factors.
     scale, cap = best
     for step in _STEPS:
@@ -259,7 +262,7 @@ class _BoundSearch:
 
     Attributes:
         task: the problem.
-        groups: n.
+        groups: n, the number of groups of steps.
         ratio_bounds: upper bounds on the hockey sticks of a group's mean ratio Y.
         least: lowest positive level for reverse hockey sticks, 0 for hockey sticks.
     """
@@ -277,7 +280,7 @@ class _BoundSearch:
         return cls(task, groups, ratio_bounds, 0.0 if task.direction is Direction.REMOVE else least)
 
     def bound(self, scale: float, cap: float, most_cells: int) -> ConditionalBound:
-        """Upper bound by the statistic with scale r, for levels up to a cap."""
+        """Upper bound from the statistic with scale r, for levels up to a cap."""
         # Choose the number of levels from the number of cells that a rough lattice needs.
         groups, picks = self.groups, self.task.picks
         ranges = StatisticRange(scale, self.least, cap)
@@ -303,7 +306,7 @@ class _BoundSearch:
     def _lattice(
         self, ranges: StatisticRange, levels: int
     ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
-        """Levels at equal steps of the statistic: distribution, step, tail and number of cells."""
+        """Distribution on levels at equal steps of the statistic; step, tail, number of cells."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1, dtype=np.float64))
@@ -337,7 +340,8 @@ class _BoundSearch:
         first = grown(cheap, 1.0, 200.0)
         if first is None:
             raise NumericalError(
-                f"delta = {self.task.delta:.3g} is too small: the likelihood ratio has a heavy tail"
+                f"delta = {self.task.delta:.3g} is too small: "
+                "the likelihood ratio has too heavy a tail"
             )
         return math.exp(bisected(cheap, *first, halvings=12).holding)
 
@@ -376,14 +380,14 @@ class MomentCells:
     rounding: float
 
     def only(self, alive: BoolArray) -> MomentCells:
-        """Moments of the cells that a mask selects."""
+        """Moments of the cells that a boolean mask selects."""
         return MomentCells(self.mass[alive], self.first[alive], self.second[alive], self.rounding)
 
 
 def conditional_moments(
     levels: FloatArray, masses: FloatArray, groups: int, picks: int, size: int
 ) -> MomentCells:
-    """Moments of S in the cells T < ``size``, from the levels of Y and their masses.
+    """Moments of S in the cells T < ``size``, from the distribution of Y on its levels.
 
     Args:
         levels: values of Y, increasing, shape (J + 1,).
@@ -393,7 +397,7 @@ def conditional_moments(
         size: number of cells.
 
     Raises:
-        NumericalError: the second moment of S is too large.
+        NumericalError: a second moment of S exceeds 10¹⁰⁰.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         # φ₀, φ₁ and φ₂ as power series.
@@ -412,7 +416,7 @@ def conditional_moments(
         mass = absent.times(plain.power(picks, size), size)
     largest = float(np.max(second.values, initial=0.0))
     if not largest < _LARGEST:
-        raise NumericalError("the second moment of the likelihood ratio is out of range")
+        raise NumericalError("the second moment of the likelihood ratio is too large")
     # All three series are cut off at the shortest.
     kept = min(part.values.size for part in (mass, first, second))
     rounding = max(mass.rounding, first.rounding, second.rounding)
@@ -445,8 +449,9 @@ class ChernoffTail:
     """Chernoff upper bounds on E[S; T ≥ cell] (for k picks) or Q(T ≥ cell) (for no picks).
 
     Attributes:
-        most: the largest cell.
-        exponents, logs: some s, and ln E[S·e^{sT}] (without S for no picks) at each.
+        most: number of the largest cell.
+        exponents: some values of s > 0, shape (n,).
+        logs: upper bounds on ln E[S·e^{sT}] (k picks) or ln E[e^{sT}] (no picks), same shape.
     """
 
     most: int
@@ -455,7 +460,7 @@ class ChernoffTail:
 
     @classmethod
     def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
-        """Chernoff bounds from the masses of the levels of one group."""
+        """Chernoff bounds from the distribution of a group's mean ratio on its levels."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
         logs = (groups - picks) * np.log(weights @ masses)
@@ -499,7 +504,10 @@ def reverse_hockey_stick_bound(cells: MomentCells, smallest: FloatArray, thresho
 
 
 def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -> float:
-    """Sum of each cell's least bound; ``sign`` is 1 for hockey sticks, −1 for reverse ones."""
+    """Sum over the cells of the least bound on the payoff.
+
+    ``sign`` is 1 for hockey sticks and −1 for reverse hockey sticks.
+    """
     q, m1, m2 = cells.mass, cells.first, cells.second
     error = 1.1 * cells.rounding + 1e-14
 
@@ -528,7 +536,7 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
 
 @dataclass(frozen=True, slots=True)
 class StatisticRange:
-    """Scale r of the statistic, and the smallest and largest ratio x that it covers."""
+    """Scale r of the statistic, and the smallest and largest ratio x for which it is used."""
 
     scale: float
     least: float
@@ -561,7 +569,7 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
 def smallest_ratios(
     statistic: FloatArray, ranges: StatisticRange, groups: int, picks: int
 ) -> FloatArray:
-    """Lower bound on S at increasing values of A, shape of ``statistic``; precise below 1.
+    """Lower bound on S at increasing values of A, shape of ``statistic``; sharp where S is below 1.
 
     The smallest S increases with A, so the smallest S at any smaller A is a lower bound. A coarse
     grid locates the A at which the smallest S is 1, the largest threshold of a reverse hockey
@@ -580,9 +588,9 @@ def smallest_ratios(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mixture:
-    """Window ratio S of n step ratios: some at the upper end, one arbitrary, all others equal.
+    """Likelihood ratio S of n ratios: some at the upper end, one arbitrary, all others equal.
 
-    ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that products of two stay in range.
+    ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that a product of two entries does not overflow.
     """
 
     ranges: StatisticRange
@@ -602,7 +610,7 @@ class _Mixture:
         The smallest S is attained if all x's but one are at an end of their range, or if no x is at
         the lower end and all x's below the upper end are equal.
         """
-        # All x's at an end of their range but one, which takes the remainder of A.
+        # All x's but one at an end of their range; that one contributes the remainder of A.
         ranges, groups = self.ranges, self.ways.shape[0] - 1
         low, high = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         over = np.maximum(grid - groups * low, 0.0)
@@ -618,7 +626,7 @@ class _Mixture:
         return np.minimum(best, mixed.min(axis=0))
 
     def _means(self, capped: IntArray, value: FloatArray, odd: FloatArray) -> FloatArray:
-        """S with ``capped`` step ratios at the upper end, one at ``odd``, the rest at ``value``."""
+        """Value of S with ``capped`` ratios at the upper end, one at ``odd``, rest at ``value``."""
         equal = self.ways.shape[0] - 2 - capped
         share, own = value / self.ranges.most, odd / self.ranges.most
         total, power = np.zeros_like(odd), np.ones_like(share)

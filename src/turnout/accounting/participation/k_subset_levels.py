@@ -1,19 +1,20 @@
-"""One k-subset problem, and the spread of a likelihood ratio onto few levels.
+"""Problem of a k-subset, and replacement of a likelihood ratio by one with few values.
 
 `SubsetProblem` is the problem: k of t steps, one direction, near one δ. `RatioBounds` has upper
 bounds on the hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
-`levels_for_reverse_hockey_sticks` return a `LevelDistribution` above that mean. `valley` searches
-for the best parameter of a bound. The other modules on k-subsets build on this one.
+`levels_for_reverse_hockey_sticks` return a `LevelDistribution` that is above that mean in convex
+order. `valley` searches for the best parameter of a bound. The other modules on k-subsets build on
+this one.
 
 Notation: X is the likelihood ratio dP/dQ of one step, Y the mean of b independent X's.
 
 A convex polygon through upper bounds on the hockey sticks of Y at some points is the hockey stick
 of a distribution on those points that is larger than Y in convex order. The masses of that
-distribution are second differences of the polygon, and rounding can leave their hockey sticks a
-little below it. So these hockey sticks are summed again from the masses, and ``excess`` is the
-factor by which the masses must be raised to reach the polygon. The raised measure has more mass and
-larger hockey sticks than Y, so it bounds the expectation of every convex, monotone and non-negative
-function from above.
+distribution are second differences of the polygon, and rounding can leave the hockey sticks of
+these masses a little below the polygon. So these hockey sticks are summed again from the masses,
+and ``excess`` is the factor by which the masses must be raised to reach the polygon. The raised
+measure has more mass and larger hockey sticks than Y, so it bounds the expectation of every convex,
+monotone and non-negative function from above.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class SubsetProblem:
-    """Problem of a uniform k-subset of t steps, and the δ near which to be sharp.
+    """Problem of bounding δ(K) of a uniform k-subset of t steps, sharply near one δ.
 
     Attributes:
         pair: outputs of one step with the client's message, and without it.
         window: t, steps.
         picks: k, the largest number of steps in which the client takes part.
         direction: direction of the divergence.
-        delta: δ.
+        delta: δ near which bounds should be sharp, in (0, 1).
         chances: probabilities of j = 0 … k picks, if the number of picks is random; else empty.
     """
 
@@ -53,7 +54,7 @@ class SubsetProblem:
 
     @property
     def possible(self) -> list[tuple[int, float]]:
-        """Numbers of picks that are possible, with their probabilities."""
+        """Possible numbers of picks, each with its probability."""
         if not self.chances:
             return [(self.picks, 1.0)]
         return [(picks, chance) for picks, chance in enumerate(self.chances) if chance > 0]
@@ -68,7 +69,7 @@ _MOST_MOVES = 16
 
 
 def valley(value: Callable[[float], float], start: float, factor: float) -> float:
-    """Minimum point, on the grid start·factorⁿ, of a function with one local minimum.
+    """Minimum point of a function with one local minimum, searched on the grid start·factorⁿ.
 
     >>> valley(lambda x: abs(x - 8.5), 1.0, 2.0)
     8.0
@@ -96,12 +97,12 @@ class LevelDistribution:
     """Measure on few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
 
     Attributes:
-        levels: values of Y, the last of which is the cap.
-        masses: masses of the levels under Q.
-        excess: factor ≥ 1; the masses times this factor are the bound.
-        beyond: upper bound on the part that the levels leave out: E_Q[(Y − cap)₊] for hockey
-            sticks; the mass at 0 for reverse hockey sticks, to which values above the cap add
-            nothing.
+        levels: values of Y, the last of which is the cap, shape (n,).
+        masses: masses of the levels under Q, same shape.
+        excess: factor ≥ 1; the masses times this factor form a measure above Y ∧ cap.
+        beyond: upper bound on what the levels leave out. For hockey sticks this is E_Q[(Y − cap)₊];
+            for reverse hockey sticks it is the mass at 0, since values above the cap do not
+            contribute.
     """
 
     levels: FloatArray
@@ -112,9 +113,9 @@ class LevelDistribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioBounds:
-    """Upper bounds on hockey sticks and reverse hockey sticks of the mean Y of b ratios.
+    """Upper bounds on hockey sticks of Y, the mean of b independent likelihood ratios.
 
-    The b ratios are independent.
+    Both E[(Y − k)₊] and E[(k − Y)₊] are bounded.
 
     Attributes:
         remove: upper curves of one check-in in b steps, each sharp near another δ.
@@ -162,7 +163,7 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> LevelDistribution:
-    """Measure above Y ∧ cap on increasing points, for *remove*; the first point is 0."""
+    """Measure on increasing points, above Y ∧ cap, for *remove*; the first point is 0."""
     # Slopes of the convex polygon through the upper bounds; their differences are the masses.
     values = ratio_bounds.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
@@ -178,7 +179,7 @@ def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> L
 def levels_for_reverse_hockey_sticks(
     ratio_bounds: RatioBounds, points: FloatArray
 ) -> LevelDistribution:
-    """Measure above Y ∧ cap on increasing points, for *add*; ``beyond`` is the mass at 0.
+    """Measure on increasing points, above Y ∧ cap, for *add*; ``beyond`` is the mass at 0.
 
     If the first point is 0, the mass at 0 is one of the masses of the levels.
     """
@@ -196,23 +197,26 @@ def levels_for_reverse_hockey_sticks(
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """Least factor on the masses that raises total mass to 1 and hockey sticks to the polygon."""
+    """Least factor that raises the mass of all levels to 1 and hockey sticks to a polygon."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN
     excess = float(least) * (1.0 + 4 * _ROUNDING)
     if not excess < 1.0 + _WORST_EXCESS:
-        raise NumericalError("the likelihood ratio has too wide a range for the grid of levels")
+        raise NumericalError("the likelihood ratio has too wide a range for a grid of levels")
     return excess
 
 
 def sums_from(values: FloatArray) -> FloatArray:
-    """Sums of the values from each index on, shape of ``values``."""
+    """Sum of the values from each index to the end, shape of ``values``."""
     return np.cumsum(values[::-1])[::-1]
 
 
 def _slopes(values: FloatArray, widths: FloatArray) -> FloatArray:
-    """Slopes of the greatest convex function below a polygon; the true hockey stick is convex."""
+    """Slopes of the greatest convex function below a polygon.
+
+    This function is still an upper bound on the true hockey stick, which is convex.
+    """
     if not np.all(widths > 0):
-        raise NumericalError("two levels of the likelihood ratio coincide")
+        raise NumericalError("two levels of the likelihood ratio are equal after rounding")
     return convex_slopes(np.diff(values) / widths, widths)

@@ -1,9 +1,9 @@
 """One uniform k-subset of t steps under replace-one, for noise known against absence.
 
-`SubsetRecordsBlock` is such a window. `record_windows` returns the k windows of one pick that bound
-it from above; its lower curve belongs to an attack. `decomposition` uses both; they build on
-`replace_one` and on the statistic of `k_subset_statistic`. docs/design/subsets.md has the proofs
-("Two records").
+`SubsetRecordsBlock` is such a window. `record_windows` returns k windows with one pick each, whose
+composition bounds it from above; the lower curve is that of an attack. `decomposition` uses both;
+they build on `replace_one` and on the statistic of `k_subset_statistic`. docs/design/subsets.md has
+the proofs ("Two records").
 
 Notation: X and X' are the likelihood ratios of a step for the two records, S and S' those of the
 window, e_k(X)/C(t, k) each.
@@ -11,11 +11,13 @@ window, e_k(X)/C(t, k) each.
 **From above.** In each step S − K·S' is a·X − K·a'·X' + b with a, a' ≥ 0, so the antithetic
 coupling of X and X' is the worst one in every step, also if steps depend on earlier outputs. A
 random cut of the steps into k groups, of which each contains one step of the client, does not
-depend on the record; to reveal it never lowers δ. So k windows, one for each group, are a bound.
+depend on the record; revealing the cut never lowers δ. So k windows, one for each group, are a
+bound.
 
-**From below.** Two opposite records attain the coupling. Of T = Σ g(step), with a score g that
-rises where X is large and X' small, the masses with the client are φ_P^{*k} * φ_Q^{*(t−k)} for one
-record and φ_{P'}^{*k} * φ_Q^{*(t−k)} for the other, whichever steps it draws. So
+**From below.** Two opposite records attain the coupling. Let T = Σ g(step), with a score g that is
+large where X is large and X' small. The distribution of T with the client is φ_P^{*k} *
+φ_Q^{*(t−k)} for one record and φ_{P'}^{*k} * φ_Q^{*(t−k)} for the other, whichever steps the client
+draws. So
 
     δ(K) ≥ P(T ≥ τ) − K·P'(T ≥ τ)    for every τ, with g = ln(1 + r·X) − ln(1 + r·X').
 """
@@ -56,7 +58,7 @@ _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block 
 
 
 def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int]]:
-    """Windows of one pick that together bound a k-subset under replace-one, with their numbers.
+    """Windows of one pick each that together bound a k-subset under replace-one, with counts.
 
     Source: docs/design/subsets.md, "Two records". The groups have ⌊t/k⌋ or ⌈t/k⌉ steps.
 
@@ -64,6 +66,9 @@ def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int
         pair: outputs of one step with the client's message, and without it.
         window: t, number of steps.
         picks: k, less than t.
+
+    Returns:
+        Pairs (block, number of times that it occurs).
     """
     short, longer = divmod(window, picks)
     sizes = [(short + 1, longer), (short, picks - longer)]
@@ -72,10 +77,11 @@ def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int
 
 @dataclass(frozen=True, slots=True)
 class SubsetRecordsBlock:
-    """Window of a k-subset in which two records are compared, without an infinity mass.
+    """Window of a k-subset in which two records of a client are compared.
 
-    Source: docs/design/subsets.md, "Two records". The upper curve is that of `record_windows`. The
-    lower curve holds for noise with which opposite records attain the antithetic coupling.
+    Source: docs/design/subsets.md, "Two records". There is no infinity mass. The upper curve is
+    that of `record_windows`. The lower curve holds for noise with which opposite records attain the
+    antithetic coupling.
 
     Attributes:
         pair: outputs of one step with the client's message, and without it.
@@ -103,7 +109,7 @@ class SubsetRecordsBlock:
         return _scaled_curve(task, scale, _STEP / 2 ** min(refinement, _FINEST))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at several δ, down to just below a given δ."""
+        """Curves, equal in both directions, sharp at several δ from 1 to just below a given δ."""
         curves, _ = curves_apart(self, side, delta, refinement, _HINTS_APART)
         return CurvePair(side, curves, curves)
 
@@ -124,12 +130,12 @@ def _best_scale(task: SubsetProblem) -> float:
 
 @remembered
 def _scaled_curve(task: SubsetProblem, scale: float, width: float) -> StatisticCurve:
-    """Lower curve of the score with a scale r, with bins of a given width in its deviations."""
+    """Lower curve from the score with scale r; bins have ``width`` standard deviations."""
     step = AntitheticStep(task.pair, 1.0)
     cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
     present, elsewhere, absent = event_masses(step, _edges(step, scale, cap, width))
     rest = task.window - task.picks
-    # The same sum with either record: lower masses for the gain, upper ones for the loss.
+    # The sum T with each record: lower bounds on masses for the gain, upper bounds for the loss.
     gain = BinSum((_lower_masses(present), _lower_masses(absent)), (task.picks, rest))
     loss = BinSum((_upper_masses(elsewhere), _upper_masses(absent)), (task.picks, rest))
     return curve_of_sums([(1.0, gain)], [(1.0, loss)], task.delta)
@@ -144,12 +150,12 @@ def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> Floa
     c = cap * np.sinh(np.linspace(-_BEND, _BEND, _NODES)) / math.sinh(_BEND)
     ratio, other = step.thresholds(c)
     score = np.maximum.accumulate(np.log1p(scale * ratio) - np.log1p(scale * other))
-    # Its standard deviation without the client.
+    # Standard deviation of the score without the client.
     masses = -np.diff(np.concatenate([[1.0], event_masses(step, c)[2]]))
     mean = float(masses @ score)
     deviation = math.sqrt(max(float(masses @ (score - mean) ** 2), 0.0))
     if not deviation > 0.0:
-        raise NumericalError("all likelihood ratios of a step are equal to the last digit")
+        raise NumericalError("all likelihood ratios of a step are equal in float64")
     # Bins of equal width between the ends.
     bins = math.ceil((score[-1] - score[0]) / (width * deviation))
     places = np.linspace(score[0], score[-1], min(max(bins, 2), _MOST_BINS))
@@ -157,7 +163,7 @@ def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> Floa
 
 
 def _lower_masses(tails: FloatArray) -> FloatArray:
-    """Masses of bins whose sums from any bin on are at most the tails of nested events."""
+    """Bin masses for which the sum from any bin on is at most the tail of the nested event."""
     falling = np.minimum.accumulate(np.clip(tails - tail_rounding(tails), 0.0, 1.0))
     whole = np.concatenate([[1.0], falling])
     masses = -np.diff(np.append(whole, 0.0))
@@ -165,7 +171,7 @@ def _lower_masses(tails: FloatArray) -> FloatArray:
 
 
 def _upper_masses(tails: FloatArray) -> FloatArray:
-    """Masses of bins whose sums from any bin on are at least the tails of nested events."""
+    """Bin masses for which the sum from any bin on is at least the tail of the nested event."""
     raised = np.clip(tails + tail_rounding(tails), 0.0, 1.0)
     whole = np.concatenate([[1.0], np.maximum.accumulate(raised[::-1])[::-1]])
     return -np.diff(np.append(whole, 0.0)) + 2.0 * UNIT_ROUNDOFF * whole

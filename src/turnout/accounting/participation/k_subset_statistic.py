@@ -2,27 +2,28 @@
 
 `statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is the sum of
 independent bin indices whose tails the curve needs; `curve_of_sums` makes a curve of any two such
-sums. `k_subset` and `k_subset_records` use the module, `bin_masses` and `largest_ratio` included;
-the module builds on `k_subset_levels`.
+sums. `k_subset` and `k_subset_records` use these functions, and also `bin_masses` and
+`largest_ratio`. This module builds on `k_subset_levels`.
 
 Notation: Q is the output of a step without the client's message, P with it, X = dP/dQ, N the number
 of successes, u the unit round-off.
 
-For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution: with φ that of g(X)
-under Q or P, it is φ_Q^{*t} without the client and φ_P^{*k} * φ_Q^{*(t−k)} with it, whichever k
-steps it draws; with a random number of picks it is a mixture. So
+For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution: with φ_Q and φ_P the
+distributions of g(X) under Q and P, T has the distribution φ_Q^{*t} without the client and φ_P^{*k}
+* φ_Q^{*(t−k)} with the client, whichever k steps it draws. With a random number of picks the latter
+is a mixture. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
 for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, little is lost: r → 0 gives the best
 statistic of one check-in, r → ∞ that of participation in every step. In between, the ratio S of the
-window is e^T times a constant times Pr[N = k], where N counts successes with probabilities
-rx/(1 + rx). This probability hardly changes where the mean of N is about k; r is chosen so that it
-is, for the values of S that δ depends on.
+window is e^T times a constant times Pr[N = k], where N counts successes with probabilities rx/(1 +
+rx). This probability hardly changes with the outputs where the mean of N is about k, so r is chosen
+such that the mean of N is about k at the values of S on which δ depends.
 
 P(T ≥ τ) is needed as a lower or an upper bound. Under the distribution tilted by e^{θT}, with θ
-such that τ is its mean, the round-off of the FFT is relative to about the tail, however small that
-is.
+such that τ is its mean, the round-off of the FFT is small relative to the tail, however small the
+tail is.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ class StatisticCurve:
     T is the sum of the bin indices of the steps' outputs.
 
     Attributes:
-        gain: lower bounds on P(T ≥ τ) (remove) or Q(T < τ) (add) at each τ.
-        loss: upper bounds on Q(T ≥ τ) (remove) or P(T < τ) (add).
-        log_ratio: approximate ln of the likelihood ratio at each τ, increasing but for round-off.
+        gain: lower bounds on P(T ≥ τ) (remove) or Q(T < τ) (add) at each τ, shape (n,).
+        loss: upper bounds on Q(T ≥ τ) (remove) or P(T < τ) (add), same shape.
+        log_ratio: approximate ln of the likelihood ratio at each τ, increasing up to round-off,
+            same shape.
     """
 
     gain: FloatArray
@@ -78,7 +80,7 @@ class StatisticCurve:
     log_ratio: FloatArray
 
     def _at(self, k: FloatArray) -> IntArray:
-        """Better of two indices of τ: round-off at one end of the window affects only one index."""
+        """Index of τ at each K: the better of two, of which round-off spoils at most one."""
         k = np.asarray(k, dtype=float)
         rising = np.maximum.accumulate(self.log_ratio)
         falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
@@ -101,12 +103,15 @@ class StatisticCurve:
         return float(self.delta(np.array(k)))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the line whose value is `delta`; the whole line lies below δ(K)."""
+        """Slope at each K ≥ 1 of the line that `delta` uses there, shape of ``k``.
+
+        The whole line lies below δ(K).
+        """
         return -self.loss[self._at(k)]
 
 
 _Mixture = Sequence[tuple[float, "BinSum"]]
-"""Sums of bin indices with their probabilities."""
+"""Probabilities of sums, each with its sum of bin indices."""
 
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
@@ -120,7 +125,7 @@ def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
 
 
 def _scaled_curve(task: SubsetProblem, scale: float, step: float) -> StatisticCurve:
-    """Lower curve of the statistic with a scale r, with bins of a given width."""
+    """Lower curve from the statistic with scale r; bins have ``step`` standard deviations."""
     cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
     return _curve(_Steps.of(task.pair, _edges(task.pair, scale, cap, step)), task)
 
@@ -148,7 +153,7 @@ def _best_scale(task: SubsetProblem) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """Lower and upper bounds on the bin masses of one step, without and with the client."""
+    """Lower and upper bounds on the bin masses of one step, without the client and with it."""
 
     absent: tuple[FloatArray, FloatArray]
     present: tuple[FloatArray, FloatArray]
@@ -163,16 +168,18 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
     """Lower and upper bounds on the mass between edges, from the smaller of the two tails.
 
     Args:
-        below: probability below each edge, increasing.
+        below: probability below each edge, increasing, shape (n,).
         above: probability above each edge, same shape.
+
+    Returns:
+        Both bounds, shape (n + 1,) each: one more bin than edges.
     """
     lower, upper = np.append(below, 1.0), np.append(above, 0.0)
     by_lower, by_upper = np.diff(lower, prepend=0.0), -np.diff(upper, prepend=1.0)
     small = lower <= 0.5
     masses = np.where(small, by_lower, by_upper)
     tails = np.where(small, lower, np.append(1.0, above))
-    # A tail has an error of a few u times −ln of itself (see `pairs`); a mass is a difference of
-    # two.
+    # A tail p has an error of a few u·p·(−ln p), see `pairs`; a mass is a difference of two tails.
     errors = UNIT_ROUNDOFF * tails * (64.0 - 32.0 * np.log(np.maximum(tails, 1e-300)))
     return np.maximum(masses - errors, 0.0), np.maximum(masses, 0.0) + errors
 
@@ -190,7 +197,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
     mean = float(masses @ values)
     deviation = math.sqrt(float(masses @ (values - mean) ** 2))
     if not deviation > 0.0:
-        raise NumericalError("all likelihood ratios of a step are equal to the last digit")
+        raise NumericalError("all likelihood ratios of a step are equal in float64")
     # Equal bins of the statistic, from 0 to the value of the cap.
     top = math.log1p(scale * cap)
     bins = min(_MOST_BINS, max(2, math.ceil(top / (step * deviation))))
@@ -199,7 +206,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
 
 @remembered
 def largest_ratio(pair: Pair, mass: float) -> float:
-    """Likelihood ratio above which P has about a given mass, without its infinity mass.
+    """Likelihood ratio above which P has about a given mass, besides its infinity mass.
 
     Args:
         pair: pair of one step.
@@ -214,8 +221,8 @@ def largest_ratio(pair: Pair, mass: float) -> float:
 
 
 def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
-    """Lower curve of the statistic with the bins of one step."""
-    # The sums with and without the client: lower masses for the gain, upper ones for the loss.
+    """Lower curve from the statistic whose bins have given masses in one step."""
+    # T with and without the client: lower bounds on masses for the gain, upper ones for the loss.
     if task.direction is Direction.REMOVE:
         gain = _presence(task, steps.present[0], steps.absent[0])
         loss = [(1.0, BinSum((steps.absent[1],), (task.window,)))]
@@ -226,17 +233,17 @@ def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
 
 
 def curve_of_sums(gain: _Mixture, loss: _Mixture, delta: float) -> StatisticCurve:
-    """Lower curve from the distributions of T in two worlds, sharp near δ.
+    """Lower curve from the distributions of T in two worlds, sharp near a δ.
 
     Args:
-        gain: mixture of sums with lower masses, in the world whose probability counts once.
-        loss: mixture of sums with upper masses, in the world whose probability counts K times.
-        delta: δ.
+        gain: T in the world whose probability counts once; masses are lower bounds.
+        loss: T in the world whose probability counts K times; masses are upper bounds.
+        delta: δ, strictly between 0 and 1.
 
     Raises:
         NumericalError: the distributions are too wide for a grid, or have no common values.
     """
-    # The τ that matters at δ, and tilts under which it is typical.
+    # The τ that contributes at δ, and tilts under which this τ is typical.
     parts = [*gain, *loss]
     tilts = [part.tilt_to_tail(_log_tail(delta, chance)) for chance, part in gain]
     means = [part.moments(tilt).mean for (_, part), tilt in zip(gain, tilts, strict=True)]
@@ -257,13 +264,15 @@ def curve_of_sums(gain: _Mixture, loss: _Mixture, delta: float) -> StatisticCurv
     lost = _mixed_tails(loss, tilts[len(gain) :], low, size, upper=True)
     clear = np.flatnonzero((won.cells > 0) & (lost.cells > 0))
     if not clear.size:
-        raise NumericalError("the statistic has disjoint distributions with and without the client")
+        raise NumericalError(
+            "the statistic has no value that is likely both with and without the client"
+        )
     ratio = np.log(won.cells[clear] / lost.cells[clear])
     return StatisticCurve(won.bounds[clear], lost.bounds[clear], ratio)
 
 
 def _presence(task: SubsetProblem, present: FloatArray, absent: FloatArray) -> _Mixture:
-    """Sums with the client, for each possible number of its picks."""
+    """Distribution of T with the client, as a mixture over the possible numbers of picks."""
     return [
         (chance, BinSum((present, absent), (picks, task.window - picks)))
         for picks, chance in task.possible
@@ -271,14 +280,14 @@ def _presence(task: SubsetProblem, present: FloatArray, absent: FloatArray) -> _
 
 
 def _log_tail(delta: float, chance: float) -> float:
-    """Logarithm of a probability of a sum that contributes some δ if the sum has a given chance."""
+    """Logarithm of the tail probability of a sum with a given chance that adds about δ."""
     return math.log(min(0.5, 4.0 * delta / chance))
 
 
 def _mixed_tails(
     mixture: _Mixture, tilts: Sequence[float], low: int, size: int, *, upper: bool
 ) -> Tails:
-    """Bounds on P(T ≥ τ) of a mixture of sums, each under its own tilt."""
+    """Bounds on P(T ≥ τ) of a mixture of sums, each computed under its own tilt."""
     bounds = cells = np.zeros(size)
     rounding = 4.0 * len(mixture) * UNIT_ROUNDOFF * (1.0 if upper else -1.0)
     for (chance, part), tilt in zip(mixture, tilts, strict=False):
@@ -289,7 +298,7 @@ def _mixed_tails(
 
 
 def threshold_of(curve: StatisticCurve, delta: float) -> float:
-    """K ≥ 1 at which a curve is about δ.
+    """Value of K ≥ 1 at which a lower curve is about δ.
 
     Args:
         curve: lower curve.
@@ -316,14 +325,14 @@ _CLEAR = 1e-6  # part of the largest mass above which a mass determines a likeli
 
 @dataclass(frozen=True, eq=False)
 class BinSum:
-    """Sum T of independent bin indices, ``counts[i]`` of them with masses ``distributions[i]``."""
+    """Sum T of independent bin indices; ``counts[i]`` of them have masses ``distributions[i]``."""
 
     distributions: tuple[FloatArray, ...]
     counts: tuple[int, ...]
 
     @cached_property
     def _alive(self) -> list[tuple[FloatArray, FloatArray, int]]:
-        """Indices of the bins with a mass, their masses, and the count, for each distribution."""
+        """Bins of positive mass, their masses, and the number of indices, for each distribution."""
         found = []
         for distribution, count in zip(self.distributions, self.counts, strict=True):
             index = np.flatnonzero(distribution > 0)
@@ -331,7 +340,7 @@ class BinSum:
         return found
 
     def moments(self, tilt: float) -> Moments:
-        """Moments of the sum T under its distribution tilted by e^{tilt·T}."""
+        """Mean, variance and scale of T under its distribution tilted by e^{tilt·T}."""
         log_mass = mean = variance = 0.0
         anchor = 0
         for index, masses, count in self._alive:
@@ -370,7 +379,7 @@ class BinSum:
         return _root(gap)
 
     def edges(self, tilt: float) -> tuple[float, float]:
-        """Ends of the range outside which the tilted distribution has negligible mass.
+        """Ends of the range outside which the tilted distribution of T has negligible mass.
 
         Chernoff bounds determine the ends.
         """
@@ -387,7 +396,7 @@ class BinSum:
         return base.mean - reach(-1.0), base.mean + reach(1.0)
 
     def tails(self, tilt: float, low: int, size: int, *, upper: bool) -> Tails:
-        """Bounds on P(T ≥ τ) at each τ of a window that contains the tilted distribution."""
+        """Bounds on P(T ≥ τ) at each τ of a range that contains nearly all of the tilted mass."""
         masses, error = self._tilted_masses(tilt, low, size)
         exponents = self.moments(tilt).log_weight(low + np.arange(size, dtype=float))
         weights = np.exp(np.clip(exponents, -700.0, 300.0))
@@ -428,11 +437,11 @@ class BinSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """Bounds on P(T ≥ τ), and estimates of P(T = τ), which are 0 if round-off hides them.
+    """Bounds on P(T ≥ τ), and estimates of P(T = τ), at each τ of a range of bins.
 
     Attributes:
-        bounds: bounds on P(T ≥ τ) at each τ of the window.
-        cells: estimates of P(T = τ), same shape.
+        bounds: bounds on P(T ≥ τ), shape (n,).
+        cells: estimates of P(T = τ), same shape; 0 where round-off hides the probability.
     """
 
     bounds: FloatArray
@@ -458,7 +467,7 @@ class Moments:
     variance: float
 
     def log_weight(self, value: FloatArray | float) -> FloatArray:
-        """Logarithm of the weight that undoes the tilt at a value of T.
+        """Logarithm of the weight that undoes the tilt at a value of T, shape of ``value``.
 
         The logarithm is ln E[e^{tilt·T}] − tilt·value.
         """
@@ -466,7 +475,7 @@ class Moments:
 
 
 def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
-    """Masses times e^{tilt·(bin − anchor)}, and the anchor, for which no factor exceeds 1."""
+    """Masses times e^{tilt·(bin − anchor)}, and the anchor, chosen so that no factor exceeds 1."""
     alive = np.flatnonzero(distribution > 0)
     anchor = int(alive[-1] if tilt > 0 else alive[0])
     weights = np.zeros_like(distribution)
@@ -475,7 +484,7 @@ def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
 
 
 def _root(increasing: Callable[[float], float]) -> float:
-    """Tilt ≥ 0 at which an increasing function is about 0; 0 if the function is positive there."""
+    """Tilt ≥ 0 at which an increasing function is about 0; 0 if the function is positive at 0."""
     low, high = (0.0, -increasing(0.0)), (_LEAST_TILT, -increasing(_LEAST_TILT))
     if low[1] <= 0:
         return 0.0
