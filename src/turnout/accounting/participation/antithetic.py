@@ -1,17 +1,19 @@
 """Antithetic coupling of two likelihood ratios: X is large exactly where X' is small.
 
-Of all couplings it makes Y = X − K·X' the largest in convex order. P and P' are the outputs with
-either record and Q those without the client; X = dP/dQ and X' = dP'/dQ under Q have the ratio of
-one dominating pair, K = e^ε (docs/design/replacement.md, "Each record against absence"). Then
+Of all couplings, the antithetic one makes Y = X − K·X' the largest in convex order, K = e^ε. P and
+P' are the distributions of the output with one record of the client and with the other, Q is the
+distribution without the client. Under Q, X = dP/dQ and X' = dP'/dQ are each distributed as the
+likelihood ratio of one dominating pair (docs/design/replacement.md, "Each record against absence").
+Then
 
     E[(Y − c)₊] = min over k of E[(X − k)₊] + K·E[(κ − X')₊],    κ = (k − c)/K,
 
-since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}. The
-same event E gives the line P(E) − K·P'(E) − c·Q(E), a lower bound at every c and every K.
+since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}. This
+event E also gives the line P(E) − K·P'(E) − c·Q(E), a lower bound at every c and every K.
 
 `antithetic_thresholds` finds k and κ, `antithetic_upper` computes the upper bound from them, and
-`antithetic_event` the masses of E. The steps of `replace_one_steps`, the lines of
-`replace_one_events`, cohorts of fixed size and one-client releases use them.
+`antithetic_event` returns the masses of E. `replace_one_steps`, `replace_one_events`, `fixed_size`
+and `one_client` use these functions.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ _LARGEST_LOG = 690.0  # logarithm of the largest threshold
 def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Thresholds k of X and κ of X' with about Q(X > k) = Q(X' < κ) and k − Kκ = c.
 
-    Any thresholds with k − Kκ = c give an upper bound; its error is of the order of the square of
-    the distance to the best thresholds.
+    Any thresholds with k − Kκ = c give a valid upper bound. The bound exceeds the least one by
+    about the square of the distance between these thresholds and the best ones.
 
     Args:
         pair: dominating pair of both ratios.
         k: K = e^ε ≥ 1, a single value or one value for each threshold.
-        c: thresholds of Y.
+        c: thresholds of Y, of any shape.
 
     Returns:
         The thresholds of X and of X', shape of ``c`` each.
@@ -90,13 +92,14 @@ def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArr
 class _Staircase:
     """Antithetic coupling of two ratios with the same n values, in order of rising Y = X − K·X'.
 
-    X rises and X' falls, one value at a time. The order is the same for every K. Before the first
-    pair of values stands Y = −∞.
+    From one pair of values to the next, either X rises to its next value or X' falls. The order is
+    the same for every K. An entry with Y = −∞ is placed before the first pair.
 
     Attributes:
         x, other: values of X and of X', shape (2n,) each.
-        held: what does not change from each pair of values to the next one, X or X', shape (2n,).
-        holds_x: whether it is X.
+        held: at each pair, the value of the ratio that stays the same up to the next pair, X or X',
+            shape (2n,).
+        holds_x: whether that ratio is X, shape (2n,).
     """
 
     x: FloatArray
@@ -107,19 +110,20 @@ class _Staircase:
     @staticmethod
     @lru_cache(maxsize=16)
     def of(pair: DiscretePair) -> _Staircase:
-        """Coupling of a pair, from the order in which X and X' change along the masses."""
+        """Coupling of X and X' for a pair with finitely many ratios."""
         values, masses = pair.atoms
         changes = np.append(np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[:-1])
         rises = np.argsort(changes, kind="stable") < values.size - 1
         x = values[np.append(0, np.cumsum(rises))]
         other = values[::-1][np.append(0, np.cumsum(~rises))]
-        # X' is held below all values of Y, X above them, and between them what does not change.
+        # The held ratio is X' below all values of Y, X above them, and between them the ratio that
+        # stays the same.
         holds_x = np.concatenate([[False], ~rises, [True]])
         x, other = np.append(-np.inf, x), np.append(other[0], other)
         return _Staircase(x, other, np.where(holds_x, x, other), holds_x)
 
     def thresholds(self, k: Ratio, c: FloatArray) -> FloatArray:
-        """Threshold of X at each c, just above a value that X or X' holds, shape of ``c``."""
+        """Threshold k of X at each c, such that k or κ is just above an atom, shape of ``c``."""
         # Last pair of values at which Y is at most c.
         last, beyond = np.zeros(c.shape, dtype=np.int64), np.full(c.shape, self.x.size)
         for _ in range(self.x.size.bit_length()):
@@ -136,7 +140,7 @@ def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatAr
     Args:
         pair: dominating pair of both ratios.
         k: K = e^ε ≥ 1, a single value or one value for each threshold.
-        threshold: thresholds k of X.
+        threshold: thresholds k of X, of any shape.
         other: thresholds κ of X', same shape.
     """
     value = hockey_stick(pair, threshold) + k * reverse_hockey_stick(pair, other)
@@ -146,14 +150,14 @@ def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatAr
 def antithetic_rounding(
     pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray
 ) -> FloatArray:
-    """Upper bound on the rounding errors of a hockey stick and of the line of an event.
+    """Upper bound on the rounding errors of `antithetic_upper` and of the line of the event E.
 
     The result has the shape of the thresholds.
 
     Args:
         pair: dominating pair of both ratios.
         k: K = e^ε ≥ 1, a single value or one value for each threshold.
-        threshold: thresholds k of X.
+        threshold: thresholds k of X, of any shape.
         other: thresholds κ of X', same shape.
     """
     edges = threshold * pair.q_above(threshold) + k * other * pair.q_below(other)
@@ -162,13 +166,14 @@ def antithetic_rounding(
 
 
 def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Probability Q(E) of the event {X > k}; of an atom at k, E contains only a part.
+    """Probability Q(E) of the event E = {X > k}; of an atom at k, E contains only a part.
 
-    The part makes Q(E) equal to Q(X' < κ).
+    The part of the atom is chosen so that Q(E) = Q(X' < κ). The result has the shape of the
+    thresholds.
 
     Args:
         pair: dominating pair of both ratios.
-        threshold: thresholds k of X.
+        threshold: thresholds k of X, of any shape.
         other: thresholds κ of X', same shape.
     """
     above = pair.q_above(threshold)
@@ -186,11 +191,11 @@ def antithetic_event(
 
     Args:
         pair: dominating pair of both ratios.
-        threshold: thresholds k of X.
+        threshold: thresholds k of X, of any shape.
         other: thresholds κ of X', same shape.
 
     Returns:
-        P(E), P'(E) and Q(E), each in the shape of the thresholds.
+        The three numbers in this order, each in the shape of the thresholds.
     """
     share = antithetic_share(pair, threshold, other)
     if isinstance(pair, GaussianPair):
@@ -202,10 +207,11 @@ def antithetic_event(
 def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
     """Upper bound on P' of the event with Q-mass ``share`` on which X' is smallest.
 
-    As a function of the Q-mass this least P'-mass is convex, and its slope is the quantile of X'.
-    So the value at a nearby mass, and a quantile on the far side, give the bound.
+    Let f(m) be the least P'-mass of all events with Q-mass m. f is convex, and its slope is the
+    quantile of X'. So f(share) ≤ f(m) + (share − m)·x with m = Q(X' < κ), where x is a quantile of
+    X' on the other side of ``share`` than m.
     """
-    # The nearest of three edges that is surely a quantile on the far side.
+    # x is the nearest of three edges that is surely a quantile on the other side of ``share``.
     below, bound = pair.q_below(other), pair.p_below(other)
     more = share > below
     quantile = np.where(more, np.inf, 0.0)

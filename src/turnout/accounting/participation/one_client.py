@@ -1,35 +1,36 @@
-"""One-client releases (Algorithm 1 of the check-in paper): the likelihood ratio of one step.
+"""One-client releases (Algorithm 1 of the check-in paper): privacy of each step and window.
 
 In each step one uniform client of those that check in sends its noisy update; a step without
-check-ins releases noise alone. `one_client_pair` returns the pair that bounds the likelihood ratio
-of a step from above, whatever the other clients do, `opposed_pair` the one that an attack attains.
-`OneClientBlock` is a window in which two records of a client are compared, of which one may be the
-null record; `under_one_client` converts a run to such windows. `decomposition` makes blocks of
-these. docs/design/one-client.md has the proofs.
+check-ins releases noise alone. `one_client_pair` returns a pair that bounds the likelihood ratio of
+a step from above, whatever the other clients do; `opposed_pair` returns the pair that an attack
+attains. `OneClientBlock` is a window in which two records of a client are compared, of which one
+may be the null record; `under_one_client` converts a run to such windows. `decomposition` uses
+these blocks. docs/design/one-client.md has the proofs.
 
 Notation: m other clients check in to a step, Q is the output of the step without the client and
 P with it, X = dP/dQ under Q, C the clip norm, L_s the likelihood ratio of the noise for a move of
 the update by s. The client is drawn with probability a = 1/(m + 1), so X = 1 − a + a·dM_u/dQ with
 M_u the output of the client's update u.
 
-* m = 0: the client surely sends, and X is at most L_C in convex order.
-* m ≥ 1: a ≤ ½, and Q is a mixture of outputs of updates at most 2C from u, so X is at most
-  ½ + ½·L_2C in convex order. The bound is attained by one other client whose update is −u.
+* m = 0: the update of the client is released, and X is at most L_C in convex order.
+* m ≥ 1: a ≤ ½, and Q is a mixture of outputs of updates at most 2C from u, so X is at most ½ +
+  ½·L_2C in convex order. The bound is attained by one other client whose update is −u.
 
-At each threshold the larger one of the two reverse hockey sticks counts. The result is convex with
+Consider at each threshold the larger of the two reverse hockey sticks. This function is convex with
 the right limits, so it is the reverse hockey stick of a likelihood ratio Z, and X ≤_cx Z given the
 past, the other clients and their steps.
 
-**Two records.** Let P' be the output of a step with the other record and X' = dP'/dQ. For one
-K = e^ε a step counts by Y = X − K·X', of mean 1 − K (docs/design/replacement.md). A smaller a
-scales Y about its mean, so m = 0 and a = ½ are the two cases, and with w = ½ − K/2 − c
+**Two records.** Let P' be the output of a step with the other record and X' = dP'/dQ. For one K =
+e^ε, δ depends on a step through Y = X − K·X', of mean 1 − K (docs/design/replacement.md). A smaller
+a scales Y about its mean, so m = 0 and a = ½ are the two cases, and with w = ½ − K/2 − c
 
     E[(Y − c)₊] ≤ sup over E of ½M(E) − (K/2)M'(E) + w·D(E)        (a = ½),
 
-with M, M' and D the outputs of the two records and of the displaced one. The displaced record is as
-far as possible on the side that the sign of w gives: at distance C from the null record, or at 2C
-from one of the two records. The larger of the two cases is the hockey stick of a distribution that
-is above Y in increasing convex order.
+with M, M' and D the distributions of the output if the update of the first record, of the second
+record, or of the other client is released. The bound is largest if the other client's update is as
+far away as possible on the side that the sign of w gives: at distance C from the null record, or at
+2C from one of the two records. The larger of the two cases is the hockey stick of a distribution
+that is above Y in increasing convex order.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ from turnout.core.errors import UnsupportedError
 _DENSITY = 20.0  # nodes K of a composed curve, for each standard deviation of the loss
 _REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 _FLAT = 1e-9  # |w| below which an upper bound is taken at 0 or at this value
-_ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative error of a threshold, and of a sum of a few prices
+_ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative error of a threshold, and of a sum of a few terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class LargestPair:
         return max(self.first.second_moment, self.second.second_moment)
 
     def _is_second(self, k: FloatArray) -> BoolArray:
-        """Whether the second pair has the larger price at each threshold, shape of ``k``."""
+        """Whether the second pair has the larger hockey stick at each threshold, shape of ``k``."""
         k = np.asarray(k, dtype=float)
         low = k < 1.0
         result = np.zeros(k.shape, dtype=bool)
@@ -195,10 +196,11 @@ def opposed_pair(apart: Pair) -> HalvedPair:
 
 
 def one_client_pair(alone: Pair, apart: Pair) -> LargestPair:
-    """Pair above the likelihood ratio of a step, in convex order, for any other clients.
+    """Pair that is above the likelihood ratio of a step in convex order, for any other clients.
 
-    Source: docs/design/one-client.md, Theorem 1. Windows of such steps have an upper bound on δ in
-    both directions, even if the other clients and their steps depend on earlier releases.
+    Source: docs/design/one-client.md, Theorem 1. The pair gives upper bounds on δ of windows of
+    such steps in both directions, even if the other clients and their steps depend on earlier
+    releases.
 
     Args:
         alone: pair of the client's update against a step without check-ins, at distance C.
@@ -208,7 +210,7 @@ def one_client_pair(alone: Pair, apart: Pair) -> LargestPair:
 
 
 class _Case(NamedTuple):
-    """Prices of one of the cases of a step, and a function for the shares Q(Y > c)."""
+    """Upper bounds on E[(Y − c)₊] of a step in one case, and a function that returns Q(Y > c)."""
 
     price: FloatArray
     share: Callable[[], FloatArray]
@@ -216,7 +218,7 @@ class _Case(NamedTuple):
 
 @dataclass(frozen=True)
 class _RecordsStep:
-    """Step that compares two records: for each c the larger of both cases (module header).
+    """Step that compares two records: the maximum over m = 0 and a = ½ (module header) at each c.
 
     Attributes:
         alone: pair of two updates at distance C.
@@ -249,8 +251,8 @@ class _RecordsStep:
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """Upper bound on E[(Y − c)₊], shape of ``c``, for all other clients; rounded up."""
-        # Prices fall in c: at a smaller threshold they cover the rounding of thresholds.
+        """Upper bound on E[(Y − c)₊] for all other clients, shape of ``c``; rounded up."""
+        # The bounds fall in c, so those at a slightly smaller c cover the rounding of thresholds.
         c = c - _ROUNDINGS * (1.0 + self.k + np.abs(c))
         displacing = np.empty_like(c)
         for part, case in self._displacing(c):
@@ -270,21 +272,21 @@ class _RecordsStep:
         return self.upper(c), -self.share(c)
 
     def _displacing(self, c: FloatArray) -> list[tuple[BoolArray, _Case]]:
-        """Prices of a step with a displaced client, by the sign of w."""
+        """Bounds on E[(Y − c)₊] if another client's update may be released, by the sign of w."""
         w = 0.5 - 0.5 * self.k - c
         low = w < -_FLAT
         return [(low, self._below(-w[low])), (~low, self._above(np.maximum(w[~low], _FLAT)))]
 
     def _without_others(self, c: FloatArray) -> _Case:
-        """Prices if no other client checks in."""
+        """Bounds on E[(Y − c)₊] if no other client checks in."""
         raise NotImplementedError
 
     def _below(self, w: FloatArray) -> _Case:
-        """Prices of a step with a displaced client, for the weight −w < 0 of its record."""
+        """Bounds on E[(Y − c)₊] for a = ½ and the weight −w < 0 of the other client's update."""
         raise NotImplementedError
 
     def _above(self, w: FloatArray) -> _Case:
-        """Prices of a step with a displaced client, for the weight w > 0 of its record."""
+        """Bounds on E[(Y − c)₊] for a = ½ and the weight w > 0 of the other client's update."""
         raise NotImplementedError
 
 
@@ -296,12 +298,12 @@ class _ReplaceStep(_RecordsStep):
         return _Case(step.upper(c), lambda: step.share(c))
 
     def _below(self, w: FloatArray) -> _Case:
-        # The displaced record is the other record.
+        # The worst update of the other client is that of the other record.
         k = self.k + 2.0 * w
         return _Case(0.5 * self._farthest(k), lambda: self.apart.q_above(k))
 
     def _above(self, w: FloatArray) -> _Case:
-        # The displaced record is the client's record.
+        # The worst update of the other client is that of the client's record.
         weight = 0.5 + w
         k = 0.5 * self.k / weight
         return _Case(weight * self._farthest(k), lambda: self.apart.p_above(k))
@@ -371,17 +373,17 @@ def _antithetic(
 
 @dataclass(frozen=True)
 class _OpposedStep:
-    """Step of the attack on zero-out: one other client, whose update is opposite to the record.
+    """Step of the attack under zero-out: one other client, whose update is opposite.
 
-    With v the likelihood ratio of the null record against the other client's update, the record has
-    the ratio e^{−μ²}·v² against it. So Y − c is a quadratic function of v, and {Y > c} is an
-    interval or its complement.
+    With v the likelihood ratio of the null record against the other client's update, the likelihood
+    ratio of the client's record against that update is e^{−μ²}·v². So Y − c is a quadratic function
+    of v, and {Y > c} is an interval or its complement.
 
     Attributes:
         mu: C over the standard deviation of Gaussian noise, μ.
         k: K = e^ε ≥ 1.
-        direction: remove if the client has its record and K times the null record counts, add for
-            the reverse.
+        direction: remove if X belongs to the client's record and X' to the null record, add for the
+            reverse.
     """
 
     mu: float
@@ -414,7 +416,7 @@ class _OpposedStep:
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """Upper bound on E[(Y − c)₊], shape of ``c``; exact but for rounding."""
+        """Upper bound on E[(Y − c)₊], shape of ``c``; exact up to rounding."""
         value, share, error = self._line(c)
         least = np.maximum(self.mean - c, 0.0)
         return np.maximum(value, least) + error + _ROUNDINGS * (1.0 + self.k + np.abs(c)) * share
@@ -430,7 +432,7 @@ class _OpposedStep:
 
     def _line(self, c: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """P(E) − K·P'(E) − c·Q(E) for the best event E, Q(E), and a bound on the rounding error."""
-        # The masses of E under the displaced record, the null record and the client's record.
+        # The masses of E under the other client's update, the null record and the client's record.
         up, w = self.direction is Direction.REMOVE, 0.5 - 0.5 * self.k - c
         low, high = self._ends(w)
         (share, null, record), error = zip(
@@ -465,7 +467,7 @@ class OneClientBlock:
 
     Source: docs/design/one-client.md, Theorem 2. The upper curve holds for all other clients, also
     if these and their steps depend on earlier releases. The lower curve, of Gaussian noise under
-    zero-out, is attained by one other client a step, whose update is opposite to the record.
+    zero-out, is attained by one other client per step, whose update is opposite to the record.
 
     Attributes:
         alone: pair of two updates at distance C, without an infinity mass.
@@ -473,6 +475,9 @@ class OneClientBlock:
         window: t, steps of the window.
         probability: p₀, the probability that the client takes part at all.
         to_null: whether the other record is the null record (zero-out) or any record (replace-one).
+
+    Raises:
+        ParameterError: the window or the probability is out of range.
     """
 
     alone: Pair
@@ -506,7 +511,8 @@ class OneClientBlock:
         """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
 
         The curves are the same at each refinement, since upper and lower bound do not meet. They
-        are also the same for all δ between two powers of ten, so that several questions share them.
+        are also the same for all δ between two powers of ten, so that bounds at several δ share
+        them.
         """
         least = 10.0 ** math.floor(math.log10(delta) + 1e-9)
         remove, add = (
@@ -515,15 +521,15 @@ class OneClientBlock:
         return CurvePair(side, [remove], [add])
 
     def _named(self, direction: Direction) -> Direction:
-        """Direction of zero-out; under replace-one both directions have one upper curve."""
+        """Given direction under zero-out; under replace-one, where both agree, always REMOVE."""
         return direction if self.to_null else Direction.REMOVE
 
 
 class _DeltaBounds:
-    """Bounds on δ of a block as a function of K, of one direction; each is computed once.
+    """Bounds on δ of a block in one direction, as a function of K; each is computed only once.
 
-    The bounds of an upper curve hold for all other clients, those of a lower curve, from above and
-    below, for the attack. A curve that is composed has no refinement.
+    For an upper curve the bounds hold for all other clients. For a lower curve they bound δ of the
+    attack, from either side. ``refinement`` is None for a curve that will be composed.
     """
 
     def __init__(
@@ -539,8 +545,8 @@ class _DeltaBounds:
         if (k, side) not in self._known:
             chance, window = self._block.probability, self._block.window
             total = Sum(self._step(k), window, sum_threshold(k, window, chance))
-            # Plans of grids are shared by the many K of a composed curve alone: a plan that is made
-            # for another K may cost a few per cent of δ.
+            # Only the many K of a composed curve share their plans of grids: a plan that was made
+            # for another K may raise δ by a few per cent.
             planner = self._planner if self._composed else Planner()
             value = excess(total, side, self._refinement, planner)
             self._known[k, side] = min(chance * value, 1.0)
@@ -548,7 +554,7 @@ class _DeltaBounds:
 
 
 def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callable[[float], Step]:
-    """Step at each K that bounds a block from above, or that an attack attains."""
+    """Function of K that returns the step of an upper bound, or the step of an attack."""
     alone, apart = block.alone, block.apart
     if side is Side.UPPER:
         kind = _ReplaceStep
@@ -556,7 +562,9 @@ def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callabl
             kind = _RecordStep if direction is Direction.REMOVE else _NullStep
         return lambda k: kind(alone, apart, k)
     if not (block.to_null and isinstance(alone, GaussianPair)):
-        raise UnsupportedError("the lower bound of this window is that of another block")
+        raise UnsupportedError(
+            "no lower bound is available for this window: expected Gaussian noise under zero-out"
+        )
     return lambda k: _OpposedStep(alone.mu, k, direction)
 
 
@@ -580,7 +588,8 @@ def under_one_client(
         to_null: whether the other record is the null record (zero-out) or any record (replace-one).
 
     Returns:
-        Blocks with the same numbers. Their δ is never below the true value for two records.
+        Pairs (block, number of times that it occurs). Their δ is never below the true δ for two
+        records.
 
     Raises:
         UnsupportedError: a block that is neither a window nor a Poisson step.
@@ -588,7 +597,9 @@ def under_one_client(
     converted: list[tuple[Block, int]] = []
     for block, count in run:
         if not isinstance(block, AllocationBlock | PairBlock):
-            raise UnsupportedError(f"no bound of two records is known for a {type(block).__name__}")
+            raise UnsupportedError(
+                f"no bound for two records is known for a {type(block).__name__}"
+            )
         window = block.window if isinstance(block, AllocationBlock) else 1
         one = OneClientBlock(alone, apart, window, block.probability, to_null)
         converted.append((one, count))

@@ -1,10 +1,11 @@
 """Windows under the replace-one relation, as blocks of a run.
 
-`ReplacementBlock` is one window whose step has a dominating pair, `LocalReplacementBlock` one of
-ε₀-private randomizers. `under_replacement` converts a run that compares a record with its absence
-into one that compares two records. `Closeness` says which two of record, other record and absence
-the pair compares. `decomposition` uses them; they build on `replace_one_expectations`.
-docs/design/replacement.md has the notation and the proofs.
+`ReplacementBlock` is one window whose steps have a dominating pair, `LocalReplacementBlock` one
+whose steps are ε₀-private randomizers. `under_replacement` converts a run that compares a record
+with its absence into one that compares two records. `Closeness` states which two of three cases the
+pair compares: the client's record, another record, absence of the client. `decomposition` uses the
+blocks; they build on `replace_one_expectations`. docs/design/replacement.md has the notation and
+the proofs.
 """
 
 from __future__ import annotations
@@ -67,17 +68,17 @@ _RESPONSES = 3  # extreme distributions that can be the worst one in every step
 # Relative rounding of the noise of the pair in closed form: that of the square root and quotient
 # here, and that of `decomposition`, which makes such a window of k picks in 2k steps.
 _ROUNDED = 16 * UNIT_ROUNDOFF
-_NEARLY = 0.995  # part of an upper bound that suffices for a lower one
+_NEARLY = 0.995  # a lower bound of at least this part of the upper bound is good enough
 _REACHED = 0.9  # curves reach down to this part of the δ at which they may be cut off
 
 
 class Closeness(StrEnum):
-    """Which two of record, other record and absence a dominating pair compares."""
+    """Which two of the client's record, another record and absence a dominating pair compares."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
-    """Any two of the three: the reference is a message of another client, made the same way."""
+    """Any two of the three: absence means a message of another client, made the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +86,20 @@ class ReplacementBlock:
     """Window in which a client takes part in one uniform step, with one of two records.
 
     Source: docs/design/replacement.md. With ``TO_ABSENCE`` the curve is exact where the two records
-    can shift a step in opposite directions with full strength (Gaussian, Laplace and other
-    symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` the curve is an
-    upper bound; the lower bound is the curve for a reference equal to the other record.
+    can shift the output of a step in opposite directions by the full sensitivity (Gaussian, Laplace
+    and other symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` the curve
+    is an upper bound; the lower curve is that of an attack in which the messages of other clients
+    are made from the other record.
 
     Attributes:
         pair: dominating pair of one step.
         window: t, steps of the window.
         probability: p₀, the probability that the client takes part at all.
-        closeness: which two worlds the pair compares.
+        closeness: which two of record, other record and absence the pair compares.
         infinity_mass: probability of an output that only the client's participation can produce.
+
+    Raises:
+        ParameterError: the window, the probability or the infinity mass is out of range.
     """
 
     pair: Pair
@@ -136,7 +141,7 @@ class ReplacementBlock:
         return _lower_near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp from 1 down to δ above the floor; below δ they may be cut off."""
+        """Curves, sharp from δ = 1 to ``delta`` above `floor`; below that they may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         make = _pair_curve if side is Side.UPPER else _lines_curve
@@ -188,6 +193,9 @@ class LocalReplacementBlock:
         epsilon0: ε₀ > 0 of each randomizer.
         window: t, steps of the window.
         probability: p₀, the probability that the client takes part at all.
+
+    Raises:
+        ParameterError: ε₀, the window or the probability is out of range.
     """
 
     epsilon0: float
@@ -223,7 +231,7 @@ class LocalReplacementBlock:
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, sharp from 1 down to δ; below δ they may be cut off.
+        """Curves of both directions, sharp from δ = 1 to ``delta``; below that they may be cut off.
 
         A lower curve belongs to one randomizer at all K: a composition of the maximum over several
         randomizers would be a lower bound for no single randomizer.
@@ -245,10 +253,11 @@ def under_replacement(
         closeness: which two of record, other record and absence the pairs compare.
 
     Returns:
-        Blocks with the same numbers. Upper curves are never below the δ of any two records.
+        Pairs (block, number of times that it occurs). Upper curves are never below δ for any two
+        records.
 
     Raises:
-        UnsupportedError: a block of another kind.
+        UnsupportedError: a block is neither a window (`AllocationBlock`) nor a step (`PairBlock`).
     """
     return [(_replaced(block, closeness), count) for block, count in run]
 
@@ -267,7 +276,7 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
 
 
 class _DeltaBounds:
-    """Bounds on δ of a `ReplacementBlock` as a function of K and side, each computed once."""
+    """Bounds on δ of a `ReplacementBlock` at given K and side; each is computed only once."""
 
     def __init__(self, block: ReplacementBlock, refinement: int, *, composed: bool = False) -> None:
         self._block, self._refinement = block, refinement
@@ -281,6 +290,7 @@ class _DeltaBounds:
         return self._known[k, side]
 
     def _delta(self, k: float, side: Side) -> float:
+        # The distribution of one step that is worst for the given closeness.
         block = self._block
         if block.closeness is Closeness.TO_ABSENCE:
             step: Step = AntitheticStep(block.pair, k)
@@ -288,11 +298,13 @@ class _DeltaBounds:
             step = AnyTwoStep(block.pair, k, block.infinity_mass)
         else:
             raise UnsupportedError(
-                "closeness = any-two: no lower bound on delta is known here; use the lower curve"
+                "closeness = any-two: no lower bound on delta at a single K; use the lower curve"
             )
+        # The sum over the window, given that no output has an infinite likelihood ratio.
         threshold = sum_threshold(k, block.window, block.probability)
         infinity_mass = block.infinity_mass if block.closeness is Closeness.TO_ABSENCE else 0.0
         total = Sum(step, block.window, threshold / (1.0 - infinity_mass))
+        # Bound on its excess; the upper bound starts from the last result.
         if side is Side.UPPER:
             value = upper_bound(
                 total, self._guess, self._refinement, self._planner, composed=self._composed
@@ -304,7 +316,7 @@ class _DeltaBounds:
 
 
 class _LowerLines:
-    """Lower bounds on δ of one pair of worlds of a block, by the lines of events at each K₀."""
+    """Lower bounds on δ of a block by an attack, from lines of events chosen at each K₀."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement
@@ -312,7 +324,7 @@ class _LowerLines:
         self._guess: float | None = None
 
     def __call__(self, k: float, side: Side = Side.LOWER) -> float:
-        """Largest of the lines of K₀ = K, at K."""
+        """Lower bound on δ at K, from the lines of events that are chosen at K₀ = K."""
         block = self._block
         if k not in self._lines:
             self._lines[k] = event_lines(
@@ -327,12 +339,12 @@ class _LowerLines:
         return max(value, block.floor, 0.0)
 
     def curve(self) -> Curve:
-        """Curve of the lines of all K₀ so far."""
+        """Lower curve from the lines of all K₀ at which a bound was computed so far."""
         near = self._near(np.array(list(self._lines)))
         return under_lines(list(self._lines.values()), near, self._block.floor)
 
     def _near(self, k: FloatArray) -> FloatArray:
-        """Values of K ≥ 1 at which lines of events of given K₀ are taken."""
+        """Values of K ≥ 1, around given K₀, at which lines of events should be close to δ."""
         return np.unique(np.maximum(np.outer(k, np.exp(self._block.loss_deviation * _BESIDE)), 1.0))
 
 
@@ -348,7 +360,7 @@ def _local_delta(
 
 @remembered
 def _response_delta(block: LocalReplacementBlock, response: int, k: float, side: Side) -> float:
-    """Upper or lower bound on δ for one randomized response used in every step."""
+    """Upper or lower bound on δ if one randomized response is used in every step."""
     value = response_excess(_local_sum(block, k), response, side)
     return min(block.probability * value, 1.0)
 
@@ -382,7 +394,7 @@ def _lower_near(block: ReplacementBlock, delta: float, refinement: int) -> Curve
     """Lower curve of one window, sharp near one δ."""
     lines, bounds = _LowerLines(block, refinement), _DeltaBounds(block, refinement)
     k = float(nodes_near(lines, Side.UPPER, delta, block.loss_deviation)[-1])
-    # Where heavy tails leave lines of events far below, the sums with one jump are tried as well.
+    # With heavy tails the lines may lie far below δ; then sums with one jump are tried as well.
     if lines(k) >= _NEARLY * bounds(k, Side.UPPER):
         return lines.curve()
     return BestCurve(

@@ -1,14 +1,15 @@
-"""Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t of i.i.d. steps, by one capped, tilted FFT.
+"""Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t of i.i.d. steps, by one FFT.
 
-`capped_excess` bounds it for any `Step`. An `Outline` is the distribution of one step on few points
-with the tilt of the sum, `frame_of` the range on which the sum is computed; `replace_one_events`
-uses both for lower bounds. `replace_one` makes blocks of them; the module builds on
-`replace_one_grids` and `replace_one_steps`. docs/design/replacement.md has the proofs ("How a sum
-is bounded"); the notation is that of `replace_one_steps`.
+Each step is capped, and the distribution of the sum is tilted. `capped_excess` returns the bound
+for any `Step`. An `Outline` holds the distribution of one step on few points and a tilt of the sum;
+`frame_of` chooses the range on which the sum is computed. `replace_one_events` uses both for lower
+bounds, `replace_one` for its blocks; this module builds on `replace_one_grids` and
+`replace_one_steps`. docs/design/replacement.md has the proofs ("How a sum is bounded"); the
+notation is that of `replace_one_steps`.
 
 Y is capped at M, so large that E[(Y − M)₊] is a small part of the result. The tilt is at most 20/M:
 under a larger tilt most of a heavy tail's mass would be at the cap. The outline and the guess of
-the result are estimates; `expectation` bounds the error that they cause.
+the result are estimates; `replace_one_grids.expectation` bounds the error that they cause.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from turnout.accounting.participation.replace_one_steps import CoarseSum, Step, 
 from turnout.core.arrays import FloatArray
 
 _CAPPED, _MOST_CAPPED = 2e-4, 1e-3  # part of the excess that a cap should add, and may add
-_OUTSIDE = 2e-5  # part that what lies outside the window should cost
-_RAISED = 2e-5  # part that values below the grid, which are raised to it, should cost
+_OUTSIDE = 2e-5  # part of the excess that bounds on the mass outside the window should add
+_RAISED = 2e-5  # part of the excess that raising values below the grid to the grid should add
 _SPREAD = 0.06  # √t·θ·h of the first grid, for which spreading adds 3e-4 of the excess
 _MOST_IN_A_CELL = 0.7  # mass of one cell from which a grid is too coarse
 _MOST_TILT = 20.0  # largest tilt times the distance of the cap
@@ -39,16 +40,16 @@ _ABOVE = np.linspace(0.0, 1.0, 121)[1:]
 _TILTS = np.geomspace(0.03, 100.0, 60)  # in inverse deviations of the sum
 _EXPONENTS = np.geomspace(0.02, 50.0, 25)  # Chernoff exponents in tilts
 _CAPS = np.geomspace(1e-2, 1e14, 240)  # distances of caps, in units of one step
-_PARTS = (1.0, 0.6, 0.35, 0.2)  # of the tilt, of which the one with the narrowest window is taken
+_PARTS = (1.0, 0.6, 0.35, 0.2)  # of the best tilt; the one with the narrowest window is used
 
 
 class Bounded(NamedTuple):
-    """Upper bound on an excess.
+    """Upper bound on an excess, with an estimate of its accuracy.
 
     Attributes:
         value: the bound.
-        doubt: about the part of the bound that is due to the grid and to round-off.
-        is_heavy: whether the range of one step is a large part of the window of the sum.
+        doubt: estimate of the part of the bound that is due to the grid and to round-off.
+        is_heavy: whether the range of one step is a large part of the range of the sum.
     """
 
     value: float
@@ -58,13 +59,13 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outline:
-    """Distribution of one step, capped, on few points, and tilts of the sum.
+    """Distribution of one capped step on few points, and tilts for the sum of the steps.
 
     Attributes:
-        coarse: values and masses.
+        coarse: values of one capped step, and their masses.
         tilt: tilt that gives the least Chernoff bound, at most 20 over the distance of the cap.
-        slope: about the slope of −ln of the excess in the threshold.
-        log_bound: ln of the Chernoff bound on E[(Σ − c₀)₊].
+        slope: estimate of −d ln(excess)/dc₀, the rate at which the excess falls with the threshold.
+        log_bound: logarithm of the Chernoff bound on E[(Σ − c₀)₊].
     """
 
     coarse: CoarseSum
@@ -74,7 +75,14 @@ class Outline:
 
     @classmethod
     def of(cls, step: Step, count: int, threshold: float, cap: float) -> Outline:
-        """Outline of the steps of a sum."""
+        """Outline of a sum from the distribution of one step.
+
+        Args:
+            step: distribution of Y.
+            count: t, number of steps.
+            threshold: c₀.
+            cap: M, above the mean of Y.
+        """
         # Points whose distances grow away from the mean, down to the lowest value and up to M.
         mean, unit = step.mean, unit_of(step)
         far = math.asinh((cap - mean) / unit)
@@ -103,7 +111,7 @@ class Outline:
 
 
 def unit_of(step: Step) -> float:
-    """Positive scale of one step, E[(Y − E Y)₊], an upper bound or the least float."""
+    """Scale of one step: an upper bound on E[(Y − E[Y])₊], at least 1e-300."""
     return max(float(step.upper(np.array([step.mean]))[0]) - step.infinite, 1e-300)
 
 
@@ -116,8 +124,8 @@ def capped_excess(
         step: distribution of Y.
         count: t, at least 2.
         threshold: c₀.
-        guess: about the excess, from a similar sum; None if nothing is known of it.
-        refinement: level of the grid; each halves its step.
+        guess: estimate of the excess, such as that of a similar sum; None if there is none.
+        refinement: level of the grid, at least 0; each level halves the grid's step.
 
     Raises:
         NumericalError: one step needs too many bins.
@@ -128,14 +136,14 @@ def capped_excess(
         outline, guess = outlined(step, count, threshold, guess, refinement)
         frame = frame_of(outline, count, threshold, guess)
         bins = bins_of(frame, count, refinement)
-        # The sum of capped steps, and what one step loses by its cap.
+        # The sum of capped steps, and the part of one step above the cap.
         distribution = grid_distribution(step, Side.UPPER, frame, bins, None)
         gain = partial(_hockey_stick, threshold)
         value, doubt = expectation([(distribution, count)], Side.UPPER, frame, gain, 1.0)
         cut = _price(step, float(distribution.points[-1]))
         excess = value / count
         doubt, lost = doubt / count + cut - step.infinite, cut - step.infinite
-        # A cell with most of the mass is wider than what it should resolve.
+        # If one cell has most of the mass, the grid is too coarse to resolve the distribution.
         is_coarse = float(distribution.masses.max()) > _MOST_IN_A_CELL
         spread = math.inf if is_coarse else spread_of(frame, count, bins) * excess
         found = Bounded(excess + cut, doubt + spread, frame.is_heavy)
@@ -146,7 +154,7 @@ def capped_excess(
 
 
 def _price(step: Step, cap: float) -> float:
-    """Upper bound on what one step loses by its cap, E[(Y − M)₊]."""
+    """Upper bound on E[(Y − M)₊], which the cap removes from one step."""
     return float(step.upper(np.array([cap]))[0])
 
 
@@ -157,20 +165,30 @@ def _hockey_stick(threshold: float, z: FloatArray) -> FloatArray:
 def outlined(
     step: Step, count: int, threshold: float, guess: float | None, refinement: int
 ) -> tuple[Outline, float]:
-    """Outline with a cap that suits a guess of the excess, and the guess."""
+    """Outline whose cap suits a guess of the excess, together with this guess.
+
+    Args:
+        step: distribution of Y.
+        count: t, number of steps.
+        threshold: c₀.
+        guess: estimate of the excess; None to make one here.
+        refinement: level of the grid; a higher level has a larger cap.
+    """
+    # Candidate caps, with the bound on the hockey stick of one step at each.
     unit = unit_of(step)
     points = threshold / count + unit * _CAPS
     points = np.append(points[points < step.top], min(float(points[-1]), step.top))
     prices = step.upper(points) - step.infinite
     part = _CAPPED / 4**refinement
 
+    # The least cap at which that bound is a small part of the guess.
     def capped(guess: float) -> Outline:
         cap = float(points[min(int(np.sum(prices > part * guess)), points.size - 1)])
         return Outline.of(step, count, threshold, cap)
 
     if guess is not None:
         return capped(guess), guess
-    # Lower the guess from an upper bound on it, at least to what one large step adds.
+    # Without a guess: start from an upper bound on the excess, and lower it to an estimate.
     alone = step.upper(np.array([threshold / count, threshold - count * step.mean]))
     alone = np.maximum(alone - step.infinite, 1e-250)
     guess, least = float(alone[0]), 0.5 * float(min(alone))
@@ -187,29 +205,31 @@ def outlined(
 
 
 def frame_of(outline: Outline, count: int, threshold: float, guess: float) -> SumFrame:
-    """Tilt and window of a sum whose excess is about ``guess``: the narrowest of some windows."""
+    """Tilt and range for a sum whose excess is about ``guess``: the narrowest of some ranges."""
     frames = [_frame(outline, count, threshold, guess, outline.tilt * part) for part in _PARTS]
     return min(frames, key=lambda frame: frame.below + frame.above)
 
 
 def _frame(outline: Outline, count: int, threshold: float, guess: float, tilt: float) -> SumFrame:
-    """Frame of one tilt."""
-    # Ln of the Chernoff bounds beyond the threshold, over what may be lost, for each exponent.
+    """Frame of the sum for one tilt."""
+    # Logarithm of the Chernoff bound beyond the threshold, relative to the error that is allowed,
+    # for each exponent.
     coarse, s = outline.coarse, tilt * _EXPONENTS
     logs = count * coarse.log_moments(np.concatenate([[tilt], tilt + s, tilt - s]))
     allowed = math.log(_OUTSIDE * guess * count) + tilt * threshold
     up = logs[1 : s.size + 1] - s * threshold - allowed
     down = logs[s.size + 1 :] + s * threshold - allowed
-    # Upper end: mass beyond it costs its payoff there.
+    # Upper end: the mass beyond it adds an error of its payoff.
     far = float(np.min((up + math.log(30.0 / tilt)) / (s + tilt)))
     ends = (up + math.log(max(far, 1.0 / tilt))) / (s + tilt)
     most = count * float(coarse.points[-1]) - threshold
     above, i = max(min(float(ends.min()), most), 1e-3 / tilt), int(np.argmin(ends))
-    # Lower end: mass below it, or so far above the upper end that it wraps in, costs 1/(eθ).
+    # Lower end: the mass below it, or so far above the upper end that it wraps around to this end,
+    # adds an error of up to 1/(eθ) times the mass.
     worth = -1.0 - math.log(tilt)
     starts, around = (down + worth) / s, min(float(np.min((up + worth) / s)), most)
     j = int(np.argmin(starts))
-    # Lowest value of one step: lower ones are raised to it, which adds to sum and tilted mass.
+    # Lowest value of one step: raising lower values to it adds to the sum and to the tilted mass.
     points, tilted = coarse.points, coarse.tilted(tilt)
     moved = np.append(0.0, np.cumsum(np.cumsum(tilted)[:-1] * np.diff(points)))
     weights = np.exp(np.minimum(tilt * points - logs[0] / count, 700.0))
@@ -223,13 +243,13 @@ def _frame(outline: Outline, count: int, threshold: float, guess: float, tilt: f
 
 
 def bins_of(frame: SumFrame, count: int, refinement: int) -> int:
-    """Number of bins of a frame, a power of two; a negative refinement has fewer."""
+    """Number of bins for a frame, a power of two; each level of refinement doubles the number."""
     wanted = (frame.below + frame.above) * frame.resolution * math.sqrt(count) / _SPREAD
     log2 = math.ceil(math.log2(max(wanted, 1.0)))
     return 1 << min(max(log2, _LEAST_LOG2), _MOST_LOG2) + refinement
 
 
 def spread_of(frame: SumFrame, count: int, bins: int) -> float:
-    """About the part of the excess that is due to the step of the grid."""
+    """Estimate of the part of the excess, relative to the excess, that the grid's step adds."""
     step = (frame.below + frame.above) / bins
     return count * (frame.resolution * step) ** 2 / 12.0

@@ -1,16 +1,16 @@
-"""Lower bounds on δ of a window under replace-one: lines of events of one pair of worlds.
+"""Lower bounds on δ of a window under replace-one, from events under one attack.
 
 `event_lines` returns `Lines` K ↦ P(E) − K·P'(E), which lie below δ at every K ≥ 1, whatever the
-event E. `under_lines` makes a lower `PolygonCurve` of the largest of them. `replace_one` makes
-blocks of them; the module builds on `replace_one_capped`, `replace_one_grids` and
+event E. `under_lines` returns a lower `PolygonCurve` from the largest of these lines. `replace_one`
+uses both for its blocks; this module builds on `replace_one_capped`, `replace_one_grids` and
 `replace_one_steps`. docs/design/replacement.md has the proofs ("Lines of events"); the notation is
 that of `replace_one_steps`.
 
 **Event.** Let g be a score of one step that rises with Y = X − K₀·X', with values on a lattice, and
 E = {Σg > τ}. Whichever of the t steps is the client's, P(E) is the mass above τ of one step with
 the client's record and t − 1 steps without it. So one transform gives the lines of all τ. The score
-is Y itself, rounded to the lattice and clipped: E is then nearly the best event at K₀, and a few K₀
-are enough, since an event that is a little off costs the square of its distance.
+is Y itself, rounded to the lattice and clipped: E is then nearly the best event at K₀. A few K₀ are
+enough, since near K₀ the loss is only about the square of the distance from K₀.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from turnout.accounting.participation.replace_one_steps import (
 )
 from turnout.core.arrays import FloatArray
 
-_LEAST_TAIL = 1e-200  # chance of an event below which its cell joins the cell below
+_LEAST_TAIL = 1e-200  # cells above the event of this probability are merged into one cell
 _REACH, _DEVIATIONS = 1.5, 20.0  # range of scores: distances to the threshold, and deviations
 _TRIES, _CLOSE, _UNLIKELY = 3, 0.3, 1e-3  # windows, and by how much a guess may be too high
 _BISECTED_LOG2 = 13  # most bins where thresholds take a bisection
@@ -57,13 +57,17 @@ _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative rounding of a line's two terms, an
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Lines K ↦ height − slope·K below δ(K) at every K ≥ 1, shape (n,) each."""
+    """Lines K ↦ height − slope·K, each of which lies below δ(K) at every K ≥ 1.
+
+    Attributes:
+        heights, slopes: the two numbers of each line, shape (n,) each.
+    """
 
     heights: FloatArray
     slopes: FloatArray
 
     def at(self, k: FloatArray) -> FloatArray:
-        """Values of all lines at each K, rounded down, shape (K's, n)."""
+        """Values of all n lines at each K, rounded down, shape (m, n) for ``k`` of shape (m,)."""
         return _lowered(self.heights, self.slopes, k[:, None])
 
 
@@ -88,14 +92,15 @@ class Part:
 def event_lines(
     step: AntitheticStep, part: Part, near: FloatArray, guess: float | None, refinement: int
 ) -> Lines:
-    """Lines that are close to δ at each K of ``near``, of events whose score is the step's Y.
+    """Lines below δ that are close to δ at each K of ``near``, from events that Y scores.
 
     Args:
-        step: one step at K₀, close to the K of ``near``.
+        step: one step at K₀, which is close to the K of ``near``; the score of an output is the
+            value of Y.
         part: participation in the window.
         near: values of K ≥ 1, shape (m,).
-        guess: about the excess E[(ΣY − c₀)₊]/t at K₀; None if nothing is known of it.
-        refinement: level of the lattice; each halves its step.
+        guess: estimate of the excess E[(ΣY − c₀)₊]/t at K₀; None if there is none.
+        refinement: level of the lattice, at least 0; each level halves the lattice's step.
     """
     count, kept = part.count, part.probability * (1.0 - part.infinity_mass)
     threshold = count * (step.k - 1.0) * (1.0 - part.probability) / kept
@@ -108,7 +113,8 @@ def event_lines(
     here = np.array([step.k])
     lines = _NO_LINES
     for _ in range(_TRIES):
-        # Tilt and window. What is lost outside counts 1, not 1/(eθ), and K times under P'.
+        # Tilt and window. Mass outside the window adds an error of 1, not 1/(eθ), times the mass,
+        # and K times as much under P'.
         worth = guess / (4.0 * step.k * max(1.0, math.e * count * outline.tilt))
         frame = frame_of(outline, count, threshold, worth)
         bins = bins_of(frame, count, refinement)
@@ -127,8 +133,8 @@ def event_lines(
 
 
 def _all_lines(scores: _Scores, part: Part, frame: SumFrame) -> Lines:
-    """Lines of all half-lines of the sum of scores."""
-    # Masses under P from below, under P' and Q from above.
+    """Lines of the events that the sum of scores exceeds a threshold, for every threshold."""
+    # Lower bounds on masses under P, upper bounds on masses under P' and Q.
     count, kept = part.count, part.probability * (1.0 - part.infinity_mass)
     up, down = math.exp(count * scores.error), math.exp(-count * scores.error)
     absent = (scores.absent, count - 1)
@@ -144,7 +150,7 @@ def _all_lines(scores: _Scores, part: Part, frame: SumFrame) -> Lines:
 
 
 def _cap(step: AntitheticStep, count: int, threshold: float) -> float:
-    """Value of Y from which on all scores are equal."""
+    """Largest score: all larger values of Y are clipped to it."""
     distance = threshold - count * step.mean
     deviation = math.sqrt(count) * unit_of(step)
     return min(step.mean + _REACH * distance + _DEVIATIONS * deviation, step.top)
@@ -154,8 +160,8 @@ class _Scores(NamedTuple):
     """Distributions of the score of one step under Q, P and P'.
 
     Attributes:
-        absent, present, elsewhere: masses on the lattice; P's tails may be too small, those of P'
-            too large.
+        absent, present, elsewhere: masses on the lattice under Q, P and P'. Tails under P may be
+            smaller than the true tails, tails under P' larger.
         error: bound on the relative rounding error of all tails, and of differences of tails.
     """
 
@@ -166,7 +172,7 @@ class _Scores(NamedTuple):
 
     @classmethod
     def of(cls, step: AntitheticStep, frame: SumFrame, bins: int) -> _Scores:
-        """Distributions of Y, clipped to the frame and rounded to its lattice."""
+        """Distributions of Y, clipped to the range of the frame and rounded to a lattice."""
         # Tails {Y > b} at the edges b of the cells, as far as they are not tiny.
         gap = (frame.below + frame.above) / (bins - 4)
         cells = max(math.ceil((frame.high - frame.low) / gap), 1)
@@ -189,6 +195,10 @@ def event_masses(step: AntitheticStep, c: FloatArray) -> tuple[FloatArray, Float
 
     The mass under P may be smaller than the true mass, and the mass under P' larger. Rounding
     errors, which `pairs.tail_rounding` bounds, are not included.
+
+    Args:
+        step: one step at K = K₀.
+        c: thresholds of Y, increasing, shape (n,).
     """
     threshold, other = step.thresholds(c)
     if isinstance(step.pair, GaussianPair):
@@ -203,23 +213,23 @@ def event_masses(step: AntitheticStep, c: FloatArray) -> tuple[FloatArray, Float
 
 
 def _falling(tails: FloatArray) -> FloatArray:
-    """Tails of nested events as numbers in [0, 1] that never rise."""
+    """Tails of nested events, clipped to [0, 1] and corrected so that they never rise."""
     return np.maximum.accumulate(np.clip(tails, 0.0, 1.0)[::-1])[::-1]
 
 
 def under_lines(lines: Sequence[Lines], near: FloatArray, floor: float) -> PolygonCurve:
-    """Lower curve of the lines that are the largest at some K of ``near``, and of the floor.
+    """Lower curve: the largest, at each K, of the floor and of the lines that matter.
 
     Args:
-        lines: lines below δ.
-        near: rising values of K, the first at least 1.
-        floor: value above which δ is at every K.
+        lines: lines below δ; only those that are the largest at some K of ``near`` are used.
+        near: increasing values of K, the first at least 1, shape (m,).
+        floor: lower bound on δ at every K.
     """
     heights = np.concatenate([part.heights for part in lines])
     slopes = np.concatenate([part.slopes for part in lines])
     floor = max(floor, float(heights[slopes == 0].max(initial=0.0)))
     every, floor_at = Lines(np.append(heights, floor), np.append(slopes, 0.0)), heights.size
-    # The lines that are the largest somewhere, flatter and flatter, the floor as the last one.
+    # The lines that are the largest somewhere, the steepest first and the floor last.
     best = np.unique(np.append(np.argmax(every.at(near), axis=1), floor_at))
     kept = _envelope(every.heights[best], every.slopes[best])
     heights, slopes = every.heights[best][kept], every.slopes[best][kept]
@@ -239,7 +249,8 @@ def _envelope(heights: FloatArray, slopes: FloatArray) -> list[int]:
         while kept:
             last = kept[-1]
             fall, rise = slopes[last] - slopes[i], heights[last] - heights[i]
-            # Drop a line that is nowhere the largest: below the new one where it would take over.
+            # Drop a line that is nowhere the largest: where it crosses the line before it, the new
+            # line is above both.
             if fall > _LEAST_FALL and len(kept) > 1:
                 before = kept[-2]
                 over = (heights[before] - heights[last]) / (slopes[before] - slopes[last])
@@ -253,7 +264,7 @@ def _envelope(heights: FloatArray, slopes: FloatArray) -> list[int]:
 
 
 def _positive(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
-    """Polygon that falls to 0 where the given one becomes negative."""
+    """Polygon that stays at 0 from the point at which the given polygon becomes negative."""
     negative = np.flatnonzero(values < 0)
     if not negative.size:
         return PolygonCurve(nodes, values)

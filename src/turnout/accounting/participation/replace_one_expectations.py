@@ -1,13 +1,13 @@
 """Replace-one: bounds on E[(Y_1 + … + Y_t − c₀)₊]/t, from which δ of a window follows.
 
-`excess` bounds a `Sum` of i.i.d. steps from either side; a `Planner` keeps the plans of similar
+`excess` bounds a `Sum` of i.i.d. steps from either side; a `Planner` chooses the grids of similar
 sums. `upper_excess` bounds a `LocalSum` of adaptive ε₀-private steps from above, `response_excess`
-one of randomized responses (`extreme_distributions`) from either side. `replace_one` makes blocks
-of them; the module builds on `replace_one_grids` and `replace_one_steps`.
+a `LocalSum` of randomized responses (`extreme_distributions`) from either side. `replace_one` uses
+these bounds; this module builds on `replace_one_grids` and `replace_one_steps`.
 docs/design/replacement.md has the proofs; the notation is that of `replace_one_steps`.
 
 **I.i.d. steps.** Let Σ = Y_1 + … + Y_t. Where Y has light tails, Y is capped at M, which raises an
-upper bound on E[(Σ − c₀)₊] by t·E[(Y − M)₊]. Where its tail is heavy, an exponential tilt does not
+upper bound on E[(Σ − c₀)₊] by t·E[(Y − M)₊]. Where Y has a heavy tail, an exponential tilt does not
 work. Then M is much lower, a step with Y > M is called a jump, and the case of one jump is
 integrated in closed form: with N the number of jumps, p = Q(Y > M) and π_J(c) = E[(Y − c)₊; Y > M],
 
@@ -16,12 +16,12 @@ integrated in closed form: with N the number of jumps, p = Q(Y > M) and π_J(c) 
 where Z sums t − 1 steps that do not jump, and since c₀ ≥ 0 the last term is at most
 t·(π_J(0)·(t−1)p + E[Y₊]·((t−1)p)²/2).
 
-**ε₀-private steps.** The reference (a message of another client, or a dummy) is made by the same
-randomizer, so any two of P, P' and Q have ratios of at most a = e^{ε₀}. Then (1, X, X') lies in a
-cone with six extreme rays, the vectors of 1's and a's that are not constant. Given the steps that
-follow, the worst distribution of a step is an extreme point of the distributions on the rays with
-E X = E X' = 1; there are five (`extreme_distributions`). For n steps, each of which may depend on
-the ones before,
+**ε₀-private steps.** The reference, whose distribution is Q, is a message of another client or a
+dummy message and is made by the same randomizer, so any two of P, P' and Q have ratios of at most a
+= e^{ε₀}. Then (1, X, X') lies in a cone with six extreme rays, the vectors of 1's and a's that are
+not constant. Given the steps that follow, the worst distribution of a step is an extreme point of
+the distributions on the rays with E X = E X' = 1; there are five (`extreme_distributions`). For n
+steps, each of which may depend on the ones before,
 
     π_0(c) = (−c)₊,    π_n(c) = max over the five distributions of E[π_{n−1}(c − Y)],  Y = X − K·X'
 
@@ -71,10 +71,10 @@ _FAR = 50.0  # factor of that part for very low values of the other steps next t
 _LOST = 3 * _FAR * _NEGLIGIBLE  # part of an upper bound that may be due to its plan
 _UNPILOTED = 7  # consecutive plans that are made without pilots
 _COARSEST = 0.06  # √t·θ·h of the first grid, for which spreading adds 3e-4 of δ
-_DOUBTFUL = 2e-3  # part of a bound due to its cap and round-off from which jumps are tried
+_DOUBTFUL = 2e-3  # if cap and round-off cause this part of a bound, jumps are tried
 _LARGE_MOMENT = 4.8  # second moment of ratios from which a grid may be too coarse for them
-_FEW_LEVELS = -1  # refinement of the unequal levels that show it
-_WORTH_A_JUMP = 0.999  # part of a bound to which treating jumps apart must lower it
+_FEW_LEVELS = -1  # refinement of the unequal levels that show whether it is too coarse
+_WORTH_A_JUMP = 0.999  # jumps are used if they lower a bound to this part of it
 _LEAST_CAP = 20.0  # least cap above c₀/t, in fiftieths of the distance of the quartiles
 _NEAR_TOP = 5.0  # a cap above the largest value over this factor moves to the largest value
 _PILOT_LOG2, _FEWEST_LOG2, _FEWEST_HEAVY_LOG2, _MOST_FIRST_LOG2 = 12, 13, 15, 18
@@ -96,18 +96,19 @@ class Sum:
 
 
 def sum_threshold(k: float, count: int, probability: float) -> float:
-    """Threshold c₀ = t(K − 1)(1 − p₀)/p₀ of a window of t steps with participation p₀."""
+    """Threshold c₀ = t(K − 1)(1 − p₀)/p₀ of the sum over a window with ``probability`` p₀."""
     return count * (k - 1.0) * (1.0 - probability) / probability
 
 
 @dataclass(frozen=True, slots=True)
 class GridPlan:
-    """Choice of grids for a sum: with a cap on Y, or with one jump above a cap.
+    """Choice of grids for a sum: with Y capped, or with one value of Y above a cap (a jump).
 
     Attributes:
-        main: frame of the sum without jumps.
+        main: frame of the sum of capped steps, or of the sum without jumps.
         next_to_jump: frame of the other steps if one step jumps; None if Y is capped instead.
-        far: size above which a jump is counted for every value of the other steps.
+        far: size of a jump from which an upper bound counts the jump for every value of the other
+            steps.
     """
 
     main: SumFrame
@@ -116,11 +117,11 @@ class GridPlan:
 
 
 class Planner:
-    """Grid plans of a sequence of similar sums, most of them reused from earlier sums.
+    """Chooses the grid plans of a sequence of similar sums.
 
-    Bounds on coarse grids (pilots) decide whether a cap or jumps make the better bound; pilots take
-    as long as the sums. The decision seldom changes from one sum to the next, so only some sums
-    have pilots; a plan without pilots whose bound is too wide is made again with pilots.
+    Bounds on coarse grids (pilots) show whether a cap or jumps give the better bound, but take as
+    long as the bound itself. The answer seldom changes from one sum to the next, so most plans
+    reuse the last answer. A plan without pilots is made again with pilots if its bound is too wide.
     """
 
     def __init__(self) -> None:
@@ -146,7 +147,7 @@ class Planner:
         return plan
 
     def upper(self, total: Sum, refinement: int) -> float:
-        """Upper bound on the excess of a sum, by its grid plan."""
+        """Upper bound on the excess of a sum, computed with its grid plan."""
         value, lost = self._tried(total, refinement)
         if lost > _LOST * value and total not in self._piloted:
             value, _ = _excess(total, Side.UPPER, self._with_pilots(total), refinement)
@@ -155,7 +156,7 @@ class Planner:
         return value
 
     def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
-        """Upper bound on the excess, and its part due to the plan; infinite if the plan fails.
+        """Upper bound on the excess, and the part of it due to the plan: ∞ if the plan fails.
 
         Only a plan without pilots may fail.
         """
@@ -167,15 +168,16 @@ class Planner:
             return 0.0, math.inf
 
     def lower(self, total: Sum, refinement: int) -> float:
-        """Lower bound on the excess of a sum, by its grid plan."""
+        """Lower bound on the excess of a sum, computed with its grid plan."""
         return _excess(total, Side.LOWER, self.plan(total), refinement)[0]
 
 
 def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None = None) -> float:
     """Upper or lower bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t.
 
-    Each level of refinement halves the step of the grid; a planner shared by similar sums saves
-    time. If the sum fits on no grid, the upper bound is that of single steps, the lower bound 0.
+    Each level of ``refinement`` halves the step of the grid; a ``planner`` shared by similar sums
+    saves time. If no grid is large enough, the upper bound is the hockey stick of one step, and the
+    lower bound is 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -192,14 +194,15 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
 def upper_bound(
     total: Sum, guess: float | None, refinement: int, planner: Planner, *, composed: bool = False
 ) -> float:
-    """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t, by capped steps where that is sharp.
+    """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t, by the quickest method that is sharp.
 
     Args:
         total: the sum.
-        guess: about the excess, from a similar sum; None if nothing is known of it.
-        refinement: level of the grid; each halves its step.
+        guess: estimate of the excess, such as that of a similar sum; None if there is none.
+        refinement: level of the grid, at least 0; each level halves the grid's step.
         planner: plans of similar sums.
-        composed: whether the bound is one of many, for which unequal levels are sharp enough.
+        composed: whether this is one of many bounds that are composed; unequal levels are sharp
+            enough for these.
     """
     trivial = _one_by_one(total, Side.UPPER)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -214,7 +217,7 @@ def upper_bound(
         found = Bounded(math.inf, math.inf)
     if found.value < trivial and _is_sharp(total, found, refinement):
         return found.value
-    # Little noise: unequal levels, and in one window one value above a low cap as well.
+    # Little noise: use unequal levels, and for a bound that is not composed also jumps.
     spread = _on_levels(total, Side.UPPER, refinement if composed else 0)
     if composed and spread < math.inf:
         return min(found.value, spread, trivial)
@@ -223,11 +226,11 @@ def upper_bound(
 
 
 def _is_sharp(total: Sum, found: Bounded, refinement: int) -> bool:
-    """Whether the bound of capped steps is hardly above the excess, as far as is seen."""
+    """Whether the bound with capped steps seems to be close to the excess."""
     if not found.doubt <= _DOUBTFUL * found.value:
         return False
-    # Where one step matters, ratios may spread over more decades than the grid resolves: few
-    # unequal levels, or a finer grid, show it.
+    # If one step is large, its ratios may have a wider range than the grid resolves. A bound on
+    # a few unequal levels, or on a finer grid, shows whether this is so.
     pair = getattr(total.step, "pair", None)
     if not found.is_heavy or (pair is not None and pair.second_moment < _LARGE_MOMENT):
         return True
@@ -238,7 +241,7 @@ def _is_sharp(total: Sum, found: Bounded, refinement: int) -> bool:
 
 
 def lower_bound(total: Sum, refinement: int, planner: Planner) -> float:
-    """Lower bound on the excess, with one value above a low cap or on unequal levels."""
+    """Lower bound on the excess: the larger of the bounds by `excess` and on unequal levels."""
     others = excess(total, Side.LOWER, refinement, planner)
     if not _on_levels(total, Side.LOWER, 0) > others:
         return others
@@ -246,7 +249,7 @@ def lower_bound(total: Sum, refinement: int, planner: Planner) -> float:
 
 
 def _on_levels(total: Sum, side: Side, refinement: int) -> float:
-    """Bound on unequal levels; ∞ (upper) or 0 (lower) where there is none."""
+    """Bound on the excess on unequal levels; ∞ (upper) or 0 (lower) if there is none."""
     if total.count > 1:
         with suppress(NumericalError):
             return levels_excess(total.step, total.count, total.threshold, side, refinement)
@@ -267,11 +270,11 @@ def _one_by_one(total: Sum, side: Side) -> float:
 
 
 def _plan(total: Sum, guess: float | None) -> GridPlan:
-    """Grid plan whose cap, or second jump, adds a negligible part to the bound.
+    """Grid plan whose cap, or second jump, adds only a negligible part to the upper bound.
 
     Bounds on coarse grids (pilots) check the plan.
     """
-    # What the plan may add: a part of the guessed value, or of the hockey stick at the mean.
+    # Largest error of the plan: a part of the guessed value, or of the hockey stick at the mean.
     overview = Overview.of(total.step)
     if guess is None:
         most = float(np.interp(total.step.mean, overview.points, overview.hockey_sticks))
@@ -309,7 +312,7 @@ def _least_cap(overview: Overview, total: Sum) -> float:
 
 
 def _jump_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
-    """Grid plan with jumps above M, such that two jumps together add little to the bound."""
+    """Grid plan with jumps above M, chosen so that two or more jumps add little to the bound."""
     count, threshold = total.count, total.threshold
     points, shares, hockey_sticks = overview.points, overview.shares, overview.hockey_sticks
     # M is the first point at which the bound on two or more jumps is at most the cost.
@@ -343,7 +346,7 @@ def _bins(frame: SumFrame, count: int, refinement: int) -> int:
 
 
 def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[float, float]:
-    """Bound on the excess, and the part of an upper bound that is due to cap or second jumps."""
+    """Bound on the excess, and the part of an upper bound due to the cap or to second jumps."""
     step, count, main = total.step, total.count, plan.main
     # The sum without jumps, or with capped steps.
     out = None if plan.next_to_jump is None else Tail.of(step, Side.UPPER, main.high)
@@ -408,8 +411,8 @@ class ExtremeDistribution:
     """Distribution of (X, X') on at most three of the six extreme rays.
 
     Attributes:
-        ratios, others: values of X and of X'.
-        weights: probabilities of these values under Q.
+        ratios, others: values of X and of X', shape (n,) each, n ≤ 3.
+        weights: probabilities of these values under Q, same shape.
     """
 
     ratios: FloatArray
@@ -417,7 +420,7 @@ class ExtremeDistribution:
     weights: FloatArray
 
     def values(self, k: float) -> FloatArray:
-        """Values of Y = X − K·X' on the rays."""
+        """Values of Y = X − K·X' on the rays, shape of ``weights``."""
         return self.ratios - k * self.others
 
 
@@ -427,7 +430,7 @@ def extreme_distributions(epsilon0: float) -> tuple[ExtremeDistribution, ...]:
 
     In order:
 
-    1. 3-ary randomized response in which z, z' and the reference are the three inputs;
+    1. 3-ary randomized response in which both records z, z' and the reference are the three inputs;
     2. binary response in which z and the reference are the same input;
     3. binary response in which z' and the reference are the same input;
     4. 3-ary randomized response in which each value is the rarest under its own input;
@@ -460,8 +463,8 @@ class LocalSum:
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
     """Upper bound on E[(Y_1 + … + Y_t − c₀)₊]/t over all adaptive ε₀-private steps.
 
-    A block has at most ``longest`` steps. For up to that many steps the bound is exact except for
-    the grid; each level of refinement halves the step of the grid.
+    Sums of more than ``longest`` steps are cut into blocks. Without a cut the bound is exact up to
+    the errors of the grid; each level of refinement halves the step of the grid.
     """
     # Blocks of nearly equal length.
     if total.k >= math.exp(total.epsilon0):
@@ -499,7 +502,7 @@ class _Lattice:
 
     @classmethod
     def of(cls, total: LocalSum, blocks: int, refinement: int) -> _Lattice:
-        """Grid points that cover the range of one of ``blocks`` blocks."""
+        """Grid points that cover the range of one block, if the sum has ``blocks`` blocks."""
         # The largest standard deviation of one Y, and where the threshold lies in units of it.
         a, k, count = math.exp(total.epsilon0), total.k, total.count
         length = -(-count // blocks)
@@ -580,11 +583,10 @@ def _hockey_sticks(
 def response_excess(total: LocalSum, response: int, side: Side) -> float:
     """Bound on E[(Y_1 + … + Y_t − c₀)₊]/t for one randomized response in every step.
 
-    One randomizer attains the value, so a lower bound on it also bounds the worst randomizer from
-    below.
+    A lower bound for this randomizer is also a lower bound for the worst randomizer.
 
     Args:
-        total: the sum.
+        total: the sum, whose steps all use the same randomized response.
         response: index of `extreme_distributions`; 0, 1 and 2 are randomized responses.
         side: side of the bound.
     """
@@ -617,7 +619,7 @@ def response_excess(total: LocalSum, response: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
-    """Numbers of successes without rare ones of total probability `_RARE`, and probabilities."""
+    """Numbers of successes, without rare ones of total chance `_RARE`, and their probabilities."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)

@@ -1,17 +1,18 @@
 """One step under replace-one on a grid, and the expected payoff of a sum of such steps.
 
 `grid_distribution` returns the distribution of one step as a `MassGrid`, above or below the true
-one in increasing convex order; a `Tail` bounds what lies above its cap. `expectation` bounds
-E[g(Σ)] of a sum of i.i.d. grid variables by one exponentially tilted FFT.
+one in increasing convex order; a `Tail` bounds the part of one step above a cap. `expectation`
+bounds E[g(Σ)] of a sum of i.i.d. grid variables by one exponentially tilted FFT.
 `replace_one_expectations` uses the module, which builds on `replace_one_steps`.
 
 A distribution on a grid has a piecewise linear hockey stick. A convex polygon above the hockey
-stick of a step belongs to a distribution above it, one below the hockey stick to a distribution
-below it. Bounds on rounding errors are added to an upper polygon and subtracted from a lower one.
+stick of a step is the hockey stick of a distribution above that of the step; a polygon below it
+gives a distribution below. Bounds on rounding errors are added to an upper polygon and subtracted
+from a lower one.
 
-Under the distribution tilted by e^{θy} the values that matter are typical. So the result is
-e^{nκ(θ) − θc} times a number near 1, and round-off is relative to the result. The mass outside the
-window of the FFT is bounded by Chernoff, the round-off of the FFT in ℓ2.
+Under the distribution tilted by e^{θy} the values of the sum that contribute most are typical. So
+the result is e^{nκ(θ) − θc} times a number near 1, and round-off is small relative to the result.
+The mass outside the window of the FFT is bounded by Chernoff, the round-off of the FFT in ℓ2.
 
 Notation: that of `replace_one_steps` (Y, κ, Σ, g), and c the centre of the frame, d = z − c the
 distance of a bin z from it, n the number of summands.
@@ -37,14 +38,14 @@ from turnout.core.errors import NumericalError
 
 MOST_CELLS_LOG2 = 21
 
-_INSIDE = 4e-12  # part of the range by which the largest value of a lower one is moved inside
+_INSIDE = 4e-12  # part of the range by which the top of a lower distribution is moved inside
 
 _SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds from bisection
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MassGrid:
-    """Masses on the points ``first + step·j`` with a sum of at most 1; the rest is at −∞."""
+    """Masses on the points ``first + step·j``, of sum at most 1; the missing mass lies at −∞."""
 
     first: float
     step: float
@@ -62,7 +63,7 @@ class Tail:
 
     Attributes:
         step: distribution of Y.
-        side: side of both bounds.
+        side: whether both bounds are upper or lower bounds.
         cap: M.
         hockey_stick: bound on E[(Y − M)₊].
         share: bound on Q(Y > M).
@@ -101,17 +102,18 @@ class Tail:
 def grid_distribution(
     step: Step, side: Side, frame: SumFrame, bins: int, tail: Tail | None
 ) -> MassGrid:
-    """Distribution of Y on a grid, capped at the end of the frame or without jumps above it.
+    """Distribution of Y on a grid, capped at the end of the frame or without its upper tail.
 
     Args:
         step: true distribution of Y.
         side: whether the result is above or below Y in increasing convex order.
         frame: range of Y and window of the sum.
         bins: number of bins that cover the window of the sum.
-        tail: *upper* bound on the jumps, which are left out; None to cap Y instead.
+        tail: *upper* bounds on the part of Y above a cap, which is then left out; None to cap Y
+            instead.
 
     Raises:
-        NumericalError: the ratios of one step have no distribution on this grid.
+        NumericalError: a mass is not finite, or the grid needs too many points.
     """
     # A polygon above or below the hockey stick on the lattice.
     anchored = frame.is_heavy or tail is not None
@@ -120,7 +122,7 @@ def grid_distribution(
         polygon = step.upper(points)
     else:
         polygon = _lower_polygon(step, points, whole=whole)
-    # Without jumps: subtract their hockey stick and mass.
+    # Without the upper tail: subtract its hockey stick and its mass.
     mass = 1.0
     if tail is not None:
         polygon, mass = polygon - tail.below(points), 1.0 - tail.share
@@ -142,14 +144,16 @@ def grid_distribution(
     start = -mass if whole or side is Side.UPPER else slopes[0]
     masses = np.diff(slopes, prepend=start, append=0.0)
     if not np.isfinite(masses).all():
-        raise NumericalError("the likelihood ratios of one step have no distribution on a grid")
+        raise NumericalError(
+            "the distribution of one step has masses on the grid that are not finite"
+        )
     return MassGrid(float(points[0]), width, masses)
 
 
 def _lattice(
     step: Step, side: Side, frame: SumFrame, bins: int, *, anchored: bool
 ) -> tuple[FloatArray, float, bool]:
-    """Grid points, their distance, and whether Y has no value below the first point."""
+    """Grid points, the distance between them, and whether no value of Y lies below the first."""
     width = (frame.below + frame.above) / (bins - 4)
     if (frame.high - frame.low) / width > 1 << MOST_CELLS_LOG2:
         raise NumericalError("the likelihood ratios of one step have too wide a range for a grid")
@@ -170,7 +174,8 @@ def _anchor(step: Step, width: float) -> float:
     """Point that is the mean of Y, given that Y lies in the grid cell around the point.
 
     If cells are wide, most of the mass may lie close to one point. With that point on the grid, an
-    upper distribution moves this mass least, and a lower distribution need not move the mass.
+    upper distribution moves this mass by the least distance, and a lower distribution does not move
+    it.
     """
     anchor = 0.0
     for _ in range(12):
@@ -241,21 +246,26 @@ def expectation(
     payoff: Callable[[FloatArray], FloatArray],
     slope: float,
 ) -> Expectation:
-    """Upper or lower bound on E[g(Σ)] for a sum Σ of independent grid variables.
+    """Upper or lower bound on E[g(Σ)] for a sum Σ of independent variables on grids.
 
     Args:
-        parts: distributions, each of mass at most 1, and the number of summands of each.
+        parts: distributions on grids of the same step, each of mass at most 1, with the number of
+            summands that have it.
         side: side of the bound.
         frame: tilt and window of the sum.
         payoff: g, increasing and at least 0.
-        slope: upper bound on the increase of g for each unit.
+        slope: upper bound on the slope of g.
 
     Returns:
-        The bound; inf (upper) or 0 (lower) where the tilt does not fit the payoff.
+        The bound, with the part due to numerical errors. It is inf (upper) or 0 (lower) if the
+        weights that undo the tilt overflow.
+
+    Raises:
+        NumericalError: the sum needs too many bins.
     """
     if not all((distribution.masses > 0).any() for distribution, _ in parts):
         return Expectation(0.0, 0.0)
-    # Bins of the sum; the payoff there, moved by the error of their places.
+    # The payoff at the bins of the sum, which are moved by the error of their positions.
     bins, tilt = _Bins.of(parts, frame), frame.tilt
     tilted = _Tilted.of(parts, tilt, frame.centre)
     shift = bins.position_error if side is Side.UPPER else -bins.position_error
@@ -275,14 +285,14 @@ def expectation(
     relative = UNIT_ROUNDOFF * roundings + tilt * bins.position_error
     error = relative * float(np.sum(np.abs(masses) * gains)) + l2_error * _norm(gains)
     value, scale = float(np.sum(masses * gains)), math.exp(tilted.log_scale)
-    # Upper: mass that wraps in only adds; the payoff above the window is added.
+    # Upper: mass that wraps around only adds; a bound on the payoff above the window is added.
     if side is Side.UPPER:
         missed = float(payoff(np.array([frame.centre + shift + bins.top]))[0])
         missed = (missed + slope / (math.e * tilt)) * math.exp(-tilt * bins.top)
         missed *= tilted.beyond(bins.top, frame.exponent_above)
         return Expectation(scale * (value + error + missed) + _UNDERFLOW, scale * (error + missed))
-    # Lower: mass that wraps in is subtracted. From above it wraps into the lowest bins first,
-    # where the payoff is 0.
+    # Lower: mass that wraps around is subtracted. Mass from above the window first reaches the
+    # lowest bins, where the payoff is 0.
     free = bins.step * int(np.argmax(gains > 0))
     wrapped = tilted.beyond(bins.top + free, frame.exponent_above)
     wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
@@ -290,17 +300,21 @@ def expectation(
 
 
 def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
-    """Bounds from one side on the chance that a sum of grid variables lies above each bin.
+    """Bounds from one side on the chance that a sum of grid variables is in or above each bin.
 
-    The bins are those of the frame's window from ``_AROUND`` below the centre on.
+    The bins start a little below the centre of the frame and end at the end of its window.
 
     Args:
-        parts: distributions, each of mass at most 1, and the number of summands of each.
+        parts: distributions on grids of the same step, each of mass at most 1, with the number of
+            summands that have it.
         side: side of the bounds.
         frame: tilt and window of the sum.
 
     Returns:
-        One bound for each bin; trivial bounds where the tilt does not fit.
+        One bound for each bin; 1 (upper) or 0 (lower) if the weights that undo the tilt overflow.
+
+    Raises:
+        NumericalError: the sum needs too many bins.
     """
     # The tilted distribution of the sum, and the weights that undo the tilt.
     bins, tilt = _Bins.of(parts, frame), frame.tilt
@@ -324,11 +338,11 @@ def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
     roundings += 4.0 * tilt * float(np.abs(bins.distances[[0, -1]]).max())
     relative = UNIT_ROUNDOFF * roundings + 2.0 * tilt * bins.position_error
     error = relative * sizes + l2_error * np.sqrt(squares) * (1.0 + 1e-10)
-    # Upper: mass above the window is added; mass that wraps in only adds.
+    # Upper: mass above the window is added; mass that wraps around only adds.
     if side is Side.UPPER:
         missed = math.exp(-tilt * bins.top) * tilted.beyond(bins.top, frame.exponent_above)
         return np.minimum(scale * (values + error + missed) + _UNDERFLOW, 1.0)
-    # Lower: mass that wraps in is subtracted.
+    # Lower: mass that wraps around is subtracted.
     wrapped = tilted.beyond(bins.top + bins.step * from_, frame.exponent_above)
     wrapped += tilted.beyond(-bins.bottom, -frame.exponent_below)
     return np.maximum(scale * (values - error - wrapped * weights), 0.0)
@@ -339,9 +353,9 @@ class _Tilted:
     """Tilted distributions, each of mass 1.
 
     Attributes:
-        distributions: distances of the points from the summand's share of the centre, masses, and
-            number of summands.
-        log_scale: ln of the factor that the product of the masses lacks.
+        distributions: for each one the distances of its points from centre/n, its masses, and the
+            number of summands that have it.
+        log_scale: ln of the factor by which the product of the masses has to be multiplied.
         roundings: bound on the relative rounding error of that product, in units of round-off.
     """
 
@@ -351,7 +365,7 @@ class _Tilted:
 
     @classmethod
     def of(cls, parts: Parts, tilt: float, centre: float) -> _Tilted:
-        """Tilted distributions of the summands, relative to a centre of the sum."""
+        """Tilted distributions of the summands, relative to the centre of the sum."""
         distributions: list[tuple[FloatArray, FloatArray, int]] = []
         log_scale, roundings = 0.0, 100.0
         share = centre / sum(count for _, count in parts)
@@ -367,7 +381,7 @@ class _Tilted:
         return cls(distributions, log_scale, roundings)
 
     def beyond(self, distance: float, exponent: float) -> float:
-        """Chernoff upper bound on the mass beyond a distance: above if the exponent is positive."""
+        """Chernoff upper bound on the mass beyond a distance, above if ``exponent`` is positive."""
         side = 1.0 if exponent > 0 else -1.0
         if distance > sum(count * float((side * d).max()) for d, _, count in self.distributions):
             return 0.0
@@ -385,11 +399,11 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Bins of the sum's window; mass outside the window wraps around modulo their number.
+    """Bins of the sum's window; mass outside the window wraps around to the other end.
 
     Attributes:
         step: width of a bin.
-        first: number of the first bin.
+        first: number of the first bin, counted from the least value of the sum.
         distances: distance of each bin from the centre.
         position_error: bound on the rounding error of the distances.
     """
@@ -436,7 +450,13 @@ class _Bins:
 
 
 def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[FloatArray, float]:
-    """Distribution of a sum modulo ``size`` bins, and an upper bound on its round-off in ℓ2."""
+    """Distribution of a sum modulo ``size`` bins, and an upper bound on its ℓ2 round-off error.
+
+    Args:
+        distributions: masses of a distribution, shape (n,), and the number of summands that have
+            it.
+        size: number of bins, a power of two.
+    """
     charge(_UNITS_A_BIN * size * (1 + len(distributions)))
     # Sum of the logarithms of the transforms, with a bound on how errors can raise the modulus.
     gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
@@ -464,5 +484,5 @@ def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[F
 
 
 def _norm(values: FloatArray) -> float:
-    """ℓ2 norm, with the same digits for every number of BLAS threads."""
+    """Euclidean norm, computed with the same digits for every number of BLAS threads."""
     return math.sqrt(np.sum(values**2))

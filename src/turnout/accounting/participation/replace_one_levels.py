@@ -1,16 +1,16 @@
 """Bounds on the excess E[(Y_1 + … + Y_t − c₀)₊]/t on unequal levels, for little noise.
 
 `levels_excess` bounds it from either side. Little noise spreads likelihood ratios over so many
-decades that no grid of equal steps has them all; here the levels are s·sinh(u) for equidistant u,
-so that they are dense where Y is near 0 and in proportion to Y elsewhere. `replace_one` makes
-blocks of it; the module builds on `replace_one_steps`. docs/design/replacement.md has the proofs
-("Unequal levels").
+decades that no grid of equal steps covers them all. Here the levels are s·sinh(u) for equidistant
+u: they are dense where Y is near 0, and the distance between them grows in proportion to Y
+elsewhere. `replace_one` uses these bounds; this module builds on `replace_one_steps`.
+docs/design/replacement.md has the proofs ("Unequal levels").
 
-All distributions stay on these levels. Two distributions are added by all pairs of their values.
-For an upper bound each sum is spread onto the two levels beside it, with the mean kept; for a lower
-bound all sums of one cell become their mean. t − 1 steps are added by doubling, and the last step
-by its hockey stick. All terms are positive, so round-off is relative to the result, however small
-the result is.
+All distributions stay on these levels. The sum of two variables is computed from all pairs of their
+values. For an upper bound the mass of each pair is spread onto the two levels next to its sum, with
+the mean kept; for a lower bound all sums between two levels are replaced by their mean. t − 1 steps
+are added by doubling; the last step is added through its hockey stick. All terms are positive, so
+round-off is small relative to the result, however small the result is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLACES = 4.0 * UNIT_ROUNDOFF  # relative rounding of a sum, and of a part of a 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Masses:
-    """Masses on values, rising, and what capped sums lose in the payoff."""
+    """Distribution on increasing values, and a bound on the payoff that capping sums removes."""
 
     values: FloatArray
     masses: FloatArray
@@ -52,17 +52,17 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
         count: t, at least 2.
         threshold: c₀.
         side: side of the bound.
-        refinement: level; each doubles the number of levels.
+        refinement: number of times that the number of levels is doubled; may be below 0.
 
     Raises:
-        NumericalError: the noise is not Gaussian, or ratios exceed the largest float.
+        NumericalError: the noise is not Gaussian, or a likelihood ratio overflows.
     """
     size = min(int(_LEVELS * 2.0**refinement), _MOST_LEVELS)
     levels = _levels(step, size)
     one = _first(step, levels, side)
     sums = _Spread.of(levels) if side is Side.UPPER else _Means(levels)
     rest = _power(one, count - 1, sums)
-    # The last step by its price; rounding of products and sums.
+    # Add the last step through its hockey stick, with thresholds rounded to the side of the bound.
     at = threshold - rest.values
     at = at + (-1.0 if side is Side.UPPER else 1.0) * _PLACES * (np.abs(rest.values) + threshold)
     rounding = count * UNIT_ROUNDOFF * (2.0 * size**2 + 64.0)
@@ -74,27 +74,29 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
 
 
 def _levels(step: Step, size: int) -> FloatArray:
-    """Levels s·sinh(u): Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) for a normal score z."""
+    """Levels s·sinh(u), as Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) with a normal score z."""
     pair = getattr(step, "pair", None)
     if not isinstance(pair, GaussianPair):
-        raise NumericalError("unequal levels are known for Gaussian noise alone")
+        raise NumericalError("a bound on unequal levels is known for Gaussian noise only")
     k, mu = 1.0 - step.mean, pair.mu
     reach = mu * (_REACH + mu)
     if reach + 0.5 * math.log(k) > _LARGEST_LOG:
-        raise NumericalError("the likelihood ratios of one step exceed the largest float")
+        raise NumericalError("the likelihood ratios of one step exceed the range of float64")
     u = np.linspace(-reach, reach, size) - 0.5 * math.log(k)
     return 2.0 * math.sqrt(k) * math.exp(-0.5 * mu * mu) * np.sinh(u)
 
 
 def _first(step: Step, levels: FloatArray, side: Side) -> _Masses:
-    """Distribution of one step, above or below it in increasing convex order."""
+    """Distribution on the levels, above or below that of Y in increasing convex order."""
+    # Upper: the chords of the hockey stick; the masses are differences of slopes.
     gaps = np.diff(levels)
     if side is Side.UPPER:
         prices = step.upper(levels)
         lost = float(prices[-1])
         slopes = np.clip(convex_slopes(np.diff(prices) / gaps, gaps), -1.0, 0.0)
         return _Masses(levels, np.diff(slopes, prepend=-1.0, append=0.0), lost)
-    # Lines that touch in the middle of each cell, or at its end where they are steep.
+    # Lower: lines that touch the hockey stick in the middle of each cell, or at the end of the cell
+    # where they are steep.
     middles = 0.5 * (levels[1:] + levels[:-1])
     values, slopes = step.tangent(middles)
     steep = np.flatnonzero(values + 0.5 * slopes * gaps < 0.5 * np.append(values[1:], 0.0))
@@ -107,7 +109,7 @@ def _first(step: Step, levels: FloatArray, side: Side) -> _Masses:
     if negative.size:
         polygon[max(negative[0] - 1, 0) :] = 0.0
     slopes = np.clip(convex_slopes(np.diff(polygon) / gaps, gaps), -1.0, 0.0)
-    # Mass below the lowest level is left out: it only lowers.
+    # Mass below the lowest level is left out, which only lowers the bound.
     masses = np.diff(slopes, prepend=slopes[0], append=0.0)
     return _Masses(levels, masses * (1.0 - 16.0 * UNIT_ROUNDOFF))
 
@@ -127,13 +129,13 @@ def _power(one: _Masses, count: int, sums: _Spread | _Means) -> _Masses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spread:
-    """Sums of two values on the levels, spread onto the levels beside them.
+    """Sums of two values on the levels, each spread onto the two levels next to it.
 
     Attributes:
-        levels: the levels.
-        below: number of the level below each sum.
+        levels: increasing values, shape (n,).
+        below: index of the level below each sum, shape (n²,).
         part: part of each sum's mass that moves to the level above.
-        beyond: what each sum exceeds the highest level by.
+        beyond: amount by which each sum exceeds the highest level.
     """
 
     levels: FloatArray
@@ -143,7 +145,7 @@ class _Spread:
 
     @classmethod
     def of(cls, levels: FloatArray) -> _Spread:
-        """All sums of two levels."""
+        """Sums of all pairs of levels."""
         charge(_UNITS_A_PAIR * 4 * levels.size**2)
         sums = np.add.outer(levels, levels)
         sums += _PLACES * np.add.outer(np.abs(levels), np.abs(levels))
@@ -154,7 +156,7 @@ class _Spread:
         return cls(levels, below.ravel(), part.ravel(), np.maximum(sums - levels[-1], 0.0).ravel())
 
     def of_two(self, first: _Masses, second: _Masses) -> _Masses:
-        """Distribution above the sum of two distributions."""
+        """Distribution above that of the sum of two independent variables, in convex order."""
         charge(_UNITS_A_PAIR * self.below.size)
         masses = np.multiply.outer(first.masses, second.masses).ravel()
         upper = masses * self.part
@@ -167,12 +169,12 @@ class _Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Means:
-    """Sums of two values, of which those in one cell of the levels become their mean."""
+    """Sums of two values, of which all sums between two levels are replaced by their mean."""
 
     levels: FloatArray
 
     def of_two(self, first: _Masses, second: _Masses) -> _Masses:
-        """Distribution below the sum of two distributions."""
+        """Distribution below that of the sum of two independent variables, in convex order."""
         charge(_UNITS_A_PAIR * 4 * first.values.size * second.values.size)
         sums = np.add.outer(first.values, second.values).ravel()
         sizes = np.add.outer(np.abs(first.values), np.abs(second.values)).ravel()

@@ -1,14 +1,14 @@
-"""One step under replace-one: the distribution of Y = X − K·X' that is worst in convex order.
+"""One step under replace-one: the distribution of Y = X − K·X' that is largest in convex order.
 
 `AntitheticStep` and `AnyTwoStep` are the two kinds of step; `OneStepCurve` is the closed form of a
 window of one step and of Poisson steps. `antithetic` computes the coupling of X and X'. A
 `SumFrame` is the tilt and the range on which the distribution of a sum of steps is needed;
-`hockey_stick_frame` and `payoff_frame` choose it by an `Overview` and a `CoarseSum`.
-`replace_one_grids` and `replace_one_expectations` add up steps.
+`hockey_stick_frame` and `payoff_frame` choose a frame from an `Overview` and a `CoarseSum`.
+`replace_one_grids` and `replace_one_expectations` bound sums of steps.
 
-Notation (docs/design/replacement.md): Q is the output of a step without the client, P and P' that
-with the client's record z or z'; X = dP/dQ and X' = dP'/dQ under Q, Y = X − K·X', K = e^ε, p₀ the
-probability that the client takes part in the window. For one window of t steps
+Notation (docs/design/replacement.md): Q is the output of a step without the client, P and P' the
+output with the client's record z or z'; X = dP/dQ and X' = dP'/dQ under Q, Y = X − K·X', K = e^ε,
+p₀ the probability that the client takes part in the window. For one window of t steps
 
     δ(K) = (p₀/t)·E_Q[(ΣY_i − c₀)₊],    c₀ = t (K − 1)(1 − p₀)/p₀,
 
@@ -23,7 +23,7 @@ P(E) − K·P'(E) − c·Q(E).
   either is from Q. The bound on π(c) is the largest over Q for each c.
 
 **Frames.** A frame is an estimate, chosen from a distribution on a few hundred points;
-`replace_one_expectations.excess` bounds afterwards what lies outside. Notation: κ(θ) = ln
+`replace_one_expectations.excess` bounds the mass outside the frame afterwards. Notation: κ(θ) = ln
 E[e^{θY}], Σ a sum of n steps, g the payoff, c₀ the threshold.
 """
 
@@ -70,9 +70,9 @@ class AntitheticStep:
     """Step in which X is large exactly where X' is small: the worst coupling of two ratios.
 
     Source: for the sum of X and −K·X' the comonotone coupling is largest in convex order (Dhaene et
-    al. 2002), and the sum grows in convex order with either distribution. Symmetric and log-concave
-    noise (Gaussian, Laplace) attains the coupling: z and z' shift the output by the full
-    sensitivity in opposite directions.
+    al. 2002), and the sum grows in convex order with the distribution of either term. Symmetric and
+    log-concave noise (Gaussian, Laplace) attains the coupling: z and z' shift the output by the
+    full sensitivity in opposite directions.
 
     Attributes:
         pair: the dominating pair of P against Q and of P' against Q.
@@ -110,7 +110,7 @@ class AntitheticStep:
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """Upper bound on E[(Y − c)₊], shape of ``c``, valid for every pair of thresholds."""
+        """Upper bound on E[(Y − c)₊], shape of ``c``; valid even if the thresholds are inexact."""
         threshold, other = self.thresholds(c)
         return antithetic_upper(self.pair, self.k, threshold, other)
 
@@ -198,7 +198,7 @@ class AnyTwoStep:
         return np.where(c >= 0, above, self.pair.q_below((1.0 - np.minimum(c, 0.0)) / self.k))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values and slopes of lines below `upper`, for the choice of grids only.
+        """Values and slopes of lines below `upper` at each c, for the choice of grids only.
 
         The lines are no lower bounds on the hockey stick of Y.
         """
@@ -219,7 +219,7 @@ class AnyTwoStep:
 class Step(Protocol):
     """Distribution of Y, given by bounds on its hockey stick.
 
-    ``bottom`` and ``top`` enclose the values of Y; the others are those of `AntitheticStep`.
+    ``bottom`` and ``top`` enclose the values of Y; the other members are those of `AntitheticStep`.
     """
 
     @property
@@ -264,9 +264,9 @@ class OneStepCurve:
 
     Attributes:
         pair: the dominating pair of P against Q and of P' against Q.
-        probability: p > 0.
+        probability: p > 0, the probability that the client takes part.
         infinity_mass: ℓ, the mass that P has where Q has none.
-        side: side to which rounding errors are moved; the curve is exact but for rounding.
+        side: side to which rounding errors move the bound; the curve is exact up to rounding.
     """
 
     pair: Pair
@@ -284,7 +284,10 @@ class OneStepCurve:
         return self._with_infinity_mass(antithetic_upper(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK of the event's line at each K ≥ 1; the line lies below the curve."""
+        """Slope of the best event's line K ↦ P(E) − K·P'(E) at each K ≥ 1, shape of ``k``.
+
+        The line lies below the curve at every K.
+        """
         k = np.asarray(k, dtype=float)
         value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
         return np.where(value > 0, slope, 0.0)
@@ -322,15 +325,16 @@ _HEAVY = 0.2  # range of one Y, as a part of the window, from which a tail is he
 
 @dataclass(frozen=True, slots=True)
 class SumFrame:
-    """Tilt and range with which the distribution of a sum is computed.
+    """Tilt and range with which the distribution of a sum of i.i.d. Y is computed.
 
     Attributes:
         tilt: θ, exponent of the weight of the sum.
         centre: value of the sum that contributes the most, such as the threshold.
-        resolution: tilt by which the step of the grid is chosen.
-        low, high: least value of one Y that is kept, and the cap of Y.
+        resolution: tilt from which the step of the grid is chosen.
+        low, high: least and largest value of one Y on the grid.
         below, above: distances from the centre to the ends of the window of the sum.
-        exponent_below, exponent_above: Chernoff exponents for what lies outside the window.
+        exponent_below, exponent_above: exponents of Chernoff bounds on the mass below and above the
+            window.
     """
 
     tilt: float
@@ -350,7 +354,7 @@ class SumFrame:
 
 
 def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) -> SumFrame:
-    """Frame for E[(Σ − c₀)₊]: the narrowest window over tilts that add little round-off.
+    """Frame for E[(Σ − c₀)₊]: the narrowest window among tilts that add little round-off.
 
     Under the tilt of the saddle point a heavy tail has much mass at its cap, and the window must
     contain several such values; a smaller tilt avoids so wide a window.
@@ -358,7 +362,10 @@ def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) ->
     Args:
         distribution: distribution of one Y on few points.
         count: n, number of steps of the sum Σ.
-        threshold: c₀.
+        threshold: c₀, below the largest value of Σ.
+
+    Raises:
+        NumericalError: the threshold is above the largest value of Σ.
     """
     saddle = _saddle(distribution, count, threshold)
     tilts = saddle * np.geomspace(1.0, 0.03, 9)
@@ -394,7 +401,7 @@ def payoff_frame(
     values = floor + unit * np.append(0.0, np.geomspace(1e-6, 1.0, 300))
     logs = np.log(np.maximum(payoff(values), 1e-300))
     tilts = np.geomspace(1e-3, 1e5, 160) / unit
-    # Ln of the bound e^{nκ(θ)}·max g(z)e^{−θz} for each tilt.
+    # Logarithm of the bound e^{nκ(θ)}·max g(z)e^{−θz} for each tilt.
     peaks = np.argmax(logs[None, :] - tilts[:, None] * values[None, :], axis=1)
     bounds = count * distribution.log_moments(tilts) + logs[peaks] - tilts * values[peaks]
     # The typical sum under each tilt; the tilt with the largest contribution sets the resolution.
@@ -477,11 +484,11 @@ class Overview:
     """Hockey stick and upper tail of Y at points on both sides of its median.
 
     Attributes:
-        points: values c.
-        hockey_sticks: upper bounds on E[(Y − c)₊] without the infinity mass.
-        shares: about Q(Y > c).
-        median: about the median of Y.
-        unit: scale of the distances of the points.
+        points: increasing values c, shape (n,).
+        hockey_sticks: upper bounds on E[(Y − c)₊] without the infinity mass, same shape.
+        shares: estimates of Q(Y > c), same shape.
+        median: estimate of the median of Y.
+        unit: scale of the distances between the points.
     """
 
     step: Step
@@ -507,7 +514,7 @@ class Overview:
             if rest > quarter:
                 unit = max(0.02 * (rest - quarter), 0.01 * unit)
                 continue
-            # The points are too far apart, or half of the mass is in one atom.
+            # Equal quartiles: the points are too far apart, or one atom has half of the mass.
             least = 0.05 * float(step.upper(np.array([median]))[0] - step.infinite)
             unit = min(unit, max(0.02 * unit, least))
         points = median + unit * distances
@@ -526,7 +533,7 @@ class Overview:
         return min(float(self.points[small[0] if small.size else -1]), self.step.top)
 
     def coarse(self, low: float, high: float) -> CoarseSum:
-        """Distribution of Y on few points between the cuts ``low`` and ``high``."""
+        """Distribution of Y, cut off to the range from ``low`` to ``high``, on few points."""
         ends = np.arcsinh((np.array([low, high]) - self.median) / self.unit)
         points = self.median + self.unit * np.sinh(np.linspace(ends[0], ends[1], _POINTS))
         points[0], points[-1] = low, high
@@ -538,7 +545,12 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseSum:
-    """Distribution of Y on few points, which are closer together around its mean."""
+    """Distribution of Y on few points, which are dense around its mean.
+
+    Attributes:
+        points: increasing values of Y, shape (n,).
+        masses: their probabilities, with sum 1, same shape.
+    """
 
     points: FloatArray
     masses: FloatArray
@@ -550,7 +562,7 @@ class CoarseSum:
         return top + np.log(np.maximum(np.exp(product - top[:, None]) @ self.masses, 1e-300))
 
     def tilted(self, exponent: float) -> FloatArray:
-        """Masses of the distribution tilted by e^{exponent·Y}."""
+        """Masses of the distribution tilted by e^{exponent·Y}, with sum 1, shape of ``points``."""
         product = exponent * self.points
         weights = self.masses * np.exp(np.minimum(product - product[self.masses > 0].max(), 0.0))
         return weights / weights.sum()
