@@ -1,11 +1,11 @@
-"""One random check-in in a window of t steps: its block, and its curve from above and below.
+"""One random check-in in a window of t steps: block, and upper and lower bound on its curve.
 
 `AllocationBlock` is one window in which a client takes part, with a given probability, in one
 uniformly drawn step. `allocation_curve` returns an upper or lower bound on the window's curve,
 usually an `AllocationCurve`. `neighbours` makes such blocks; the modules on k-subsets and on
 replace-one and `shuffling.lower_bounds` also use this module. The curve is computed from
-distributions of `divergence.convex_order`, summed by `divergence.sums` in a frame of
-`tilted_frames`.
+distributions of `divergence.convex_order`, summed by `divergence.sums` on a grid and under a tilt
+that `tilted_frames` chooses.
 
 Notation: P and Q are the outputs of one step with and without the client's message, X = dP/dQ, and
 K = e^ε. The likelihood ratio of all t outputs, with the client against without it, is
@@ -20,9 +20,9 @@ The bounds hold for adaptive steps too: given the past, X_i is in convex order a
 ratio with the full sensitivity. If the ratios are replaced by independent Gaussian ratios, from the
 last step to the first, E f(S) only rises for convex f, in both directions.
 
-The distribution of the sum is computed under an exponential tilt. An upper bound adds and a lower
-bound subtracts three errors, each small relative to δ: the hockey stick at the cap of one ratio,
-the mass outside the FFT's window, and the FFT's round-off.
+The distribution of the sum is computed under an exponential tilt. Three errors are added to an
+upper bound and subtracted from a lower bound, each small relative to δ: the hockey stick at the cap
+of one ratio, the mass outside the FFT's window, and the FFT's round-off.
 """
 
 from __future__ import annotations
@@ -69,16 +69,16 @@ class AllocationCurve:
 
     Attributes:
         side: side of the true curve on which the bound lies.
-        frame: tilt and typical threshold.
-        step: distance of the bins.
+        frame: tilt of the sum, and the threshold near which the bound is sharp.
+        step: distance between neighbouring bins.
         first: value of the sum in bin 0.
         mass: total of y over the bins from i on (remove) or before i (add), in units of
             e^``log_unit``, shape (n,).
         excess: total of y·(value − threshold) over the same bins, same shape and unit.
         log_unit: logarithm of the unit of ``mass`` and ``excess``.
         cap: largest value of one ratio Y; larger values are cut off.
-        beyond: E[(Y − cap)₊], which δ contains in full where the sum of the other ratios is at
-            least threshold − cap.
+        beyond: E[(Y − cap)₊] of one ratio; δ contains all of it if the other ratios sum to at least
+            threshold − cap.
         log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, for a Chernoff bound on the
             probability that the sum of the other ratios is less than threshold − cap.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
@@ -112,7 +112,7 @@ class AllocationCurve:
         return np.minimum(np.maximum(index, 0), self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Bound on δ at each K ≥ 1, shape of ``k``; every error moves it to the curve's side."""
+        """Bound on δ at each K ≥ 1, shape of ``k``; all errors move it to the curve's side."""
         # The bins on the side of the payoff; beyond the window only the trivial bound is known.
         frame, threshold = self.frame, self._threshold(k)
         up = frame.direction is Direction.REMOVE
@@ -138,7 +138,7 @@ class AllocationCurve:
         return np.where(known, np.minimum(np.maximum(total, 0.0), 1.0), 0.0)
 
     def _short(self, threshold: FloatArray) -> FloatArray:
-        """Chernoff upper bound on the probability that t − 1 ratios sum to < threshold − cap."""
+        """Chernoff upper bound on the chance that t − 1 ratios sum to less than threshold − cap."""
         gap = threshold - self.cap
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
@@ -185,8 +185,8 @@ def allocation_curve(
     """Bound on the curve δ(K) of one check-in, uniform in a window of t steps.
 
     The bound holds at every K, is sharp near ``delta_hint``, and is exact for t = 1 and for pairs
-    with few ratios. Each level of refinement doubles the bins; the distance of upper and lower
-    bound falls as the inverse square of their number.
+    with few ratios. Each level of refinement doubles the number of bins; the distance between upper
+    and lower bound is about proportional to the inverse square of this number.
 
     Args:
         pair: outputs of one step with the client's message, and without it.
@@ -200,6 +200,8 @@ def allocation_curve(
         The curve, never below the true δ (upper) or never above it (lower).
 
     Raises:
+        ParameterError: the window is not a whole number of at least 1, or ``delta_hint`` is not in
+            (0, 1).
         NumericalError: no bound can be certified at this δ.
     """
     # δ's below the range of floats are refused; few ratios have an exact curve.
@@ -223,12 +225,14 @@ def allocation_curve(
         raise
     except (ArithmeticError, ValueError, IndexError) as error:
         # Estimates of the grid and the tilt left the range of floats.
-        raise NumericalError(f"delta = {delta_hint:.3g} cannot be certified here") from error
+        raise NumericalError(
+            f"delta = {delta_hint:.3g} cannot be certified for this scheme"
+        ) from error
 
 
 @remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """Frame whose threshold is typical of δ, from an estimate and curves on coarse grids."""
+    """Frame whose threshold belongs to about the given δ, found with curves on coarse grids."""
     # A first frame, from estimates alone.
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
@@ -258,7 +262,7 @@ def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame
 
 @remembered
 def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
-    """Bound on the curve, from the tilted distribution of the sum on a grid of ``size`` bins."""
+    """Curve from the tilted distribution of the sum of ratios on a grid of ``size`` bins."""
     # Distribution of one ratio on the grid, above or below the true one in convex order.
     grid = _grid(pair, side, frame, size)
     up = frame.direction is Direction.REMOVE
@@ -314,7 +318,7 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
 
 
 def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
-    """Grid that ends exactly at the cap, since tilted masses depend exponentially on its place."""
+    """Grid that ends exactly at the cap, since tilted masses depend exponentially on the cap."""
     step = (frame.high - frame.low) / (size - 2)
     if side is Side.LOWER:
         return convex_order.lower_grid(pair, step, frame.cap)
@@ -323,7 +327,10 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """Masses after the mass ``above`` the cap is moved to ∞, where reverse hockey sticks are 0."""
+    """Masses after moving ``above``, the mass over the cap, to ratio ∞.
+
+    At ratio ∞ the payoff of a reverse hockey stick is 0.
+    """
     above *= 1.0 + 1e-12
     tails = np.cumsum(masses[::-1])[::-1]
     last = int(np.flatnonzero(tails >= above)[-1]) if above < tails[0] else 0
@@ -356,6 +363,9 @@ class AllocationBlock:
         window: t ≥ 1, steps.
         probability: probability that the client takes part in the window.
         infinity_mass: mass of P, in one step, on outcomes without mass under Q.
+
+    Raises:
+        ParameterError: the window is not a whole number of at least 1.
     """
 
     pair: Pair
@@ -368,12 +378,12 @@ class AllocationBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss, at most the participation rate."""
+        """Approximate standard deviation of the privacy loss, at most ``probability``."""
         variance = max(self.pair.second_moment - 1.0, 0.0) / self.window
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the window for a client that may not take part, sharp near one δ."""
+        """Curve for a client that takes part with ``probability``, sharp near one δ."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)

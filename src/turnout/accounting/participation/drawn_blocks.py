@@ -1,8 +1,8 @@
-"""Numbers of releases in which a client takes part, by the blocks of a draw.
+"""Number of releases in which a client takes part, for each independent block of a draw.
 
-`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw covers, `in_windows` those of
-a client of an availability trace. From these numbers `decomposition` and `pricing` make bounds for
-an adversary that observes participation (`divergence.unhidden`).
+`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw covers, `in_windows` the
+`DrawnBlocks` of a client of an availability trace. From these numbers `decomposition` and `pricing`
+make bounds for an adversary that observes participation (`divergence.unhidden`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class DrawnBlocks:
     Attributes:
         count: number of blocks.
         chance: probability that the client takes part in a block.
-        releases: largest number of releases of a block in which a participating client takes part.
-        log_sets: ln of the number of equally likely sets of steps; None if the client may take
-            part in fewer than ``releases`` steps.
-        apart: whether two records can draw disjoint sets of steps.
+        releases: largest number of releases of one block in which the client takes part.
+        log_sets: ln of the number of equally likely sets of steps that the client can draw; None if
+            the client may take part in fewer than ``releases`` steps.
+        apart: whether the client can draw disjoint sets of steps with two records.
     """
 
     count: int
@@ -68,7 +68,7 @@ def in_windows(chance: float, *windows: tuple[int, int]) -> list[DrawnBlocks]:
 
     Args:
         chance: probability that the client takes part in a window.
-        windows: pairs of a number of steps of a window and a number of windows.
+        windows: pairs (steps of a window, number of such windows); windows of 0 steps are left out.
     """
     return [_one_in(steps, chance, count) for steps, count in windows if steps]
 

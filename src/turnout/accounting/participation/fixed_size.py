@@ -1,23 +1,25 @@
-"""Uniform subsets of fixed size: blocks of one step, under zero-out and replace-one.
+"""Cohorts: uniform client subsets of fixed size, as blocks of one step each.
 
-In each step the server draws n of N clients. `ZeroOutCohortBlock` bounds a step from above where
-the neighbouring record is the null record, `SubstitutedCohortBlock` where it is any record, and
-`OpposedCohortBlock` is an attack that is a lower bound under zero-out. `cohort_bound` joins them
-for `decomposition`. docs/design/fixed-sizes.md has the proofs and the attacks.
+In each step the server draws n of N clients. `ZeroOutCohortBlock` bounds a step from above under
+zero-out (the neighbouring record is the null record), `SubstitutedCohortBlock` under replace-one
+(it is any record). `OpposedCohortBlock` bounds a step from below by an attack under zero-out.
+`cohort_bound` returns all of these bounds to `decomposition`. docs/design/fixed-sizes.md has the
+proofs and the attacks.
 
-Notation: q = n/N, K = e^ε, M_u the output of a step whose sum moves by u, r the client's update,
-b the update of the client that takes its place in a step in which it is not drawn. Given the rest
-of the cohort, a step is P = (1 − q)M_b + q·M_r with the client and P' = (1 − q)M_b + q·M_0 with the
-null record. A pair has X = dM_r/dM_0 and the infinity mass ℓ, the mass that M_r has where M_0 has
-none.
+Notation: q = n/N, K = e^ε, M_u the output of a step whose sum moves by u, r the update of the
+attacked client, b the update of the client that is drawn instead if the attacked client is not
+drawn. Given the rest of the cohort, the output of a step is P = (1 − q)M_b + q·M_r with the
+client's record and P' = (1 − q)M_b + q·M_0 with the null record. X = dM_r/dM_0 is the likelihood
+ratio of a pair; its infinity mass ℓ is the mass that M_r has where M_0 has none.
 
 **Zero-out, from above.** For K ≥ 1 and an event E of null mass M_0(E)
 
     P(E) − K·P'(E) = q·M_r(E) − (1 − q)(K − 1)·M_b(E) − K·q·M_0(E),
 
-so δ(K) ≤ q(ℓ + (1 − ℓ)·E[(X − κX' − K/(1 − ℓ))₊]), κ = (K − 1)(1 − q)/q, with X large where X' is
-small. In the other direction both updates have the least mass, so δ(K) ≤ q·δ'(1 + (K − 1)/q), with
-δ' the curve of the pair in the add direction.
+so δ(K) ≤ q(ℓ + (1 − ℓ)·E[(X − κX' − K/(1 − ℓ))₊]), κ = (K − 1)(1 − q)/q, with X' = dM_b/dM_0, and X
+large where X' is small. In the other direction the bound is largest if both updates have as little
+mass as possible on E, so δ(K) ≤ q·δ'(1 + (K − 1)/q), with δ' the curve of the pair in the add
+direction.
 """
 
 from __future__ import annotations
@@ -63,14 +65,14 @@ _LEAST_WEIGHT = 1e-12  # smallest κ for which the two thresholds are solved
 class ZeroOutCurve:
     """Curve δ(K) of the remove direction under zero-out, for the worst updates.
 
-    The updates are r of the client, and b of the other client that takes part in its place in a
-    step in which the client is not drawn.
+    The two updates are r of the attacked client, and b of the client that is drawn instead if the
+    attacked client is not drawn.
 
     Attributes:
         pair: dominating pair of an update against the null record, scaled to mean 1.
         rate: q = size / population, between 0 and 1, both excluded.
         infinity_mass: ℓ, mass of outputs that only an update can produce.
-        side: side to which rounding errors are moved; the curve is exact but for rounding.
+        side: side to which rounding errors move the bound; the curve is exact up to rounding.
     """
 
     pair: Pair
@@ -94,7 +96,10 @@ class ZeroOutCurve:
         return np.minimum(self._whole(value) * (1.0 + 8 * UNIT_ROUNDOFF), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK of the event's line at each K ≥ 1; the line lies below the curve."""
+        """Slope of the best event's line K ↦ P(E) − K·P'(E) at each K ≥ 1, shape of ``k``.
+
+        The line lies below the curve at every K.
+        """
         k = np.asarray(k, dtype=float)
         weight, height = self._weight(k), k / (1.0 - self.infinity_mass)
         threshold, other = antithetic_thresholds(self.pair, weight, height)
@@ -108,7 +113,7 @@ class ZeroOutCurve:
         return np.maximum((k - 1.0) * (1.0 - self.rate) / self.rate, _LEAST_WEIGHT)
 
     def _whole(self, value: FloatArray) -> FloatArray:
-        """The value δ of the step from the hockey stick of the scaled pair."""
+        """Value of δ of one step from the hockey stick of the scaled pair."""
         kept = np.maximum((1.0 - self.infinity_mass) * value, 0.0)
         return self.rate * (self.infinity_mass + kept)
 
@@ -122,8 +127,8 @@ class ZeroOutCohortBlock:
         rate: q = size / population, between 0 and 1, both excluded.
         infinity_mass: mass of outputs that only an update can produce.
         apart: dominating pair of two updates, with its own infinity mass, if one is known; Theorem
-            11 of Balle, Barthe, Gaboardi 2018 then bounds the step as well, and the smaller bound
-            counts.
+            11 of Balle, Barthe, Gaboardi 2018 then bounds the step as well, and the smaller of the
+            two bounds is used.
     """
 
     pair: Pair
@@ -133,7 +138,7 @@ class ZeroOutCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the loss: that of Poisson sampling at the same rate."""
+        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -158,11 +163,11 @@ class ZeroOutCohortBlock:
 
 @dataclass(frozen=True, slots=True)
 class SubstitutedCohortBlock:
-    """Step of a uniform subset of clients, where any record may take the place of the client's.
+    """Step of a uniform subset of clients under replace-one: the neighbouring record is any record.
 
-    Upper bound. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions are at most
-    q·H_{K'}(P‖Q) with K' = 1 + (K − 1)/q, where H is the hockey stick of the *substitution* pair
-    (sensitivity 2C, since another client is drawn in place of a client).
+    The curves are upper bounds. Source: Balle, Barthe, Gaboardi 2018, Theorem 11: both directions
+    are at most q·H_{K'}(P‖Q) with K' = 1 + (K − 1)/q, where H is the hockey stick of the
+    *substitution* pair (sensitivity 2C, since another client is drawn in place of a client).
 
     Attributes:
         pair: dominating pair of two updates.
@@ -176,7 +181,7 @@ class SubstitutedCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the loss: that of Poisson sampling at the same rate."""
+        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -194,13 +199,14 @@ class SubstitutedCohortBlock:
 
 @dataclass(frozen=True, slots=True)
 class OpposedCurve:
-    """Lower curve of an attack under zero-out with Gaussian noise: the other update is opposite.
+    """Lower curve of an attack under zero-out with Gaussian noise, by two opposite updates.
 
-    The client's update is r, and the update of the client that takes its place is b = −r.
+    The update of the attacked client is r, and the client that is drawn instead of it has the
+    update b = −r.
 
-    At each K the best event is a half-line, an interval or the complement of an interval: with
-    y = e^{μx} and w = e^{−μ²/2}, P > K·P' where q·w·y² − K·q·y − (K − 1)(1 − q)·w > 0. Any event
-    gives a lower bound, so the rounding of its ends costs no validity.
+    At each K the best event is a half-line, an interval or the complement of an interval: with y =
+    e^{μx} and w = e^{−μ²/2}, P > K·P' where q·w·y² − K·q·y − (K − 1)(1 − q)·w > 0. Any event gives
+    a lower bound, so the bound stays valid when the ends of the interval are rounded.
 
     Attributes:
         mu: clip norm over the standard deviation of the noise, μ.
@@ -220,13 +226,13 @@ class OpposedCurve:
         return np.clip(likelier - k * other - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the line of the best event at each K ≥ 1."""
+        """Slope of the best event's line at each K ≥ 1, shape of ``k``."""
         k = np.asarray(k, dtype=float)
         likelier, other, _ = self._masses(k)
         return np.where(likelier > k * other, -other, 0.0)
 
     def _masses(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Masses of the best event in the likelier and in the other world, and their error."""
+        """Masses of the best event in the likelier and in the other world, and a rounding error."""
         outer = self.direction is Direction.REMOVE
         ends = self._ends(k if outer else 1.0 / k)
         masses = {v: interval_mass(*ends, v, outside=outer) for v in (-self.mu, 0.0, self.mu)}
@@ -248,7 +254,7 @@ class OpposedCurve:
         return value, error
 
     def _ends(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ends of the interval on which P ≤ K·P'; equal where it is empty, −∞ where it has one."""
+        """Ends of the interval where P ≤ K·P', equal if it is empty; −∞ if it has no lower end."""
         w, q = math.exp(-0.5 * self.mu**2), self.rate
         with np.errstate(over="ignore"):  # an infinite end leaves no event, which is a lower bound
             square = (k * q) ** 2 + 4.0 * q * (1.0 - q) * w * w * (k - 1.0)
@@ -267,10 +273,10 @@ def interval_mass(
     """Mass that N(mean, 1) has inside or outside an interval, and a bound on its rounding error.
 
     Args:
-        low: lower ends of the intervals.
+        low: lower ends of the intervals, of any shape.
         high: upper ends of the intervals, same shape.
         mean: mean of the normal distribution.
-        outside: whether the mass outside the interval is meant.
+        outside: whether to return the mass outside the interval.
     """
     if outside:
         below, above = ndtr(low - mean), ndtr(mean - high)
@@ -286,7 +292,7 @@ def interval_mass(
 class OpposedCohortBlock:
     """Step of a uniform subset of clients under zero-out, with opposite updates and Gaussian noise.
 
-    The step is a lower bound: other clients can hold such updates in every step.
+    The curves are lower bounds on δ: other clients can hold such updates in every step.
 
     Attributes:
         pair: Gaussian pair of the client's update against the null record.
@@ -298,7 +304,7 @@ class OpposedCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the loss: that of Poisson sampling at the same rate."""
+        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -328,18 +334,19 @@ def cohort_bound(
     zero_out: bool,
     opposable: bool,
 ) -> NeighbourBound:
-    """Neighbour bound of independent steps of uniform subsets of clients.
+    """Neighbour bound of a run in which each step draws its own uniform subset of clients.
 
     Args:
         rate: q = size / population, at most 1.
         steps: number of steps.
         alone: dominating pair of an update against the null record.
-        apart: dominating pair of two updates; None if none is known, which zero-out allows.
+        apart: dominating pair of two updates; None if no such pair is known, which is allowed under
+            zero-out only.
         zero_out: whether the neighbouring record is the null record.
-        opposable: whether two opposite updates attain the pair of two updates.
+        opposable: whether two opposite updates attain the dominating pair ``apart``.
 
     Returns:
-        Blocks of the upper bound, never below the true δ, and of the lower bound.
+        Blocks of an upper bound, never below the true δ, and of lower bounds, never above it.
     """
     worst = alone if zero_out or apart is None else apart
     if rate == 1.0:

@@ -1,12 +1,12 @@
 """Blocks of the draw of a participation, with one implementation for each kind of draw.
 
 `blocks_of` compares the presence of a client with its absence in the steps that one draw covers, if
-participation is hidden; `window_bound` does so for a client of an availability trace.
-`observed_blocks` compares two records of a client under local trust. Each returns a
-`NeighbourBound`. `decomposition` calls them; they use the blocks of this package (`check_ins`,
-`k_subset`) and of `divergence`.
+participation is hidden; `window_bound` does the same for a client of an availability trace.
+`observed_blocks` compares two records of a client under local trust. Each of these functions
+returns a `NeighbourBound`. `decomposition` calls them; they use the blocks of this package
+(`check_ins`, `k_subset`) and of `divergence`.
 
-**Local trust.** Every message is visible with its sender, and private without other messages.
+**Local trust.** Every message is visible with its sender, and has to be private on its own.
 Participation is visible too, so it gives no amplification. A client that does not take part
 discloses nothing: a step in which the client takes part with probability r has r times the δ of the
 client's message. Steps whose draws are independent are composed.
@@ -48,7 +48,7 @@ def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair)
     """Neighbour bound of a client against its absence in the steps that one draw covers.
 
     Args:
-        part: the draw, and the part of its steps that is released.
+        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
         upper: pair of one step at the largest sensitivity, for the upper bound.
         lower: pair that some client attains, for the lower bound.
 
@@ -91,12 +91,12 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """Gaussian pair of the sum of ``times`` Gaussian messages in one slot."""
+    """Gaussian pair of the sum of ``times`` Gaussian messages that are sent in the same slot."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
         raise UnsupportedError(
-            "a slot that is kept over several epochs has an analysis with Gaussian noise only"
+            "slots that clients keep over several epochs have an analysis for Gaussian noise only"
         )
     return DominatingPair(GaussianPair(worst.pair.noise_multiplier / times**0.5))
 
@@ -114,8 +114,9 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
     if full > _MOST_SUBSETS:
         raise UnsupportedError(
-            f"windows of k-subsets = {full:,}: expected at most {_MOST_SUBSETS:,}"
+            f"number of k-subset windows = {full:,}: expected at most {_MOST_SUBSETS:,}"
         )
+    # All complete windows.
     window, picks = draw.steps, draw.picks
     block = SubsetBlock(worst.pair, window, picks, 1.0, worst.infinity_mass)
     run: list[tuple[Block, int]] = [(block, full)] if full else []
@@ -131,12 +132,12 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
 
 class _Analysis(NamedTuple):
-    """Analysis of one kind of draw: its blocks, its printed name, and whether it is tight.
+    """Analysis of one kind of draw: function that returns blocks, name, and tightness.
 
     Attributes:
-        run: function from numbers of whole windows (or steps) and of steps of a begun window
-            to blocks.
-        method: name of the analysis in printed answers.
+        run: function from numbers of whole windows (or steps) and of steps of a begun window to
+            blocks.
+        method: name of the analysis in results.
         tight: whether the upper and the lower bound differ only by numerical errors.
     """
 
@@ -194,7 +195,7 @@ def window_bound(
 
 
 def _windows(worst: DominatingPair, *windows: tuple[int, float, int]) -> Run:
-    """Blocks of windows, each given by its steps, the participation probability, and a count."""
+    """Blocks from triples (steps of a window, probability of participation, number of windows)."""
     return [
         (AllocationBlock(worst.pair, steps, chance, worst.infinity_mass), count)
         for steps, chance, count in windows
@@ -218,9 +219,9 @@ class ObservedCurve:
     """Curve of a step with visible participation: r times the curve of the step's messages.
 
     Attributes:
-        base: curve of the messages.
-        rate: r, the probability of the step.
-        side: side to which rounding errors are moved.
+        base: curve of the messages that the client sends in one step.
+        rate: r, the probability that the client takes part in the step.
+        side: side to which rounding errors move the bound.
     """
 
     base: Curve
@@ -242,8 +243,11 @@ class ObservedBlock:
     """Step in which a client sends messages with probability r, visible with the client's name.
 
     Attributes:
-        base: block of the messages of a step.
+        base: block of the messages that the client sends in one step.
         rate: r, in (0, 1].
+
+    Raises:
+        ParameterError: the rate is outside (0, 1].
     """
 
     base: Block
@@ -278,7 +282,7 @@ class ObservedBlock:
 
 
 class _Step(NamedTuple):
-    """Messages of a step in which a client takes part: their number, and the pair of each."""
+    """Step in which a client takes part: dominating pair of a message, and number of messages."""
 
     worst: DominatingPair
     messages: int
@@ -296,7 +300,7 @@ def observed_blocks(
     """Neighbour bound of two records of a client whose messages and name are visible.
 
     Args:
-        part: the draw, and the part of its steps that is released.
+        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
         worst: the pair that dominates one message.
         attained: whether two records attain this pair; if not, the lower bound is 0.
         messages: number of messages that the client sends in a step in which it takes part.
@@ -335,7 +339,7 @@ def _subsets(draw: KOf, full: int, rest: int, step: _Step, side: Side) -> Run:
 
 
 def _sent(step: _Step, *chances: tuple[float, int]) -> Run:
-    """Run of steps, from the probability of sending and the number of steps."""
+    """Run of steps, from pairs (probability that the client sends, number of such steps)."""
     return [
         (ObservedBlock(step.block, rate), count) for rate, count in chances if rate > 0 and count
     ]

@@ -1,8 +1,9 @@
 """Power series with coefficients ≥ 0 and a bound on the relative error of each coefficient.
 
-`Series` has sums, products and powers, cut off after some coefficients. The coefficients of a
-product are sums of positive terms, so even tiny coefficients have small relative errors; a
-transform would have absolute errors. `k_subset_conditional` computes moments with these series.
+`Series` has sums, products and powers, cut off after a given number of coefficients. The
+coefficients of a product are sums of positive terms, so even tiny coefficients have small relative
+errors; with a Fourier transform the errors would be absolute. `k_subset_conditional` computes
+moments with these series.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ _EXTRA_SUMS = 64  # more than additions of halves: at most two a halving, of at 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """Coefficients of a power series, and a bound on the relative error of each coefficient."""
+    """Coefficients of a power series, and a bound on the relative error of each coefficient.
+
+    Attributes:
+        values: coefficients ≥ 0, the constant one first, shape (n,).
+        rounding: bound on the relative error of each coefficient.
+    """
 
     values: FloatArray
     rounding: float
 
     def times(self, other: Series, size: int) -> Series:
-        """Product with another series, cut off after ``size`` coefficients."""
+        """Product of the series with another series, cut off after ``size`` coefficients."""
         charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + _EXTRA_SUMS
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
@@ -47,7 +53,7 @@ class Series:
         return result
 
     def plus(self, factor: float, other: Series) -> Series:
-        """Sum of the series and a multiple of another series."""
+        """Series plus ``factor`` times another series."""
         total = np.zeros(max(self.values.size, other.values.size))
         total[: self.values.size] = self.values
         total[: other.values.size] += factor * other.values
@@ -59,7 +65,7 @@ def _product(first: FloatArray, second: FloatArray, size: int) -> FloatArray:
     """Product of two power series with terms ≥ 0, cut off after ``size`` coefficients.
 
     Each factor is split into a lower and an upper half. The product of the lower halves is computed
-    in full, the products of a lower and an upper half only for the coefficients below ``size``.
+    in full, the two products of a lower and an upper half only for the coefficients below ``size``.
     """
     first, second = first[:size], second[:size]
     shorter, whole = min(first.size, second.size), first.size + second.size - 1

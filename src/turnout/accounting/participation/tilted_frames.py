@@ -1,19 +1,20 @@
-"""Frames of one window's sum: the range of its grid and the tilt of its distribution.
+"""Frames: grid range and exponential tilt with which the sum over a window is computed.
 
 `Framing` chooses a `Frame` for one pair, window, direction and δ from a `CoarseDistribution`, the
-pair's distribution on few points. `log_moment` bounds what a grid leaves out. Only
+pair's distribution on few points. `log_moment` is used to bound the mass outside a grid. Only
 `check_ins` uses the module.
 
 Notation: X is the likelihood ratio of one step, S = X_1 + … + X_t the sum over the window (Σ in
 formulas), K = e^ε, θ the tilt.
 
 A frame is made for one δ: the distribution of the sum is weighted by e^{±θ·sum} so that the sum at
-which the payoff starts (its *threshold*) is typical. Then errors by round-off and by the edges of
-the grid are relative to δ, however small δ is. No frame needs to be exact: a badly chosen one makes
-bounds wide, never wrong.
+which the payoff starts (the *threshold*) is typical. Then errors from round-off and from the edges
+of the grid are small relative to δ, however small δ is. No frame needs to be exact: a badly chosen
+frame makes bounds wide, never wrong.
 
 Spreading a distribution onto fewer points makes it larger in convex order, and e^{sx} is convex. So
-a few hundred points bound the moments of a distribution on a million, and show where its sum lies.
+a distribution on a few hundred points bounds the moments of a distribution on a million points, and
+shows where the sum lies.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _COMMON = 0.99  # mass of the ratios that are too small to reach a threshold alo
 _ROUNDS, _TRIED = 4, 33  # finer and finer grids of a search, and their numbers of points
 _LARGEST_LOG = 700.0  # logarithm of the largest cap
 _CLOSER_LOOKS = 2  # rounds in which thresholds are tried between those next to δ
-_LOW = 0.2  # a lower edge below this share of the upper one is moved to 0
+_LOW = 0.2  # a lower edge below this part of the upper edge is moved to 0
 _MARGIN, _ADD_MARGIN = 0.3, 3.0  # distance of the cap above the threshold, in e-folds of δ
 
 
@@ -61,10 +62,10 @@ class Frame:
         tilt: θ > 0; the distribution is weighted by e^{θ·sum} (remove) or e^{−θ·sum} (add).
         cap: largest value of one ratio; larger values are cut off.
         low, high: edges of the grid of the sum.
-        below, above: exponents of the Chernoff bounds on what lies outside the edges.
-        short: exponent of the bound on the probability that the other ratios sum to less than
-            threshold − cap.
-        step: distance of the points of the first grid.
+        below, above: exponents of the Chernoff bounds on the mass below ``low`` and above ``high``.
+        short: exponent of the Chernoff bound on the probability that the other ratios sum to less
+            than threshold − cap.
+        step: distance between the points of the coarsest grid.
     """
 
     direction: Direction
@@ -85,7 +86,7 @@ class Frame:
         return self.tilt if self.direction is Direction.REMOVE else -self.tilt
 
     def bins(self, refinement: int) -> int:
-        """Number of bins, 2ⁿ or 3·2ⁿ; each level of refinement doubles it."""
+        """Number of bins, 2ⁿ or 3·2ⁿ; each level of refinement doubles the number."""
         wanted = min(max((self.high - self.low) / self.step, _FEWEST), _MOST_FIRST)
         return min(smooth_size(wanted) << refinement, _MOST)
 
@@ -98,8 +99,8 @@ class Framing:
         distribution: the pair's distribution on few points, up to a cap beyond which ratios are
             negligible at δ.
         log_delta: ln δ.
-        thresholds: candidates, ordered by falling δ.
-        log_deltas: estimates of ln δ at each candidate.
+        thresholds: candidate thresholds of the sum, ordered by falling δ, shape (n,).
+        log_deltas: estimates of ln δ at each candidate, same shape.
     """
 
     pair: Pair
@@ -112,7 +113,7 @@ class Framing:
 
     @classmethod
     def of(cls, pair: Pair, window: int, direction: Direction, delta: float) -> Framing:
-        """Estimates for one pair, window and direction, at points that are dense near δ."""
+        """Estimates for one pair, window and direction, with candidates that are dense near δ."""
         # Cap of one ratio and estimates of δ, by direction.
         if direction is Direction.REMOVE:
             distribution = CoarseDistribution.of_pair(
@@ -139,13 +140,13 @@ class Framing:
         return cls(pair, direction, window, distribution, log_delta, thresholds, log_deltas)
 
     def guess(self) -> float:
-        """Estimate of the threshold of the sum at which δ has its given value."""
+        """Estimate of the threshold of the sum that belongs to the given δ."""
         falling = np.minimum.accumulate(self.log_deltas)
         logs = np.log(self.thresholds)
         return math.exp(float(np.interp(-self.log_delta, -falling, logs)))
 
     def slope(self, threshold: float) -> float:
-        """Estimate of |d ln δ / d threshold|, averaged over several rough candidates."""
+        """Estimate of |d ln δ / d threshold|, averaged over several neighbouring candidates."""
         order = np.argsort(self.thresholds)
         thresholds, logs = self.thresholds[order], self.log_deltas[order]
         at = int(np.clip(np.searchsorted(thresholds, threshold), 4, thresholds.size - 5))
@@ -153,8 +154,9 @@ class Framing:
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """Frame around one threshold, at which ln δ falls by ``slope`` per unit of the sum."""
-        # Cap of one ratio: above the threshold less what the other ratios surely sum to.
+        """Frame around one threshold, where ln δ falls by ``slope`` per unit of the sum."""
+        # Cap of one ratio: just above the threshold minus the sum that the others almost surely
+        # reach.
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
         exponents = _EDGES * _unit(self.distribution, self.window)
         lows = (
@@ -167,9 +169,10 @@ class Framing:
         # A sum contributes at most the maximum of the weighted payoff, 1/(eθ·scale).
         log_scale = 1.0 + math.log(self.window if sign > 0 else threshold)
         log_worth = self.log_delta + log_scale
-        # Tilt, then the edges of the grid, beyond which Chernoff bounds are a negligible part of δ.
+        # Tilt; the mass beyond the edges of the grid should be a negligible part of δ.
         tilt = _tilt(distribution, self.window, threshold, sign, math.log(_NOISE) + log_worth)
         log_mass = math.log(_NEGLIGIBLE) + log_worth + sign * tilt * threshold + math.log(tilt)
+        # Candidate edges, one for each exponent of a Chernoff bound; the closest ones are used.
         steps = _EDGES * _unit(distribution, self.window)
         step, variance = self._step(threshold, slope)
         up = (
@@ -200,7 +203,7 @@ class Framing:
     def _log_moments(
         self, distribution: CoarseDistribution, s: FloatArray, step: float, variance: float
     ) -> FloatArray:
-        """Estimate of ln E[e^{sΣ}], the variance that a grid adds to the sum included."""
+        """Estimate of ln E[e^{sΣ}], including the variance that a grid adds to the sum."""
         height = np.minimum(s * step, 300.0)
         widening = variance / step**2 * (np.expm1(height) - height)
         return self.window * (distribution.log_moments(s) + widening)
@@ -208,9 +211,9 @@ class Framing:
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
         """Step of the first grid, and the variance that the grid adds to one ratio.
 
-        Spreading raises the variance of a ratio by v = min(h²/6, h·mean), and so ln δ by
-        t·v·slope²/2. This should be about a third of the change that moves ε by the aim, and so
-        should the h²·slope²/8 of a chord.
+        Spreading onto a grid of step h raises the variance of a ratio by v = min(h²/6, h·mean), and
+        so raises ln δ by t·v·slope²/2; a chord raises ln δ by h²·slope²/8. h is chosen so that
+        neither exceeds 0.4 times the change of ln δ that moves ε by the relative accuracy `_AIM`.
         """
         epsilon = abs(math.log(threshold / self.window))
         fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
@@ -235,7 +238,7 @@ class _HockeySticks:
         self._tilts = np.array([least, 60.0 * max(1.0, _unit(distribution, window, 1.0))])
 
     def candidates(self) -> FloatArray:
-        """First candidates, ordered by falling δ."""
+        """First candidate values of ε, ordered by falling δ."""
         reach = max(float(np.log(self._distribution.points[-1])), 1e-6)
         return np.append(1e-7, _geometric(1e-6, 1.02 * reach, _THRESHOLDS))
 
@@ -300,7 +303,8 @@ def _deviations(
 def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float) -> FloatArray:
     """Approximation of ln E[(1 − S/k)₊ e^{−θ(k − S)}] for a normal S with mean k.
 
-    The integral is 1/(1 + 1.2533 λ + λ²)/√(2π) to a few per cent, λ = θ·deviation.
+    With λ = θ·deviation, the expectation is (deviation/k)/(1 + 1.2533 λ + λ²)/√(2π) to a few per
+    cent. ``scale`` is k.
     """
     reach = tilts * deviations
     damping = math.sqrt(2 * math.pi) * (1.0 + 1.2533 * reach + reach**2)
@@ -321,8 +325,8 @@ def _tilt(
 ) -> float:
     """Smallest tilt θ with little round-off at the threshold, or the best tilt if none exists.
 
-    The smaller the tilt, the further from the threshold the curve is accurate. The best tilt makes
-    the threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
+    With a smaller tilt the curve is accurate further from the threshold. The best tilt makes the
+    threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
     """
     # The best tilt, on finer and finer grids.
     low = 1e-6 / (threshold + 1.0)
@@ -336,7 +340,7 @@ def _tilt(
         low, high = tilts[max(best - 1, 0)], tilts[min(best + 1, tilts.size - 1)]
     if sign < 0:
         return math.sqrt(low * high)
-    # *Remove*: the smallest tilt below it whose round-off meets the target.
+    # *Remove*: the smallest tilt, up to the best one, whose round-off meets the target.
     tilts = math.sqrt(low * high) * _geometric(1e-3, 1.0, 40)
     exponents = window * distribution.log_moments(sign * tilts) - sign * tilts * threshold
     enough = math.log(_ROUNDING) + exponents - np.log(tilts) <= log_target
@@ -347,7 +351,7 @@ def _hockey_stick_threshold(pair: Pair, value: float) -> float:
     """Smallest cap found at which the hockey stick is at most ``value``."""
     cap = _first(lambda caps: ~(hockey_stick(pair, caps) > value), 0.0)
     if cap is None:
-        raise NumericalError("delta is too small: the likelihood ratio has a heavy tail")
+        raise NumericalError("delta is too small: the likelihood ratio has too heavy a tail")
     return cap
 
 
@@ -398,7 +402,7 @@ class CoarseDistribution:
 
     @classmethod
     def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
-        """Distribution of a pair's ratio on few points, dense where the mass is and at the cap."""
+        """Distribution of a pair's ratio on few points, dense near most of the mass and the cap."""
         # Points in geometric progression, evenly up to the cap, and between two quantiles.
         low, middle, high = _quantiles(pair)
         low = min(low, 0.01 * cap)
@@ -450,13 +454,13 @@ class CoarseDistribution:
 
 
 def _slopes(points: FloatArray, values: FloatArray) -> FloatArray:
-    """Slopes between neighbouring points."""
+    """Slopes of the chords between neighbouring points."""
     return (values[1:] - values[:-1]) / (points[1:] - points[:-1])
 
 
 @lru_cache(maxsize=16)
 def _quantiles(pair: Pair) -> tuple[float, ...]:
-    """Approximate quantiles: for each of three masses the k with Q(X ≤ k) = mass."""
+    """Approximate quantiles of X under Q, at each of the masses `_MASSES`."""
     low, high = np.full(len(_MASSES), -60.0), np.full(len(_MASSES), 60.0)
     each = np.arange(len(_MASSES))
     for _ in range(_ROUNDS):
@@ -467,7 +471,13 @@ def _quantiles(pair: Pair) -> tuple[float, ...]:
 
 
 def log_moment(points: FloatArray, masses: FloatArray, s: float) -> float:
-    """Upper bound on ln Σ mass·e^{s·point}, exact but for rounding."""
+    """Upper bound on ln Σ mass·e^{s·point}, exact up to rounding.
+
+    Args:
+        points: values, shape (n,).
+        masses: mass of each value, at least 0, same shape.
+        s: exponent.
+    """
     exponents = s * points[masses > 0]
     masses = masses[masses > 0]
     top = float(exponents.max())
