@@ -133,11 +133,11 @@ OF_ONE_KIND = {
     ),
     "roots of scores": (
         lambda: _Vectors(lambda net, x: net.linear(x).sqrt()),
-        r"own forward \(_Vectors\) ends in FloatingPointError: NaN",
+        r"own forward \(_Vectors\) raises FloatingPointError: NaN",
     ),
     "a layer that is not finite": (
         lambda: nn.Sequential(nn.Linear(5, 5), nn.Threshold(1e9, float("nan")), nn.Linear(5, 3)),
-        r"layer '1' \(Threshold\) ends in FloatingPointError: NaN",
+        r"layer '1' \(Threshold\) raises FloatingPointError: NaN",
     ),
     "no finite gradient": (
         lambda: _Vectors(lambda net, x: net.linear(x) + (0 * net.linear(x)).sqrt()),
@@ -152,7 +152,7 @@ OF_ONE_KIND = {
             lambda net, x: net.linear(net.words((x > 0).long()).mean(1)),
             words=nn.Embedding(2, 5, sparse=True),
         ),
-        r"but the gradient of layer 'words' \(Embedding\) ends in RuntimeError",
+        r"but the gradient of layer 'words' \(Embedding\) raises RuntimeError",
     ),
     "complex parameters": (
         lambda: _Vectors(
@@ -163,9 +163,9 @@ OF_ONE_KIND = {
     ),
     "fails for many": (
         lambda: _Vectors(lambda net, x: net.linear(x.view(-1, 5)) if len(x) < 9 else 1 / 0),
-        r"own forward \(_Vectors\) ends in ZeroDivisionError",
+        r"own forward \(_Vectors\) raises ZeroDivisionError",
     ),
-    "ends the process": (lambda: _Vectors(lambda net, x: exit(3)), "ends in SystemExit: 3"),
+    "ends the process": (lambda: _Vectors(lambda net, x: exit(3)), "raises SystemExit: 3"),
 }
 
 

@@ -67,7 +67,7 @@ class Algorithm(Protocol):
 
     @property
     def population(self) -> int:
-        """Number of clients, numbered from 0."""
+        """Number of clients; clients are numbered from 0."""
         ...
 
     def init(self, generator: np.random.Generator) -> ServerState:
@@ -121,7 +121,7 @@ class Algorithm(Protocol):
     def evaluate(
         self, state: ServerState, clients: ClientStates | None = None
     ) -> Mapping[str, float]:
-        """Metrics of the model by name; every call returns the same names.
+        """Metrics of the model, by name; every call must return the same names.
 
         The metrics are for simulations only: they are computed from clients' states and data, and
         ε does not cover them.
@@ -216,8 +216,8 @@ _PARAMETERS, _OPTIMIZER = "parameters", "optimizer."
 class Task(Protocol):
     """Interface of a learning task for `FedSGD`: a model and the clients' data.
 
-    Guarantee: each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm`` and
-    depends only on the parameters and on that client's data.
+    Guarantee: each client's term of `clipped_sum` has ℓ2 norm at most ``clip_norm`` and depends
+    only on the parameters and on that client's data.
 
     A run with checkpoints needs a task that is also `turnout.core.identity.Resumable`: its
     ``resume_parts`` returns all settings and data that the methods below depend on.
@@ -230,7 +230,7 @@ class Task(Protocol):
 
     @property
     def population(self) -> int:
-        """Number of clients, numbered from 0."""
+        """Number of clients; clients are numbered from 0."""
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
@@ -292,7 +292,7 @@ class FedSGD:
 
     @property
     def population(self) -> int:
-        """Number of clients, numbered from 0."""
+        """Number of clients; clients are numbered from 0."""
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:

@@ -30,7 +30,7 @@ Source: Bruna and Mallat, *Invariant scattering convolution networks* (IEEE TPAM
     private learning, Tramèr and Boneh, *Differentially private learning needs better features*
     (ICLR 2021), §3. Images are padded by 4 mirrored pixels on each side.
 
-**Threads.** A batch takes a few dozen small operations. Each operation is too small to be divided
+**Threads.** A batch needs a few dozen small operations. Each operation is too small to be divided
 among PyTorch's threads; on a loaded machine the threads would mostly wait for each other.
 `ordered_map` gives each thread whole batches and returns the results in order, so the bits do not
 depend on the number of threads.
@@ -115,10 +115,11 @@ _LEAST_INK, _LEAST_VARIANCE = 1e-6, 1e-3
 def deskewed(images: Tensor) -> Tensor:
     """Images sheared along the rows until their slant is 0, and centred.
 
-    Ink is the part of an image above 0. The slant is the covariance of the ink's horizontal and
-    vertical positions divided by their vertical variance. Each row is shifted by the slant, and the
-    centre of mass moves to the centre of the image. An image without ink is unchanged. The function
-    is made for slanted handwriting; it does not help other images.
+    Ink means pixel values above 0. The slant is the covariance of the horizontal and vertical
+    positions of the ink, divided by the variance of the vertical positions. Each row is shifted in
+    proportion to the slant, and the centre of mass moves to the centre of the image. An image
+    without ink is unchanged. The function is made for slanted handwriting; it does not help other
+    images.
 
     Args:
         images: float32 in [0, 1], shape ``(n, height, width)``.
@@ -156,7 +157,7 @@ def histograms_of_gradients(images: Tensor) -> Tensor:
 
     Args:
         images: float32 in [0, 1], shape ``(n, channels, height, width)``. At each pixel the channel
-            with the longest gradient counts.
+            with the longest gradient is used.
 
     Raises:
         ParameterError: a side below 8, or not a multiple of 4.
@@ -204,7 +205,7 @@ def _blocks(images: Tensor) -> Tensor:
 
 
 def _standardized(histograms: Tensor) -> Tensor:
-    """Values (n, 12, …), flattened, with each direction scaled to mean 0 and variance 1."""
+    """Histograms (n, 12, …), flattened; each direction is scaled to mean 0 and variance 1."""
     flat = histograms.flatten(2)
     centred = flat - flat.mean(2, keepdim=True)
     scale = (centred.square().mean(2, keepdim=True) + 1e-3).sqrt()
@@ -221,7 +222,7 @@ def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _votes(down: Tensor, right: Tensor) -> Tensor:
-    """Weight of each pixel's gradient in its two nearest directions, (n, 12, rows, columns)."""
+    """Share of each pixel's gradient length in each direction, (n, 12, rows, columns)."""
     length = (down.square() + right.square()).sqrt()
     angle = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (DIRECTIONS / (2 * math.pi))
     away = (angle[:, None] - torch.arange(DIRECTIONS)[:, None, None]).abs()
@@ -236,7 +237,7 @@ def _unit(blocks: Tensor, floor: float) -> Tensor:
 
 @cache
 def _cells(side: int) -> Tensor:
-    """Interpolation weight of each pixel (columns) in each cell (rows); 0 one cell away."""
+    """Interpolation weight of each pixel in each cell along one image side, (cells, pixels)."""
     centres = (torch.arange(side // CELL) + 0.5) * CELL
     pixels = torch.arange(side) + 0.5
     return (1 - (pixels - centres[:, None]).abs() / CELL).clamp_min(0) / CELL
@@ -253,7 +254,7 @@ class Filters:
 
     Attributes:
         fine: ψ̂ of the 8 orientations at scale 0, float32, shape (8, N, N, 2). The last axis has
-            each number twice, since it multiplies the real and the imaginary part of x̂.
+            each number twice, as a factor of the real and of the imaginary part of x̂.
         coarse: ψ̂ of the 8 orientations at scale 1, in the same form.
         smoothing: two matrices, for maps at full and at half resolution, of shapes (side / 4, N)
             and (side / 4, N / 2). Applied to rows and columns of a map, the matrix convolves the
@@ -389,9 +390,9 @@ class FeatureMap:
 
     Attributes:
         text: expression in its shortest form.
-        stages: functions in the order of application; each stage holds the functions that run in
-            parallel.
-        code: names and digests of the user's code in the expression.
+        stages: functions in the order of application; all functions of one stage are applied to
+            the same input.
+        code: names and digests of the custom functions in the expression.
     """
 
     text: str
@@ -401,9 +402,9 @@ class FeatureMap:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Features of a batch of inputs, float32, ``(n, …)``.
 
-        The results of k parallel functions with d values in total are joined to one flat vector. A
-        function with d′ values is scaled by √(d / (k d′)). If each function has values of variance
-        1, as scattering and hog have, all functions then have equal weight.
+        The results of the k functions of a stage, with d values in total, are joined to one flat
+        vector. A function with d′ values is scaled by √(d / (k d′)). If the values of each function
+        have variance 1, as those of scattering and hog, all functions then have equal weight.
         """
         for functions in self.stages:
             parts = [function(inputs) for function in functions]
@@ -412,11 +413,11 @@ class FeatureMap:
 
 
 def build_features(text: str, folder: Path = Path()) -> FeatureMap | None:
-    """Feature function of an expression; None for "pixels", which leaves inputs unchanged.
+    """Feature function from an expression; None for "pixels", which leaves inputs unchanged.
 
     Args:
         text: expression in the syntax of `turnout.core.feature_expressions.feature_stages`.
-        folder: folder that is searched first for the user's code.
+        folder: folder that is searched first for the code of custom functions.
 
     Raises:
         ParameterError: an expression with a wrong syntax or an unknown name, or code that cannot be
@@ -442,15 +443,15 @@ def apply_features(
 ) -> NDArray[Any]:
     """Features of inputs, float16, ``(n, …)``; for "pixels", the inputs themselves.
 
-    Float16 takes half of the memory of float32; the rounding is part of the feature function.
+    Float16 needs half of the memory of float32; the rounding is part of the feature function.
 
     Args:
-        features: result of `build_features`, or an expression without user code.
+        features: result of `build_features`, or an expression without custom functions.
         inputs: uint8 (read as fractions of 255), float16 or float32, shape ``(n, …)``.
         allocate: function that creates the array of the result; None for an array in memory.
 
     Raises:
-        ParameterError: inputs of an unsupported type or shape, features beyond ±65504, or a user's
+        ParameterError: inputs of an unsupported type or shape, features beyond ±65504, or a custom
             function that fails, draws random numbers or mixes examples.
 
     Guarantees:
@@ -466,7 +467,7 @@ def apply_features(
     # The first features determine the type and shape of the result.
     first = first_features(features, inputs)
     batches = as_tensor(inputs).split(IMAGES_AT_ONCE)
-    # A user's function must treat each input separately.
+    # A custom function must treat each input separately.
     if features.code:
         _check_rows_alone(features, as_floats(batches[0]))
     # Compute all batches in threads, each into its part of the result.
@@ -483,7 +484,7 @@ def apply_features(
 
 
 def first_features(features: FeatureMap, inputs: NDArray[Any]) -> NDArray[np.float16]:
-    """First rows of the result of `apply_features`, bit for bit, with the same errors.
+    """First rows of the result of `apply_features`, bit for bit, with the same checks.
 
     Raises:
         ParameterError: the inputs are neither uint8 nor floats.
@@ -587,7 +588,7 @@ def _side_by_side(parts: list[Tensor]) -> Tensor:
 
 
 def _own(found: Any, name: str) -> FeatureFunction:
-    """Feature function of a user, wrapped in checks of its errors and results."""
+    """Custom feature function, wrapped in checks of its errors and results."""
     # Only functions and modules are callable on inputs; modules run in evaluation mode.
     key = "model.features"
     if not callable(found) or isinstance(found, type):
@@ -597,12 +598,12 @@ def _own(found: Any, name: str) -> FeatureFunction:
         found = found.eval()
 
     def checked(inputs: Tensor) -> Tensor:
-        # Run the user's code; any error becomes one line with the cause.
+        # Run custom code; any error becomes one line with the cause.
         try:
             made = found(inputs)
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # whatever custom code raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            expected = f"a function that takes inputs {_shape(inputs)}, but {reason}"
+            expected = f"a function that accepts inputs {_shape(inputs)}, but {reason}"
             raise ParameterError(key, name, expected) from None
         # The result must have a row of features for each input.
         if not isinstance(made, Tensor) or made.ndim < 2 or len(made) != len(inputs):

@@ -224,7 +224,7 @@ class LocalUpdates(Protocol):
     """Interface that computes clients' local updates, their clipped sums and model outputs."""
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients with a given number of examples whose computation fits the cache."""
+        """Number of clients in an efficient batch if each has ``examples_each`` examples."""
         ...
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
@@ -294,6 +294,6 @@ def compute_on(device: str, precision: str = Precision.FLOAT32) -> Compute:
 def exact_products() -> None:
     """Make PyTorch compute float32 matrix products in full precision, in the whole process.
 
-    The import of a user's module may have changed this setting.
+    The import of a custom module may have changed this setting.
     """
     torch.set_float32_matmul_precision("highest")

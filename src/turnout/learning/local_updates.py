@@ -9,17 +9,17 @@ A client's update is the model before minus the model after local gradient desce
 mean loss; descending along the update reduces that loss. With one local step of learning rate 1,
 the default, the update is the gradient.
 
-**Recorded graphs** (`Recorded`). A batch takes about sixty small operations. If Python calls them,
+**Recorded graphs** (`Recorded`). A batch needs about sixty small operations. If Python calls them,
 each operation waits for the interpreter's lock, and two cores trained a small network only 1.2
 times as fast as one core. A recorded graph runs in one call without the lock: two cores were then
-1.8 times as fast as one, and one core took a fifth less time than before. TorchScript runs the
+1.8 times as fast as one, and one core needed a fifth less time than before. TorchScript runs the
 graph with its optimizer off, because the optimizer changes the order of sums. TorchScript is
 deprecated, but PyTorch has no replacement that works on a machine without a compiler. Python runs
 a function that cannot be recorded, with the same bits.
 
 **Pooling** (`fast_max_pooling`). PyTorch has two max-pooling kernels on a CPU, with the same
 results. The kernel for channels-last images is eight times as fast, conversion included. Under
-``vmap``, which hides the memory format, a user's module cannot choose this kernel. So
+``vmap``, which hides the memory format, a custom module cannot choose this kernel. So
 `fast_max_pooling` redirects the calls of max pooling to it.
 """
 
@@ -219,7 +219,7 @@ class SingleUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients with a given number of examples in an efficient batch."""
+        """Number of clients in an efficient batch if each has ``examples_each`` examples."""
         return max(
             1, min(64, LARGEST_SINGLE_UPDATES // max(self.model.dimension, 1)) // examples_each
         )
@@ -280,7 +280,7 @@ class VmappedUpdates:
     compute: Compute = CPU
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients with a given number of examples in an efficient batch.
+        """Number of clients in an efficient batch if each has ``examples_each`` examples.
 
         Every client's update is stored in memory, so batches of large models have fewer clients.
         """
@@ -327,7 +327,7 @@ class LayeredUpdates:
     loss: Loss = CROSS_ENTROPY
 
     def clients_at_once(self, examples_each: int) -> int:
-        """Number of clients with a given number of examples in an efficient batch."""
+        """Number of clients in an efficient batch if each has ``examples_each`` examples."""
         floats_in_cache = 3 << 20
         return max(1, min(256, floats_in_cache // self.model.workspace) // examples_each)
 
@@ -398,16 +398,16 @@ def local_updates(
     examples: Examples | None = None,
     compute: Compute = CPU,
 ) -> LocalUpdates:
-    """Fastest exact computation of updates for a model, a local training and a loss.
+    """Fastest exact computation of clients' updates, for a model, a loss and local training.
 
-    A user's module that ``torch.func.vmap`` does not support is computed client by client, with a
-    `SlowUpdatesWarning`.
+    Updates of a custom module that ``torch.func.vmap`` does not support are computed client by
+    client, with a `SlowUpdatesWarning`.
 
     Args:
         model: model to train.
         local: settings of local training.
         loss: loss that clients minimise.
-        examples: examples like those of the clients, for trials of a user's module; None skips
+        examples: examples like those of the clients, for trials of a custom module; None skips
             the trials.
         compute: device, and precision of forward and backward passes.
 
@@ -427,7 +427,7 @@ def local_updates(
     mapped = VmappedUpdates(model, local, loss, compute)
     if not isinstance(model, ModuleModel) or examples is None:
         return mapped
-    # A user's module: check that outputs depend on one example, then try ``vmap``.
+    # A custom module: check that outputs depend on one example, then try ``vmap``.
     check_outputs(model, examples)
     start = compute.take(torch.from_numpy(model.start))
     clients = made_up_batch(examples, 3, 3).on(compute)

@@ -1,8 +1,8 @@
 """Losses: functions of outputs and labels that return one number for each example.
 
-`LOSSES` has the built-in losses; `own_loss` makes a `Loss` from a user's function. `imported`
-imports a user's code that a plan gives as "module:name", and `reference_of` identifies code that is
-given as an object.
+`LOSSES` has the built-in losses; `own_loss` makes a `Loss` from a custom function. `imported`
+imports custom code that a plan names as "module:name", and `reference_of` identifies the code of a
+given object.
 
 Notation:
     n     examples
@@ -37,10 +37,10 @@ PLAN_MODULES = "turnout_plan_"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Name and digest of a user's code, for checkpoints and reports.
+    """Name and digest of custom code, for checkpoints and reports.
 
     Attributes:
-        name: text of the plan, or the qualified name of a Python object.
+        name: reference "module:name" from a plan, or the qualified name of a Python object.
         digest: digest of the defining source file, 32 hexadecimal digits; "" without a file, as for
             code that is typed into an interpreter.
     """
@@ -159,7 +159,7 @@ class Loss:
         total: function that returns the sum of the losses, a scalar.
         derivative: derivative of each example's loss with respect to its outputs, (n, K); None
             without a closed form.
-        reference: name and code digest of a user's loss.
+        reference: name and code digest of a custom loss; None for a built-in one.
     """
 
     name: str
@@ -170,7 +170,7 @@ class Loss:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Name of the loss and, for a user's loss, the digest of its code."""
+        """Name of the loss and, for a custom loss, the digest of its code."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -223,7 +223,7 @@ def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _tokens(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Mean loss over the counted tokens of each example; 0 for an example without such tokens."""
+    """Mean cross-entropy of each example's counted tokens; 0 for an example without them."""
     each, counted = token_losses(outputs, labels)
     return each.sum(-1) / counted.sum(-1).clamp(min=1)
 
@@ -255,7 +255,7 @@ DEFAULTS = {loss.target: loss for loss in LOSSES.values()}
 
 
 def own_loss(function: Function, reference: Reference | None, name: str = "own") -> Loss:
-    """Loss from a user's function that maps outputs and labels to one loss per example, (n,).
+    """Loss from a custom function that maps outputs and labels to one loss per example, (n,).
 
     A call of the returned loss raises a ParameterError if the function returns another shape.
     """

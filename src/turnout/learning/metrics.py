@@ -28,13 +28,14 @@ Totals = Callable[[Tensor, Tensor], tuple[float, int]]
 
 @dataclass(frozen=True, slots=True)
 class MeanMetric:
-    """Metric that is a function of a mean over examples, or over their tokens or numbers.
+    """Metric that is a function of a mean over examples, tokens or numbers.
 
     Attributes:
         name: name of the metric.
         higher_is_better: whether larger values are better.
         targets: kinds of label that the metric accepts.
-        totals: sum and number of terms of some examples.
+        totals: function from outputs and labels of a batch to the sum of the terms of the mean,
+            and the number of these terms.
         finish: function from the mean to the metric.
     """
 
@@ -56,9 +57,9 @@ class WholeMetric:
     Attributes:
         name: name of the metric.
         higher_is_better: whether larger values are better.
-        targets: kinds of label that the metric accepts; not used for a user's metric.
+        targets: kinds of label that the metric accepts; not used for a custom metric.
         value: function from all outputs and labels to the metric.
-        reference: name and code digest of a user's metric.
+        reference: name and code digest of a custom metric; None for a built-in one.
     """
 
     name: str
@@ -68,7 +69,7 @@ class WholeMetric:
     reference: Reference | None = None
 
     def resume_parts(self) -> Mapping[str, object]:
-        """Name of the metric and, for a user's metric, the digest of its code."""
+        """Name of the metric and, for a custom metric, the digest of its code."""
         return {"name": self.name, "reference": self.reference}
 
 
@@ -76,7 +77,7 @@ Metric = MeanMetric | WholeMetric
 
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Number of correct classes, tags or counted tokens, and the number of all of them."""
+    """Number of correct predictions of classes, tags or tokens, and of all predictions."""
     if labels.is_floating_point():
         raise ParameterError("model.metrics", "accuracy", "a metric of numbers, such as rmse")
     if outputs.shape == labels.shape:
@@ -86,13 +87,13 @@ def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
 
 
 def _top(k: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Number of labels among the k highest scores, and the number of labels."""
+    """Number of labels whose score is among the k highest, and the number of labels."""
     best = outputs.topk(min(k, outputs.shape[-1]), dim=-1).indices
     return int((best == labels.unsqueeze(-1)).any(-1).sum()), int((labels != IGNORED).sum())
 
 
 def _errors(power: int, outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Sum of the absolute errors raised to a power, and the number of errors."""
+    """Sum of the absolute errors, each raised to ``power``, and the number of errors."""
     difference = (outputs.double() - labels.double()).abs()
     return float((difference**power).sum()), labels.numel()
 
@@ -169,7 +170,7 @@ def metric_named(name: str) -> Metric | None:
 def own_metric(
     function: Callable[[Tensor, Tensor], float], reference: Reference, name: str
 ) -> WholeMetric:
-    """Metric from a user's function of all outputs and labels.
+    """Metric from a custom function of all outputs and labels.
 
     Larger values are better, unless the function has an attribute ``higher_is_better = False``. A
     call of the metric raises a ParameterError if the function fails or returns no number.
@@ -178,7 +179,7 @@ def own_metric(
     def value(outputs: Tensor, labels: Tensor) -> float:
         try:
             return float(function(outputs, labels))
-        except Exception as error:  # whatever the user's function raises
+        except Exception as error:  # whatever the custom function raises
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             expected = f"a function that returns a number ({reason})"
             raise ParameterError("model.metrics", name, expected) from None
@@ -197,8 +198,8 @@ def values(
 
     Args:
         metrics: all metrics.
-        totals: sums and numbers of terms of each batch, by the names of the mean metrics.
-        outputs: outputs of all examples, if a `WholeMetric` needs them.
+        totals: for each batch, the sum and the number of terms of each `MeanMetric`, by name.
+        outputs: outputs of all examples; None if no metric is a `WholeMetric`.
         labels: labels of all examples.
     """
     found: dict[str, float] = {}
@@ -253,7 +254,7 @@ def build_objective(
 
     Args:
         target: "class", "tags", "numbers" or "tokens".
-        loss: name of a built-in loss, reference "module:name" to a user's function, or a function
+        loss: name of a built-in loss, reference "module:name" to a custom function, or a function
             of outputs (n, …) and labels (n, …) that returns the loss of each example, (n,); None
             for the default loss of the kind of label.
         metric: metrics, the headline metric first. Each is a name, a reference "module:name", or a
@@ -262,8 +263,8 @@ def build_objective(
         folder: folder of the plan, which is searched first for the module of a reference.
 
     Raises:
-        ParameterError: an unknown kind of label, an unknown loss or metric, one for another kind of
-            label, or two metrics with the same name.
+        ParameterError: an unknown kind of label, a loss or metric that is unknown or for another
+            kind of label, or two metrics with the same name.
 
     >>> build_objective("numbers").names
     ('rmse', 'mae', 'loss')
@@ -315,7 +316,7 @@ def _metric(given: str | Callable[..., Any], target: str, folder: Path) -> Metri
 
 
 def _called(key: str, given: object) -> Callable[..., Any]:
-    """Function of a loss or metric that a user supplied, after a check that it can be called."""
+    """Custom function of a loss or metric, after a check that the function can be called."""
     if not callable(given):
         raise ParameterError(key, repr(given), "a function of outputs and labels")
     return given

@@ -66,7 +66,7 @@ class Layer(Protocol):
         ...
 
     def client_gradients(self, saved: Tensor, upstream: Tensor, clients: int) -> ClientGradients:
-        """Gradients with respect to the parameters, summed over each client's examples."""
+        """Gradients with respect to the parameters, as sums over the examples of each client."""
         ...
 
 
@@ -77,7 +77,11 @@ def _matrix(parameters: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Fully connected layer on flattened inputs."""
+    """Fully connected layer on flattened inputs.
+
+    Raises:
+        ParameterError: no input or no output.
+    """
 
     inputs: int
     outputs: int
@@ -131,7 +135,12 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Zero-padded convolution of square kernels with an image (height, width, channels)."""
+    """Zero-padded convolution of square kernels with an image (height, width, channels).
+
+    Raises:
+        ParameterError: a number of filters, kernel side, stride or padding outside its domain, or
+            an image that is smaller than the kernel.
+    """
 
     input_shape: ImageShape
     filters: int
@@ -274,7 +283,7 @@ class Tanh(WithoutParameters):
 
 @dataclass(frozen=True, slots=True)
 class MaxPool(WithoutParameters):
-    """Layer that takes the maximum of each 2×2 square, with stride 1.
+    """Max-pooling layer with windows of 2×2 positions and stride 1.
 
     The gradient goes to the maximum; of equal values, to the first in reading order, as in PyTorch.
 
@@ -450,7 +459,7 @@ def image_shape(input_shape: Shape) -> ImageShape:
     """Shape (height, width, channels) of an image given with or without channels.
 
     Raises:
-        ParameterError: a shape of another length.
+        ParameterError: a shape whose length is neither 2 nor 3.
     """
     if len(input_shape) == 2:
         return (input_shape[0], input_shape[1], 1)
@@ -477,8 +486,8 @@ def build_model(name: str, input_shape: Shape, classes: int) -> Layered:
         classes: number of outputs, at least 1.
 
     Raises:
-        ParameterError: an unknown name, a count of classes below 1, or a shape that does not fit
-            the model.
+        ParameterError: an unknown name, fewer than one class, or a shape that does not fit the
+            model.
     """
     checks.count(classes=classes)
     if name not in MODELS:

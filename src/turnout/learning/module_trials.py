@@ -1,4 +1,4 @@
-"""Trials on synthetic examples that a user's module treats each example separately.
+"""Tests, on synthetic examples, that a custom module treats each example separately.
 
 `check_outputs` and `check_updates` test the behaviour of a module before training, whatever its
 layers are. `check_outputs` requires that
@@ -56,7 +56,7 @@ class SlowUpdatesWarning(UserWarning):
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Synthetic batch of clients with ``each`` examples; each client's last example is padding."""
+    """Synthetic batch of clients with ``each`` examples per client, the last one padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))
@@ -74,7 +74,7 @@ def _made_up_inputs(examples: Examples, random: np.random.Generator, count: int)
 
 
 def _made_up(array: NDArray[Any], random: np.random.Generator, count: int) -> NDArray[Any]:
-    """Synthetic rows (count, …): each value is copied from the same position of some row.
+    """Synthetic rows (count, …): each value is copied from the same position of a random row.
 
     So categories, tokens and positive numbers stay valid values.
     """
@@ -142,7 +142,7 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
 
 
 def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
-    """Raise an error if outputs are not finite, in the first layer with such an output."""
+    """Raise an error in the first layer whose output is not finite, if most outputs are not."""
     if _mostly_finite(model.logits(at, rows)):
         return
     for layer in model.own_module().modules():
@@ -151,7 +151,7 @@ def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
 
 
 def _stop_at_nan(layer: nn.Module, given: tuple[Any, ...], made: object) -> None:
-    """Raise an error in a layer whose inputs are finite and whose output is not."""
+    """Raise an error if a layer's inputs are finite and its output is not (forward hook)."""
     known = all(bool(each.isfinite().all()) for each in given if isinstance(each, Tensor))
     if known and isinstance(made, Tensor) and not made.isfinite().all():
         raise FloatingPointError("NaN or infinity in the output for finite inputs")
@@ -268,7 +268,7 @@ def _normal(like: Tensor, random: np.random.Generator) -> Tensor:
 
 
 def _moved(values: Tensor, move: float, random: np.random.Generator) -> Tensor:
-    """Values perturbed by a relative amount; tokens stay unchanged."""
+    """Values perturbed by the relative amount ``move``; tokens stay unchanged."""
     return values * (1 + move * _normal(values, random)) if values.is_floating_point() else values
 
 
@@ -278,7 +278,7 @@ def _mostly_finite(values: Tensor) -> bool:
 
 
 def _limit(outputs: Tensor, moved: Tensor) -> Tensor:
-    """Largest difference that counts as rounding error, for each number of a row."""
+    """Largest difference that counts as a rounding error, for each number of a row."""
     known, change = outputs.double(), (outputs.double() - moved.double()).abs()
     largest = known.abs().nan_to_num(0.0, 0.0).amax(0)
     return change.nan_to_num(0.0, 0.0).amax(0) + _ROUNDING * largest
@@ -294,7 +294,7 @@ def _same(found: object, expected: Tensor, limit: Tensor) -> bool:
 
 
 def _refusal(model: ModuleModel, expected: str) -> ParameterError:
-    """Error that refuses a module, with what is expected of the module."""
+    """ParameterError about a module, with the expected behaviour of the module."""
     return ParameterError("model.module", model.title, expected)
 
 
@@ -313,7 +313,7 @@ def layer_without_rule(model: ModuleModel, compute: Callable[[], object]) -> str
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message=_UNMAPPED)
                 compute()
-        except Exception:  # whatever vmap or the user's code raises; the slow path is tried next
+        except Exception:  # whatever vmap or custom code raises; the slow path is tried next
             return path.place()
     return None
 
@@ -323,7 +323,7 @@ def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
     """Context that turns any error of a trial into a one-line error that names the layer.
 
     Raises:
-        ParameterError: in place of the error of PyTorch or of the user's code.
+        ParameterError: in place of any error of PyTorch or of the custom code.
     """
     with _watched(model) as path:
         try:
@@ -332,7 +332,7 @@ def named_failures(model: ModuleModel, expected: str) -> Iterator[None]:
             raise
         except (Exception, SystemExit) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise _refusal(model, f"{expected}, but {path.place()} ends in {reason}") from None
+            raise _refusal(model, f"{expected}, but {path.place()} raises {reason}") from None
 
 
 class _Path:

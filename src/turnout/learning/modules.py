@@ -1,15 +1,15 @@
 """PyTorch modules as functions of the flat vector of their trained parameters.
 
-`build_module` builds a `ModuleModel` from a user's code, with optional pretrained parameters, a
-choice of trained parameters, and low-rank adapters (`adapt`). `check_layers` refuses layers by
-their class. `turnout.learning.module_trials` runs a module on synthetic examples and refuses
-unsupported behaviour.
+`build_module` builds a `ModuleModel` from custom code, with optional pretrained parameters, a
+choice of trained parameters, and low-rank adapters (`adapt`). `check_layers` raises an error for
+layers of unsupported classes. `turnout.learning.module_trials` runs a module on synthetic examples
+and raises an error for unsupported behaviour.
 
-**Refused layers.** A client's update must depend only on the model and on that client's data, and
-must be the same each time it is computed, such as with more threads or after a checkpoint. Dropout
-in training would need a secret random stream for each client and step. The privacy noise already
-limits memorization of examples, so dropout is refused, not silently switched off. A layer in
-evaluation mode is a fixed function and is accepted.
+**Unsupported layers.** A client's update must depend only on the model and on that client's data,
+and must be the same each time it is computed, for example with more threads or after a checkpoint.
+Dropout in training would need a secret random stream for each client and step. The privacy noise
+already limits memorization of examples, so dropout is an error; it is not silently switched off. A
+layer in evaluation mode is a fixed function and is accepted.
 
 **Low-rank adapters.** A layer x ↦ Wx + b becomes x ↦ Wx + b + (α/r)·B A x with W and b fixed,
 A (r, inputs) and B (outputs, r) trained. B starts at zero, so the adapted module starts as the
@@ -88,7 +88,7 @@ def _fraction(layer: nn.Module) -> float:
 
 
 class ModuleModel:
-    """Model of a user's PyTorch module, as a function of the trained parameters.
+    """Model of a custom PyTorch module, as a function of the trained parameters.
 
     All other parameters and all buffers are fixed public constants. Each layer keeps the mode
     (training or evaluation) that it has in the given module.
@@ -210,8 +210,8 @@ class ModuleModel:
     def own_module(self) -> nn.Module:
         """Copy of the module for the current thread; all copies share their tensors.
 
-        A call with other parameters replaces the module's parameters for its duration, so two
-        threads must not share one module.
+        `logits` replaces the module's parameters while it runs, so two threads must not share one
+        module.
         """
         found = getattr(self._threads, "module", None)
         if found is None:
@@ -229,7 +229,8 @@ class ModuleModel:
 def plain_attention() -> None:
     """Make PyTorch compute attention by plain matrix products, in the whole process.
 
-    ``vmap`` has no rule for the fused kernels, and a model must compute the same on all machines.
+    ``vmap`` has no rule for the fused kernels, and a model must give the same outputs on all
+    machines.
     """
     torch.backends.cuda.enable_flash_sdp(False)
     torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -366,7 +367,7 @@ def build_module(
     trainable: tuple[str, ...] = (),
     adapters: Adapters | None = None,
 ) -> ModuleModel:
-    """Model from a user's PyTorch module, with optional parameter file and adapters.
+    """Model from a custom PyTorch module, with optional parameter file and adapters.
 
     Args:
         given: module, class or function that builds the module, or reference "module:name" to one
@@ -379,12 +380,12 @@ def build_module(
             a pattern of ``trainable`` may be missing. The file is read without running code.
         trainable: patterns of names of trained parameters, such as "head.*". Without patterns, all
             parameters that require a gradient are trained or, with adapters, the adapters alone.
-        adapters: low-rank adapters of linear layers, which are trained in addition.
+        adapters: low-rank adapters of linear layers, whose parameters are trained in addition.
 
     Raises:
         ParameterError: code that cannot be imported or called, or that builds no module; a
             pretrained file that does not exist or does not fit the module; a pattern that matches
-            no parameter or layer; a module that `ModuleModel` refuses.
+            no parameter or layer; a module that `ModuleModel` does not support.
         MissingExtraError: a pretrained file, but the package safetensors is not installed.
         StorageError: a damaged pretrained file.
     """
@@ -412,8 +413,8 @@ def build_module(
 def _made(
     given: Given, arguments: dict[str, Any], folder: Path, seed: int
 ) -> tuple[nn.Module, Reference]:
-    """Module that a user's reference or object provides, with its code reference."""
-    # The user's object, with a reference that identifies its code.
+    """Module from custom code or a given object, with the name and digest of its code."""
+    # The custom object, with a reference that identifies its code.
     key, title = "model.module", given if isinstance(given, str) else repr(given)
     if isinstance(given, str):
         found, reference = imported(key, given, folder)
@@ -431,7 +432,7 @@ def _made(
     try:
         with _seeded(seed):
             made = found(**arguments)
-    except (Exception, SystemExit) as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever custom code raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         what = f"from arguments {arguments}" if arguments else "without arguments"
         raise ParameterError(

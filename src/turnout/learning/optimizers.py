@@ -1,8 +1,8 @@
 """Server optimizers, learning-rate schedules and averages of iterates, as pure functions of state.
 
 `build_optimizer_of` builds the optimizer of a plan with its schedule and average;
-`build_optimizer`, `build_schedule` and `build_averaging` build one part each. `register_optimizer`
-gives an optimizer its name in plans and its title in reports.
+`build_optimizer`, `build_schedule` and `build_averaging` build these separately.
+`register_optimizer` gives an optimizer its name in plans and its title in reports.
 
 An optimizer has the methods ``init(parameters) -> state``, ``update(parameters, state, direction,
 step) -> (parameters, state)`` and ``released(parameters, state) -> parameters``. No method changes
@@ -62,7 +62,7 @@ def as_schedule(rate: Schedule | float) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """Base of schedules that fall from ``rate`` at step 0 to ``final`` · ``rate`` at ``steps``."""
+    """Schedule that falls from ``rate`` at step 0 to ``final`` · ``rate`` at step ``steps``."""
 
     rate: float
     steps: int
@@ -383,10 +383,10 @@ _RULES: dict[str, OptimizerRule] = {}
 def register_optimizer(name: str, title: str) -> Callable[[OptimizerBuilder], OptimizerBuilder]:
     """Decorator that registers a function as the builder of a named optimizer.
 
-    Runs and reports use only this registration. `plans.sections` lists the names that plans take.
+    Runs and reports use only this registration. `plans.sections` lists the names that plans accept.
 
     Args:
-        name: word for the optimizer in plans.
+        name: name of the optimizer in plans.
         title: name of the optimizer in reports.
 
     Raises:
@@ -441,7 +441,7 @@ def build_optimizer(
     """Optimizer with the given name: "sgd", "nesterov", "adam" or another registered optimizer.
 
     Args:
-        name: word of a registered optimizer.
+        name: name of a registered optimizer.
         rate: learning rate, above 0, or a schedule of it.
         momentum: in [0, 1); above 0 for "nesterov", 0 for "adam".
         weight_decay: weight-decay factor λ, at least 0.
@@ -587,7 +587,7 @@ def build_averaging(name: str, steps: int, decay: float = 0.99, tail: float = 0.
         name: "none", "ema" or "tail".
         steps: number of updates of the whole run.
         decay: factor by which the weight of an iterate falls per step, in (0, 1), for "ema".
-        tail: share of the updates, at the end of the run, that "tail" averages, in [0, 1].
+        tail: fraction of the updates, at the end of the run, that "tail" averages, in [0, 1].
 
     Raises:
         ParameterError: an unknown name, or a number outside its domain.

@@ -72,7 +72,7 @@ class PersonalTask(SupervisedTask):
     The metrics are for simulations only, since they are computed from the clients' own labels and
     no ε covers them.
 
-    Args beyond those of `SupervisedTask`:
+    Args, in addition to those of `SupervisedTask`:
         tested: held-out examples of each client, at least one for each client.
 
     Raises:
@@ -127,13 +127,25 @@ class PersonalTask(SupervisedTask):
         return _group(self._examples, self._holdings, clients)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """Metrics of one shared model on all clients' held-out examples."""
+        """Metrics of one shared model on all clients' held-out examples, by name.
+
+        Args:
+            parameters: parameters of the shared model, shape (d,).
+
+        Raises:
+            ParameterError: parameters of another shape.
+        """
         one = self._checked(parameters)
         return self.judged(lambda clients: one.expand(clients.size, -1))
 
     @torch.no_grad()
     def judged(self, models: Models) -> dict[str, float]:
-        """Metrics of one model per client; ``models`` is called once for each group of clients."""
+        """Metrics of one model per client, by name.
+
+        Args:
+            models: function from numbers of clients, (c,), to the parameters of their models,
+                (c, d); it is called once for each group of clients.
+        """
         totals = torch.zeros(3, dtype=torch.float64)
         for clients in self.groups(np.arange(self.population)):
             test = _group(self._held_out, self._tested, clients)
@@ -170,7 +182,8 @@ def judged_on_own_classes(
         labels: labels of the clients' training examples, shape (n,).
         holdings: assignment of the examples to clients.
         held_out: labels of the held-out examples, shape (h,).
-        most: largest number of held-out examples of a client; fewer if its classes have fewer.
+        most: largest number of held-out examples of a client; the client gets fewer if its classes
+            have fewer.
         generator: source of the draws.
 
     Raises:
@@ -237,7 +250,7 @@ class _PersonalModels:
 
     @property
     def population(self) -> int:
-        """Number of clients, numbered from 0."""
+        """Number of clients; clients are numbered from 0."""
         return self.task.population
 
     def init(self, generator: np.random.Generator) -> ServerState:
@@ -297,7 +310,7 @@ class _PersonalModels:
     ) -> Mapping[str, float]:
         """Metrics of the personal models, and the accuracy of the shared model.
 
-        Each client first takes ``finish`` local steps with a fixed shared model, whose result is
+        Each client first takes ``finish`` local steps, with the shared model fixed; the result is
         not stored. A client that has not participated starts from the shared model.
         """
         shared, known = _tensor(self.sent(state)), clients or {}
@@ -459,7 +472,7 @@ class AdaPeD(_PersonalModels):
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
 
     def _answers(self, model: Tensor, inputs: Tensor) -> tuple[Tensor, Callable[[Tensor], Any]]:
-        """Outputs of a model, and the function from output to parameter gradients."""
+        """Outputs of a model, and a function from output gradients to parameter gradients."""
         found = vjp(lambda at: self.task.model.logits(at, inputs), model)
         return found[0], found[1]
 
@@ -475,7 +488,7 @@ class Ridge(_PersonalModels):
     2020), with one local solution in each round; the penalty is the Gaussian prior of §4.5 of
     Girgis' thesis.
 
-    Args beyond those of `AdaPeD`:
+    Args, in addition to `AdaPeD`'s ``task``, ``optimizer``, ``clip_norm``, ``local``, ``finish``:
         strength: λ, above 0.
 
     Raises:

@@ -66,8 +66,8 @@ class SupervisedTask:
     """Learning task of clients with labelled examples.
 
     Guarantees:
-        Each client's contribution to `clipped_sum` has ℓ2 norm at most ``clip_norm``, whatever
-        data the client holds.
+        Each client's term of `clipped_sum` has ℓ2 norm at most ``clip_norm``, for all data that
+        the client may hold.
         A client without examples, or whose update is not finite or has an ℓ2 norm above 1e30,
         contributes the zero vector and is counted.
         On a CPU the same parameters and clients, in the same order, give the same bits, on any
@@ -171,7 +171,7 @@ class SupervisedTask:
 
     @property
     def population(self) -> int:
-        """Number of clients, numbered from 0."""
+        """Number of clients; clients are numbered from 0."""
         return self._holdings.population
 
     @property
@@ -346,7 +346,11 @@ class SupervisedTask:
         return {**found, LOSS: sum(part[LOSS][0] for part in totals) / size}
 
     def predicted(self, parameters: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Class with the highest score for each held-out example, int64, shape ``(n,)``."""
+        """Class with the highest score for each held-out example, int64, shape ``(n,)``.
+
+        Raises:
+            ParameterError: parameters of another shape than (d,).
+        """
         at, size = self._checked(parameters), len(self._held_out)
         at_once = self._updates.clients_at_once(1)
 
@@ -404,7 +408,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
     """Raise an error if model, examples, loss and metrics do not fit together.
 
     Raises:
-        ParameterError: the model does not take the inputs, has no output for a class or label
+        ParameterError: the model does not accept the inputs or has no output for a class or label
             column, or the loss or a metric is for another kind of label.
     """
     if examples.target != objective.target:
@@ -421,7 +425,7 @@ def check_fit(model: Model, examples: Examples, objective: Objective) -> None:
 
 
 def _telling(examples: Examples) -> np.ndarray:
-    """Index of the first example or, for tokens, of those with the smallest and largest token."""
+    """Index of the first example; for tokens, of the examples with the least and largest token."""
     if examples.inputs.dtype != np.int64:
         return np.zeros(1, dtype=np.int64)
     flat, width = examples.inputs.reshape(-1), int(np.prod(examples.input_shape))
