@@ -1,8 +1,8 @@
 """Checkpoints of a run, from which it can be resumed, and the history of its steps.
 
-`Checkpoint` is the state of a run. `FileCheckpoints` stores it in a file and survives a kill of the
-process at any time. `History` has the measurements of the steps as columns, which a `Recorder`
-fills.
+`Checkpoint` is the state of a run. `FileCheckpoints` stores it in a file, which stays usable if the
+process is killed at any time. `History` has the measurements of the steps as columns, which a
+`Recorder` fills.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class History:
 
     ε does not cover counts and metrics, so they are only for the party that runs the simulation.
 
-    The first six arrays have the shape ``(steps done,)``, the others ``(evaluations,)``. If a run
-    is repeated, all columns except ``seconds`` are the same.
+    The first six arrays have the shape ``(finished steps,)``, the others ``(evaluations,)``. If a
+    run is repeated, all columns except ``seconds`` are the same.
 
     Attributes:
         check_ins: number of accepted check-ins, int64.
@@ -115,8 +115,8 @@ class History:
 class Recorder:
     """History of a run in progress, whose columns have room for the whole run.
 
-    Entries of an interrupted step are overwritten when the step is repeated, and `until` leaves
-    them out.
+    Entries of an interrupted step are overwritten when the step is repeated; the result of `until`
+    does not contain them.
     """
 
     def __init__(self, steps: int, evaluations: int) -> None:
@@ -144,7 +144,7 @@ class Recorder:
         self._per_step["signal"][step] = math.sqrt(float(np.square(total.total).sum()))
 
     def note_release(self, release: Release) -> None:
-        """Record the counts of a step."""
+        """Record a step's check-ins and received updates, and whether it released anything."""
         self._per_step["check_ins"][release.step] = release.checked_in
         self._per_step["served"][release.step] = release.served
         self._per_step["dummy"][release.step] = release.dummy
@@ -165,8 +165,8 @@ class Recorder:
             self._per_evaluation = {name: self._room(name, none) for name in values}
         if values.keys() != self._per_evaluation.keys():
             raise LocalProtocolError(
-                f"the algorithm's metrics are {', '.join(metrics)}, unlike those of the evaluation "
-                "before: return the same names in every evaluation"
+                f"the algorithm's metrics are {', '.join(metrics)}, unlike those of the previous "
+                "evaluation: return the same names in every evaluation"
             )
         for name, value in values.items():
             self._per_evaluation[name][index] = value

@@ -78,8 +78,9 @@ class Clients:
         """Clients that compute an algorithm under a scheme.
 
         Raises:
-            ParameterError: no clip norm, or an algorithm with client states that is `Batched`.
-            UnsupportedError: an algorithm with client states, for which the scheme has no analysis.
+            ParameterError: the algorithm has no clip norm above 0, or is `Batched` although its
+                clients have states.
+            UnsupportedError: no analysis of the scheme is known for clients with states.
         """
         bound = Clipping(algorithm.dimension, getattr(algorithm, "clip_norm", math.nan))
         state = algorithm.init_client(0)
@@ -106,8 +107,8 @@ class Clients:
             states: states of the clients that have participated.
 
         Raises:
-            LocalProtocolError: an update of the wrong dimension, a state of another layout than the
-                first one, or a clip norm that changed during the run.
+            LocalProtocolError: an update has a wrong dimension, a state has another layout than the
+                initial state of client 0, or the clip norm changed during the run.
         """
         if isinstance(self.algorithm, Batched):
             return self._batched(self.algorithm, sent, ids), {}
@@ -238,16 +239,16 @@ class MessagingClients:
 
         Raises:
             ParameterError: the randomizer does not fit the scheme, or the algorithm's dimension or
-                clip norm; an algorithm that does not return single updates; or a client with fewer
+                clip norm; the algorithm does not return single updates; or a client has fewer
                 records than messages.
-            UnsupportedError: the clients have states, or the scheme has a release rule or the
-                randomizer public randomness for which no analysis is known.
+            UnsupportedError: no analysis is known for clients with states, for the scheme's release
+                rule, or for the randomizer's public randomness.
         """
         # The randomizer must fit the scheme and the algorithm's updates.
         require_messages(scheme, randomizer)
         for name, ours in (("dimension", algorithm.dimension), ("radius", algorithm.clip_norm)):
             if getattr(randomizer, name) != ours:
-                expected = f"{ours}, as of the algorithm's updates"
+                expected = f"{ours}, the {name} of the algorithm's updates"
                 raise ParameterError(f"messages.{name}", getattr(randomizer, name), expected)
         # The algorithm must return each client's update and keep no client states.
         if algorithm.init_client(0) is not None:
@@ -265,11 +266,12 @@ class MessagingClients:
     def updates(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> tuple[UpdateSum, ClientStates]:
-        """Sum that the messages of some clients in a step encode, and no states.
+        """Sum encoded by the messages of some clients in a step, and an empty dict of states.
 
         Clients without data encode the zero vector, so that the number of messages does not reveal
-        them.
+        that they have no data.
         """
+        # Messages of clients with data, then those of the remaining clients.
         kept = _Kept(Randomized(self.randomizer, 1.0, self.messages))
         for part in self._parts(sent, ids, step):
             kept.add(part)
@@ -282,7 +284,7 @@ class MessagingClients:
     def _parts(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int
     ) -> Iterator[NDArray[Any]]:
-        """Blocks of messages of the clients that have data."""
+        """Messages of the clients that have data, block by block."""
         if isinstance(self.algorithm, OfRecords):
 
             def of_records(j: int, first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
@@ -295,14 +297,14 @@ class MessagingClients:
         yield from self.algorithm.updates(sent, ids, partial(self._encoded, step))
 
     def _encoded(self, step: int, first: int, rows: NDArray[np.floating]) -> NDArray[Any]:
-        """All messages of a block of clients."""
+        """All messages of a block of clients whose updates are ``rows``."""
         each = [self._message(step, first, j, rows) for j in range(self.messages)]
         return each[0] if len(each) == 1 else np.concatenate(each)
 
     def _message(
         self, step: int, first: int, number: int, rows: NDArray[np.floating]
     ) -> NDArray[Any]:
-        """One message of each client of a block."""
+        """Message number ``number`` of each client of a block."""
         name = ("message", step, first) + ((number,) if number else ())
         return self.randomizer.encode_updates(rows, self.streams.source(*name))
 
@@ -311,7 +313,7 @@ class MessagingClients:
 
 
 class _Kept:
-    """Buffer of messages, which are decoded in large groups since that is faster."""
+    """Buffer of messages; decoding them in large groups is faster."""
 
     def __init__(self, mechanism: Randomized) -> None:
         self.count = self._numbers = 0
@@ -327,7 +329,7 @@ class _Kept:
             self._total, self._parts, self._numbers = self.total(), [], 0
 
     def total(self) -> UpdateSum:
-        """Sum that all messages encode."""
+        """Sum that all added messages encode."""
         if not self._parts:
             return self._total
         return self._total + self._mechanism.summed(np.concatenate(self._parts))

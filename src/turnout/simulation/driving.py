@@ -1,4 +1,4 @@
-"""Loop that runs training, tuning or a bandit unit by unit and saves its state.
+"""Loop that runs training, tuning or a bandit unit by unit and saves the state of the run.
 
 `Units` is the interface of such a run, `drive` is the loop, and `Every` is the schedule of saving.
 """
@@ -32,7 +32,7 @@ class Units(Protocol[T_co]):
 
 
 class Every(Generic[T]):
-    """Schedule of saving: every so many units or seconds, and at the end of the run."""
+    """Schedule of saving: after a number of units or seconds, and at the end of the run."""
 
     def __init__(self, *, units: int | None = None, seconds: float | None = None) -> None:
         """Make a schedule.
@@ -62,9 +62,10 @@ def drive(
 
     Args:
         run: run with its remaining units.
-        save: saves the state of the run; called when ``every`` is due and on Ctrl-C.
+        save: function that saves the state of the run; called when ``every`` is due and on Ctrl-C.
         every: schedule of saving.
-        tell: called after each unit, after any save, with the progress that the run yields.
+        tell: function of the progress that the run yields; called after each unit, and after the
+            save if one is due.
     """
     try:
         for told in run.remaining():

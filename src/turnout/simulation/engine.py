@@ -60,7 +60,7 @@ class Progress:
         check_ins: number of accepted check-ins in this step.
         participations: number of accepted check-ins in all finished steps.
         seconds: running time, earlier parts of the run included, in seconds.
-        evaluation: the algorithm's metrics by name; None if this step had no evaluation.
+        evaluation: the algorithm's metrics, by name; None if this step had no evaluation.
     """
 
     step: int
@@ -94,7 +94,7 @@ class SimulationResult:
         parameters: the algorithm's model, as one vector.
         last: vector that the server would send to clients in the next step.
         clients: states of the clients that participated; empty if clients have no states.
-        history: measurements of each step.
+        history: measurements of each finished step and of each evaluation.
         seconds: running time, earlier parts of the run included, in seconds.
     """
 
@@ -140,8 +140,8 @@ class Simulation:
         evaluate_every: number of steps between evaluations; the model is also evaluated before the
             first step and after the last one.
         messages: under local or shuffled trust, the randomizer of each client's update. The
-            scheme's randomizer must be its ``priced_as``, or repeated messages of it. Its radius,
-            in the randomizer's own norm, must be the algorithm's ``clip_norm``.
+            scheme's randomizer must be ``messages.priced_as``, or `RepeatedMessages` of it. The
+            radius of ``messages``, in its own norm, must be the algorithm's ``clip_norm``.
 
     Raises:
         ParameterError: a value is outside its domain, the participation is for another number of
@@ -377,7 +377,7 @@ class _State:
 
     A step replaces the whole state by one assignment, so an interruption at any time leaves the
     complete state after the last finished step. ``changed`` has the clients' states that the last
-    step changed; the next step first moves them to the store.
+    step changed; the next step first moves these states to the store.
     """
 
     step: int
@@ -433,7 +433,7 @@ class Stepper:
 
     @property
     def done(self) -> int:
-        """Number of finished steps, as units of `turnout.simulation.driving`."""
+        """Number of finished steps, which are the units of `turnout.simulation.driving`."""
         return self._state.step
 
     @property
