@@ -297,7 +297,7 @@ def test_clip_norm_scale_and_divisor_must_not_change():
     for change, options in ((halved_noise, norms), (halved_noise, {}), (fewer, {})):
         run = private(60, 4, 1, **options)
         change(run)
-        with pytest.raises(ParameterError, match="as of make_private"):
+        with pytest.raises(ParameterError, match="as at make_private"):
             epoch(run)
     for norm in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ParameterError, match="max_grad_norm"):
@@ -341,7 +341,7 @@ def test_releases_without_a_scheme_have_no_epsilon():
     accountant = create_accountant("turnout")
     assert accountant.get_epsilon(DELTA) == 0.0
     accountant.history = [(0.1, 0.5, 1000)]
-    with pytest.raises(UnsupportedError, match="prices only the loaders"):
+    with pytest.raises(UnsupportedError, match="counts only steps of"):
         accountant.get_epsilon(DELTA)
 
 
@@ -361,5 +361,5 @@ def test_the_accountant_refuses_loaders_that_are_not_turnouts():
     )
     inputs, labels = next(iter(loader))
     nn.functional.cross_entropy(model(inputs), labels).backward()
-    with pytest.raises(UnsupportedError, match="prices only the loaders"):
+    with pytest.raises(UnsupportedError, match="counts only steps of"):
         optimizer.step()

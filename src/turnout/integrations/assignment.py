@@ -36,10 +36,11 @@ def assigned_participation(
         epochs: number of epochs of the whole run.
         kept: whether a record keeps its batches in all epochs; False: it draws anew in each epoch.
         picks: number of different batches of an epoch that contain a record.
-        probability: probability that a record takes part: in an epoch, or in the run if ``kept``.
+        probability: probability that a record takes part in an epoch or, if ``kept``, in the run.
 
     Raises:
-        ParameterError: a combination that no participation has.
+        ParameterError: a value outside its domain, or several picks together with ``kept`` or a
+            probability below 1.
     """
     if picks == 1:
         kind = FixedAssignment if kept else CheckIn
@@ -50,7 +51,7 @@ def assigned_participation(
 
 
 class Assignment:
-    """Batches of a run, in order, with the numbers of batches returned and released.
+    """Batches of a run, in order, with counts of the returned and the released batches.
 
     Guarantee: the batches that contain a record have exactly the distribution of the participation,
     for every number of records, and records are independent of each other.
@@ -65,7 +66,7 @@ class Assignment:
         records: number of records.
         batches: number of batches of an epoch.
         dealt: number of steps whose batches were returned.
-        used: number of first steps whose batches releases may have used.
+        used: number of steps, from the first one on, whose batches may have been released.
         ahead: number of returned batches that a loader's workers hold and that the training loop
             has not received.
         followed: whether an accountant counts the assignment's releases; only one accountant may.
@@ -73,6 +74,7 @@ class Assignment:
             earlier batches.
 
     Raises:
+        ParameterError: a number of records below 1.
         UnsupportedError: a participation under which records do not draw their own batches.
     """
 
@@ -130,7 +132,7 @@ class Assignment:
 
         Raises:
             UnsupportedError: this batch was released already, or an earlier batch was not released,
-            so that the batches of this release are unknown.
+                so that it is not known which batches this release uses.
         """
         waiting = self.dealt - self.ahead - self.used
         if waiting <= 0:
@@ -154,7 +156,7 @@ class Assignment:
         return self._schedule
 
     def state_dict(self) -> dict[str, Any]:
-        """State from which a run continues; it reveals records' batches, so it must stay secret."""
+        """State to resume from; it reveals which batches contain a record, so keep it secret."""
         state: dict[str, Any] = {
             "law": participation_to_dict(self.participation),
             "records": self.records,
@@ -166,14 +168,15 @@ class Assignment:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the used batches of a state, which may be loaded only once.
+        """Continue after the used batches of a state; load each state only once.
 
         Args:
-            state: as `state_dict` returned it.
+            state: result of `state_dict`.
 
         Raises:
-            ParameterError: the state has another participation or number of records; or it is older
-            than this assignment's, so that batches would be released twice and charged once.
+            ParameterError: the state has another participation or number of records; or it has
+                fewer used batches than this assignment, so that a batch could be released twice
+                and counted once.
         """
         # The state must be of this run, and must not go back.
         mine = {"law": participation_to_dict(self.participation), "records": self.records}

@@ -37,7 +37,7 @@ class AssignedBatches(Sampler[list[int]]):
         source: source of all draws; None: the operating system's randomness.
 
     Attributes:
-        assignment: the batches, with the numbers of batches returned and released.
+        assignment: the batches, with counts of the returned and the released batches.
 
     >>> batches = AssignedBatches.of(2000, batches=40, epochs=4)
     >>> batches.participation
@@ -63,7 +63,7 @@ class AssignedBatches(Sampler[list[int]]):
         probability: float = 1.0,
         source: Source | None = None,
     ) -> Self:
-        """Sampler of `assigned_participation`, drawn from the operating system's randomness.
+        """Sampler whose participation is that of `assigned_participation`.
 
         Args:
             records: number of records, at least 1.
@@ -73,6 +73,9 @@ class AssignedBatches(Sampler[list[int]]):
             picks: see `assigned_participation`.
             probability: see `assigned_participation`.
             source: source of all draws; None: the operating system's randomness.
+
+        Raises:
+            ParameterError: a value outside its domain; see `assigned_participation`.
         """
         participation = assigned_participation(
             batches, epochs, kept=kept, picks=picks, probability=probability
@@ -81,7 +84,7 @@ class AssignedBatches(Sampler[list[int]]):
 
     @property
     def participation(self) -> Participation:
-        """Participation of the sampler's draws, whose ε `turnout.price` computes."""
+        """Participation of the records in batches; `turnout.price` computes its ε."""
         return self.assignment.participation
 
     @property
@@ -117,11 +120,11 @@ class AssignedBatches(Sampler[list[int]]):
         return _Loader(dataset, batch_sampler=self, collate_fn=collate, **options)
 
     def state_dict(self) -> dict[str, Any]:
-        """State from which the run continues; as secret as the data."""
+        """State to resume from; keep it as secret as the data."""
         return self.assignment.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the used batches of a state; see `Assignment.load_state_dict`."""
+        """Continue after the used batches of a state; errors as in `Assignment.load_state_dict`."""
         self.assignment.load_state_dict(state)
 
 
@@ -139,14 +142,20 @@ class _Loader(DataLoader[Any]):
 
 
 class WithEmptyBatches:
-    """Collate function that also accepts no records, and then returns a batch with no rows.
+    """Collate function that also accepts an empty list, and then returns a batch without rows.
 
-    An empty batch has the shapes and types of ``example``, whose values are not kept.
+    Args:
+        collate: collate function for batches that are not empty.
+        example: collated batch, whose shapes and types the empty batch has; its values are not
+            kept.
+
+    Raises:
+        UnsupportedError: the example is not made of tensors alone.
     """
 
     def __init__(self, collate: Callable[[Sequence[Any]], Any], example: Any) -> None:
         if not all(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(example)[0]):
-            raise UnsupportedError("empty batches need batches made of tensors alone")
+            raise UnsupportedError("batches may be empty, so they must be made of tensors alone")
         self.collate = collate
         self.empty = tree_map(lambda tensor: tensor[:0].clone(), example)
 

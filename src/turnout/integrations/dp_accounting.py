@@ -46,13 +46,13 @@ def to_pld(
 
     Args:
         curve: curve of the run.
-        discretization: Δ, above 0; a smaller one gives a sharper bound.
+        discretization: Δ, above 0; a smaller Δ gives a sharper bound.
         least_delta: smallest δ, in (0, 1), at which the bound is sharp; losses of smaller
             probability count as infinite.
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: a relation whose curve consists of two neighbour bounds.
+        UnsupportedError: a curve that consists of two bounds, one for each kind of neighbour.
         NumericalError: the grid would be too large.
     """
     return curve.to_dp_accounting(least_delta, discretization)
@@ -63,11 +63,11 @@ def from_pld(
     relation: NeighboringRelation,
     optimistic: PrivacyLossDistribution | None = None,
 ) -> PrivacyCurve:
-    """Privacy curve of a distribution, for + and * with other curves of the same relation.
+    """Privacy curve of a privacy loss distribution; + and * compose it with other curves.
 
     Args:
         pessimistic: pessimistic distribution of any discretization.
-        relation: relation of the distribution, which does not store it.
+        relation: relation of the distribution, and of all curves with which it is composed.
         optimistic: the same distribution with ``pessimistic_estimate=False``, for lower bounds.
 
     Raises:
@@ -79,7 +79,7 @@ def from_pld(
 
 @attr.s(frozen=True, slots=True, auto_attribs=True)
 class SchemeDpEvent(dp_event.DpEvent):
-    """Event of dp-accounting: a whole run of a scheme, which `Accountant` prices.
+    """Event of dp-accounting: a whole run of a scheme, whose ε `Accountant` computes.
 
     Attributes:
         scheme: the run's scheme, under the accountant's relation.
@@ -103,6 +103,7 @@ def random_allocation(
         relation: the accountant's relation.
 
     Raises:
+        ParameterError: a number outside its domain, or an unknown relation.
         UnsupportedError: an event of another kind.
     """
     if isinstance(event, dp_event.GaussianDpEvent):
@@ -130,7 +131,7 @@ class Accountant(PLDAccountant):
     """Accountant of dp-accounting that composes `SchemeDpEvent` with dp-accounting's own events.
 
     All schemes must have one privacy unit and one trust model. Dp-accounting's own events state
-    neither, and are assumed to have the same. The accountant also prices the event
+    neither, and are assumed to have the same. The accountant also composes the event
     ``RandomAllocationDpEvent(event, num_selected, num_steps)`` of later versions of dp-accounting,
     by turnout's bounds.
     """
@@ -156,7 +157,7 @@ class Accountant(PLDAccountant):
         return None
 
     def _mixed(self, event: dp_event.DpEvent) -> str | None:
-        """Error text for an event with several privacy units or trust models; None otherwise."""
+        """Error text if the events have several privacy units or trust models; None otherwise."""
         first, *others = [*filter(None, [self._first]), *_schemes(event)] or [None]
         for name in ("unit", "trust"):
             for scheme in others:
@@ -167,7 +168,7 @@ class Accountant(PLDAccountant):
         return None
 
     def _translated(self, event: Any) -> dp_event.DpEvent:
-        """Event of `random_allocation`; the unchanged event if turnout has no price for it."""
+        """Result of `random_allocation`; the unchanged event if turnout has no bound for it."""
         try:
             parts = event.event, event.num_selected, event.num_steps
             return random_allocation(*parts, self.neighboring_relation)
@@ -186,7 +187,7 @@ class Accountant(PLDAccountant):
 
 
 def _schemes(event: dp_event.DpEvent) -> Iterator[Scheme]:
-    """All schemes in an event and in its parts."""
+    """All schemes in an event and in the events that it composes."""
     if isinstance(event, SchemeDpEvent):
         yield event.scheme
     inner = getattr(event, "event", None)

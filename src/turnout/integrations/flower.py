@@ -8,9 +8,9 @@ draws its own rounds, and answers all other rounds with an update of zeros of th
 may include the amplification by random participation: no party except the node itself learns in
 which rounds it took part.
 
-Flower's own wrappers let the server select a number of nodes and average the replies, weighted and
-divided by the number of replies. No amplification is proved for such averages, and Flower claims
-none.
+With Flower's own wrappers the server selects a number of nodes and averages the replies, weighted
+and divided by the number of replies. No amplification is proved for such averages, and Flower
+claims none.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class CheckedAccountant:
     """Flower's ``PrivacyAccountant``: upper bounds on ε and δ of sampled Gaussian releases.
 
     Noise multipliers are relative to the clip norm. Under replace-one a node changes a sum by up to
-    twice the clip norm, and the bounds assume this change. They assume it under add-or-remove as
-    well if a fixed number of nodes is sampled, as in Flower's wrappers, since another node replaces
-    a removed node.
+    twice the clip norm, and the bounds assume this change. If a fixed number of nodes is sampled,
+    as in Flower's wrappers, the bounds also assume it under add-or-remove, since another node
+    replaces a removed node.
 
     Args:
         config: population, relation and sampling of all events.
@@ -90,7 +90,8 @@ class CheckedAccountant:
         """Add ``count`` releases of an event to the releases so far.
 
         Raises:
-            ParameterError: another population than in the configuration.
+            ParameterError: the event has another population than the configuration, or ``count``
+                is below 1.
         """
         self._events = self._with(event, count)
 
@@ -114,7 +115,11 @@ class CheckedAccountant:
         return self._curve(self._events).delta(epsilon).upper if self._events else 0.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
-        """Upper bound on ε of all releases so far, at the configuration's δ by default."""
+        """Upper bound on ε of all releases so far, at the configuration's δ by default.
+
+        Raises:
+            ParameterError: δ is outside (0, 1).
+        """
         at = self._config.target_delta if delta is None else delta
         return PrivacySpent(self.get_epsilon(at), at, self.num_releases, METHOD)
 
@@ -126,14 +131,15 @@ class CheckedAccountant:
         Args:
             event: event of one release.
             max_epsilon: limit on ε, above 0; None: the limit of the configuration.
-            count: number of releases.
+            count: number of releases, at least 1.
 
         Raises:
-            ParameterError: no limit on ε is given, or the limit is not above 0.
+            ParameterError: no limit on ε is given, the limit is not above 0, ``count`` is below 1,
+                or the event has another population than the configuration.
         """
         limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
         if limit is None:
-            raise ParameterError("max_epsilon", None, "a limit, here or in the configuration")
+            raise ParameterError("max_epsilon", None, "a limit on ε, here or in the configuration")
         checks.positive(max_epsilon=limit)
         return self._epsilon(self._with(event, count), self._config.target_delta) > limit
 
@@ -155,7 +161,9 @@ class CheckedAccountant:
         try:
             loaded = [(GaussianPrivacyEvent(**one["event"]), one["count"]) for one in found]
         except (KeyError, TypeError, ValueError) as error:
-            raise ParameterError("state", state, f"events of this accountant: {error}") from None
+            raise ParameterError(
+                "state", state, f"events of this accountant, but {error}"
+            ) from None
         before, self._events = self._events, {}
         try:
             for event, count in loaded:
@@ -236,23 +244,26 @@ Vector = NDArray[np.floating]
 class CheckInStrategy(Strategy):
     """Flower strategy whose rounds are the steps of a turnout scheme.
 
-    Use it with `check_ins` as the innermost mod of the ClientApp, whose training replies with the
-    final arrays. Nodes are not requested to send metrics, because ε would not cover the metrics.
+    Use it with `check_ins` as the innermost mod of the ClientApp. The ClientApp's train function
+    must reply with the trained arrays. Nodes are not requested to send metrics, because ε would not
+    cover the metrics.
 
     Guarantees: the guarantees of `ReleaseLedger`. A restarted ServerApp continues with the step
-    after the last charged step.
+    after the last step that the ledger has counted.
 
     Args:
         ledger: path of the ledger file.
         scheme: participation (a round is a step), Gaussian noise and relation; the unit is a node.
-        optimizer: one of `turnout.learning.optimizers`; its state is new in each ServerApp.
+        optimizer: one of `turnout.learning.optimizers`; each ServerApp starts with a new state of
+            the optimizer.
         arrays: initial model, which consists of floating-point arrays.
         clip_norm: C, the largest ℓ2 norm of a node's update.
         nodes: number of nodes, which is public. A round waits until all nodes are connected.
         delta: δ at which ε is reported.
 
     Raises:
-        ParameterError, UnsupportedError, StorageError: see `ReleaseLedger`.
+        ParameterError: the relation is add-remove, or see `ReleaseLedger`.
+        UnsupportedError, StorageError: see `ReleaseLedger`.
     """
 
     def __init__(
@@ -266,6 +277,7 @@ class CheckInStrategy(Strategy):
         nodes: int,
         delta: float,
     ) -> None:
+        # The ledger checks the scheme, and continues with the steps in its file.
         self._vector = _flat(arrays)
         self.ledger = ReleaseLedger(
             Path(ledger),
@@ -275,6 +287,7 @@ class CheckInStrategy(Strategy):
             nodes=nodes,
             delta=delta,
         )
+        # The server knows the number of connected nodes, which add-remove would have to hide.
         if scheme.relation is Relation.ADD_REMOVE:
             expected = "zero-out or replace-one, since Flower shows the number of nodes"
             raise ParameterError("relation", scheme.relation.value, expected)
@@ -284,7 +297,7 @@ class CheckInStrategy(Strategy):
 
     @property
     def rounds_left(self) -> int:
-        """Number of rounds left in the scheme: the largest ``num_rounds`` of `start`."""
+        """Number of rounds left in the scheme: the largest possible ``num_rounds`` of `start`."""
         return self.ledger.steps - self.ledger.step
 
     def privacy_spent(self) -> PrivacySpent:
@@ -321,7 +334,7 @@ class CheckInStrategy(Strategy):
             UnsupportedError: the replies belong to another step.
         """
         step, asked, self._asked = self.ledger.step, self._asked, None
-        # Replies belong to one step: releasing them twice, or for another step, is refused.
+        # Replies belong to one step: releasing them twice, or for another step, is an error.
         if asked != step:
             raise UnsupportedError("these are replies to another step: each step has one release")
         answers = {r.metadata.src_node_id: f for r in replies if (f := _answer(r)) is not None}
@@ -338,7 +351,7 @@ class CheckInStrategy(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """None, since nodes are not asked for metrics."""
+        """None, since nodes send no metrics."""
         return None
 
     def summary(self) -> None:
@@ -352,8 +365,8 @@ class CheckInMod:
     """Mod with which a node takes part in its own secret rounds; `check_ins` is an instance.
 
     Args:
-        folder: folder of the nodes' files, one for each node, for simulations in one process
-            or machine. None: the folder that the node's configuration names; a SuperNode is started
+        folder: folder with one file for each node, for simulations in one process or on one
+            machine. None: the folder that the node's configuration names; a SuperNode is started
             with ``--node-config "turnout-state='/var/lib/turnout'"``.
     """
 
@@ -361,7 +374,13 @@ class CheckInMod:
         self._folder = None if folder is None else Path(folder)
 
     def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
-        """Reply of the node: its bounded update if it takes part in the step, else zeros."""
+        """Reply of the node: its clipped update if it takes part in the step, else zeros.
+
+        Raises:
+            ParameterError: the terms are invalid or do not fit the model, or the node's
+                configuration names no folder.
+            StorageError: the node's file is damaged or cannot be written.
+        """
         # Messages other than training are passed through.
         if msg.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(msg, ctxt)
@@ -395,7 +414,7 @@ class CheckInMod:
         try:
             reply = call_next(msg, ctxt)
             return None if reply.has_error() else _flat(*reply.content.array_records.values())
-        except Exception as error:  # whatever the user's code raises
+        except Exception as error:  # whatever the ClientApp raises
             _LOG.error("training failed, an update of zeros is sent: %s", error)
             return None
 

@@ -36,19 +36,22 @@ def participation(
 ) -> Participation:
     """Participation whose ε is at least that of the strategy, and equal to it if possible.
 
-    The ε is larger if c does not divide T, since the last cycle counts as whole. The ε is also
-    larger for `CyclicPoissonSampling`, because its groups count as known to the adversary.
+    The ε is larger if c does not divide T, since the last cycle is assumed to be complete. The ε is
+    also larger for `CyclicPoissonSampling`, because the groups are assumed to be known to the
+    adversary.
 
     Args:
-        strategy: an object of JAX Privacy's `batch_selection`.
-        relation: relation of the bound; groups of equal size are refused under add-remove, since
+        strategy: a `CyclicPoissonSampling`, `BallsInBinsSampling`, `FixedBatchSampling` or
+            `BMinSepSampling` of JAX Privacy's `batch_selection`.
+        relation: relation of the bound. Groups of equal size are an error under add-remove, since
             their sizes reveal the number of records.
         num_examples: number of records, which only `FixedBatchSampling` needs.
 
     Raises:
-        UnsupportedError: a strategy without a bound here: truncated batches, a `BMinSepSampling`
-        with p < 1, batches drawn with replacement, and classes not named above, including
-        subclasses.
+        ParameterError: a value outside its domain, or no ``num_examples`` for `FixedBatchSampling`.
+        UnsupportedError: another class, including subclasses; truncated batches; a
+            `BMinSepSampling` with p < 1; batches drawn with replacement; or groups of equal size
+            under add-remove.
     """
     name = _named(strategy)
     if name not in _PARTICIPATIONS:
@@ -81,9 +84,12 @@ def scheme(
             Privacy's execution plans divide by the sum's sensitivity. Under replace-one this
             sensitivity is two clip norms, so give twice the value of the execution plan. The noise
             of each batch is fresh: correlated noise (matrix factorization) is not covered.
-        relation: relation of the bound; under replace-one the bound includes that a sum changes by
-            two clip norms.
+        relation: relation of the bound; under replace-one the bound assumes that a sum changes by
+            up to two clip norms.
         num_examples: see `participation`.
+
+    Raises:
+        ParameterError, UnsupportedError: see `participation`.
     """
     unit, chosen = PrivacyUnit.EXAMPLE, strategy
     if _named(strategy) == "UserSelectionStrategy":
@@ -105,7 +111,7 @@ def epsilon(
 
 
 def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Participation:
-    """Participation of a strategy that samples one of c groups in turn."""
+    """Participation of a strategy that samples from one of c groups in each iteration, in turn."""
     _refuse_truncated(strategy)
     steps, cycle, rate = strategy.iterations, strategy.cycle_length, strategy.sampling_prob
     checks.count(iterations=steps, cycle_length=cycle)
@@ -129,13 +135,13 @@ def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Partici
 
 
 def _balls_in_bins(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """Participation of a strategy in which each record draws its bin of iterations once."""
+    """Participation of a strategy in which each record draws one bin of iterations, once."""
     checks.count(iterations=strategy.iterations, cycle_length=strategy.cycle_length)
     return _kept(strategy.iterations, strategy.cycle_length)
 
 
 def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Participation:
-    """Participation of a strategy whose batches of a public size have no record twice."""
+    """Participation of a strategy whose batches have a public size and contain no record twice."""
     if strategy.replace:
         raise UnsupportedError(
             "batches drawn with replacement have no analysis: draw them without replacement"
@@ -146,7 +152,7 @@ def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Partic
 
 
 def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """For p = 1: every ``min_sep``-th iteration, from the first one or from a uniform one."""
+    """Participation in each ``min_sep``-th iteration (p = 1) from the first or a uniform one on."""
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
         raise UnsupportedError(
@@ -160,7 +166,7 @@ def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
 
 
 def _kept(steps: int, cycle: int) -> Participation:
-    """Participation of a record in the iterations of one of ``cycle`` bins, drawn once."""
+    """Participation of a record in all iterations of one of ``cycle`` bins, drawn once."""
     if cycle == 1:
         return EveryStep(steps)
     if steps <= cycle:
@@ -177,7 +183,7 @@ def _refuse_truncated(strategy: Any) -> None:
     """Raise an error if the strategy truncates batches, for which no analysis is known."""
     if strategy.truncated_batch_size is not None:
         raise UnsupportedError(
-            "truncated batches have no analysis: the omitted records depend on the others"
+            "truncated batches have no analysis: which records are omitted depends on the others"
         )
 
 

@@ -1,12 +1,12 @@
-"""Opacus with batches by independent assignment, priced after every step.
+"""Opacus with independent random assignment of records to batches, and ε after every step.
 
 `make_private` and `make_private_with_epsilon` wrap a training loop; `AssignmentAccountant` is an
 accountant for Opacus that returns ε after every step.
 
 The loader's sampler draws batches by a participation of `turnout.schemes`, and the accountant
-prices the same participation. ε is for each record (`PrivacyUnit.EXAMPLE`) and a trusted trainer.
-Opacus clips and sums; noise is drawn from the operating system, and sums are divided by the
-*expected* size of a batch.
+computes the ε of the same participation. ε is for each record (`PrivacyUnit.EXAMPLE`) and a trusted
+trainer. Opacus clips and sums; noise is drawn from the operating system, and sums are divided by
+the *expected* size of a batch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ except ImportError as error:
 
 
 _NOT_OURS = (
-    "the accountant 'turnout' prices only the loaders of turnout.integrations.opacus.make_private: "
-    "make this loop with make_private"
+    "the accountant 'turnout' counts only steps of turnout.integrations.opacus.make_private: make "
+    "this loop with make_private"
 )
 
 
@@ -94,7 +94,10 @@ class AssignmentAccountant(IAccountant):
         self.history = [(noise_multiplier, sample_rate, self._assignment.used)]
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """Function that an optimizer calls before each step, to check that the step is charged."""
+        """Hook that an optimizer calls before each step, to check that the release was counted.
+
+        The hook raises an UnsupportedError for the step of another optimizer than make_private's.
+        """
 
         def hook(optimizer: DPOptimizer) -> None:
             del optimizer
@@ -109,7 +112,8 @@ class AssignmentAccountant(IAccountant):
         """Count the release for which an optimizer of make_private is about to draw noise.
 
         Raises:
-            UnsupportedError: the step sums several batches.
+            ParameterError: the optimizer has another noise multiplier than the scheme.
+            UnsupportedError: the step sums several batches, or its batch was released already.
         """
         if optimizer.accumulated_iterations != 1:
             raise UnsupportedError(
@@ -120,9 +124,10 @@ class AssignmentAccountant(IAccountant):
         self._charged = True
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """Upper bound on ε of all releases so far, at δ in (0, 1); the ε of `turnout.price`.
+        """Upper bound on ε of all releases so far, at δ in (0, 1), as `turnout.price` computes it.
 
         Raises:
+            ParameterError: δ is outside (0, 1).
             UnsupportedError: releases were counted without a scheme.
         """
         checks.open_unit(delta=delta)
@@ -147,14 +152,14 @@ class AssignmentAccountant(IAccountant):
         return "turnout"
 
     def state_dict(self, destination: Any = None) -> Any:
-        """Steps, scheme and assignment; as secret as the data, as they reveal records' batches."""
+        """Steps, scheme and assignment; keep them secret, as they reveal the records in batches."""
         state = super().state_dict(destination)
         state["scheme"] = None if self.scheme is None else scheme_to_dict(self.scheme)
         state["assignment"] = None if self._assignment is None else self._assignment.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Any) -> None:
-        """Continue from a state; without a loader the accountant has the ε of the state's steps.
+        """Continue from a state; without a loader `get_epsilon` returns ε of the state's steps.
 
         Raises:
             ParameterError: the state belongs to a run with another scheme.
@@ -196,7 +201,7 @@ _OPTIONS = {
 
 
 class Private(NamedTuple):
-    """Parts of a private training loop; ``engine.get_epsilon(delta)`` is the ε so far."""
+    """Objects of a private training loop; ``engine.get_epsilon(delta)`` is the ε so far."""
 
     module: Any
     optimizer: DPOptimizer
@@ -219,26 +224,27 @@ def make_private(
 
     Args:
         module: a module that Opacus supports.
-        optimizer: optimizer of its parameters.
-        loader: `AssignedBatches.loader`, or a DataLoader whose ``batch_sampler`` is an
+        optimizer: optimizer of the module's parameters.
+        loader: result of `AssignedBatches.loader`, or a DataLoader whose ``batch_sampler`` is an
             `AssignedBatches`.
-        noise_multiplier: standard deviation of the noise over ``max_grad_norm``, above 0.
-        max_grad_norm: clip norm of one record's gradient, above 0; with per_layer clipping a list.
+        noise_multiplier: standard deviation of the noise divided by ``max_grad_norm``, above 0.
+        max_grad_norm: clip norm of one record's gradient, above 0; for per_layer clipping a list.
         relation: neighbouring relation of data sets. Under "zero-out" and "replace-one" the
             number of records is public.
-        public_size: a public number of records, by which sums are divided; required under
-            "add-remove", where the true number is private.
+        public_size: a public number of records, from which the divisor of the sums is computed;
+            required under "add-remove", where the true number is private.
         options: ``batch_first``, ``clipping`` (flat, per_layer), ``grad_sample_mode`` (hooks,
             functorch, ew), ``loss_reduction`` and ``wrap_model`` of Opacus.
 
     Returns:
-            The parts of the loop; its ε is an upper bound for the batches used so far.
+        Module, optimizer, loader and engine. The engine's ε is an upper bound for the batches used
+        so far.
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: a loader or an option without a bound here.
+        UnsupportedError: a loader or an option for which no bound is known.
     """
-    # Refuse what has no bound before anything is wrapped.
+    # Errors for what has no bound, before anything is wrapped.
     batches = _assigned(loader)
     scheme = _scheme(noise_multiplier, batches, relation)
     _check_options(module, scheme, public_size, options)
@@ -265,7 +271,7 @@ def make_private(
     # Sums are divided by a public number, never by the size of a batch.
     scale = 1.0 if public_size is None else public_size / batches.assignment.records
     private.expected_batch_size = scale * batches.expected_batch_size
-    # From here on each release is charged before its noise is drawn.
+    # From here on each release is counted before its noise is drawn.
     accountant = engine.accountant
     assert isinstance(accountant, AssignmentAccountant)
     accountant.follow(scheme, batches.assignment)
@@ -284,12 +290,12 @@ def make_private_with_epsilon(
     relation: Relation | str,
     **rest: Any,
 ) -> Private:
-    """Parts of `make_private` with the least noise for which the whole run has at most ε at δ.
+    """Result of `make_private` with the least noise for which the whole run has at most ε at δ.
 
     Args:
         module: a module that Opacus supports.
-        optimizer: optimizer of its parameters.
-        loader: `AssignedBatches.loader`.
+        optimizer: optimizer of the module's parameters.
+        loader: result of `AssignedBatches.loader`.
         target_epsilon: ε of the whole run, above 0; never exceeded.
         target_delta: δ, in (0, 1).
         relation: neighbouring relation of data sets.
@@ -297,7 +303,7 @@ def make_private_with_epsilon(
 
     Raises:
         ParameterError: a value outside its domain, or an ε that no noise reaches.
-        UnsupportedError: a loader or an option without a bound here.
+        UnsupportedError: a loader or an option for which no bound is known.
     """
     batches = _assigned(loader)
     noise = calibrate_noise(
@@ -318,7 +324,8 @@ def _assigned(loader: DataLoader[Any]) -> AssignedBatches:
     """The loader's sampler, if it is `AssignedBatches` with secure randomness.
 
     Raises:
-        UnsupportedError: the loader has another sampler, which the error names.
+        UnsupportedError: the loader has another sampler, which the error names, or a sampler with a
+            simulation's randomness.
     """
     sampler = loader.batch_sampler
     if type(sampler) is AssignedBatches:  # a subclass may draw by another distribution
@@ -369,14 +376,14 @@ def _forget(optimizer: DPOptimizer) -> None:
 def _release(
     optimizer: DPOptimizer, accountant: AssignmentAccountant, constants: tuple[float, ...]
 ) -> None:
-    """Charge a release, then draw its noise.
+    """Count a release, then draw the noise.
 
     Raises:
         ParameterError: the clip norms or the divisor changed since `make_private`.
     """
     found = _constants(optimizer)
     if found != constants:
-        expected = f"{constants}, as of make_private, in every step"
+        expected = f"{constants} in every step, as at make_private"
         raise ParameterError("clip norms and expected_batch_size", found, expected)
     accountant.charge(optimizer)
     _add_system_noise(optimizer)

@@ -5,9 +5,9 @@ each machine once a step, and the task (with the clients' data) once a run, both
 shared memory. Blocks depend on the step's clients alone and are added in order, so the numbers are
 those of one process, however blocks are distributed.
 
-`RayRows` streams a data set of Ray Data with one row for each client. Only tallies are kept, so
-memory does not grow with the rows. An estimate under shuffled trust counts the rows first, so it
-reads the data set twice, which must return the same rows both times.
+`RayRows` streams a data set of Ray Data with one row for each client. Only tallies are kept, so the
+memory does not grow with the number of rows. An estimate under shuffled trust first counts the
+rows, so it reads the data set twice; both times the data set must return the same rows.
 
 Anyone who can reach a cluster's ports may run code on it and read the clients' data; ε covers
 neither. Use it for simulations, on machines that may read the data.
@@ -58,7 +58,7 @@ Blocks = Sequence[NDArray[np.int64]]
 
 
 class LostWorkersError(TurnoutError):
-    """Error about a step whose computation lost more workers than are permitted."""
+    """Error: a step lost more calls to dead workers than are permitted."""
 
 
 class _Sums(NamedTuple):
@@ -83,7 +83,10 @@ class _Worker:
     def sums(
         self, task: list[Any], parameters: NDArray[np.floating], blocks: Blocks, clip_norm: float
     ) -> _Sums:
-        """Sums of the given blocks; ``task`` is a list of one reference, fetched only once."""
+        """Sums of the given blocks; ``task`` is a list of one reference to the task.
+
+        The task is fetched only once.
+        """
         (reference,) = task
         if self._task is None or self._key != reference.hex():
             self._key, self._task = reference.hex(), ray.get(reference)
@@ -105,7 +108,8 @@ class RayEngine:
         workers: number of processors; None: all.
 
     Raises:
-        ParameterError: no cluster at this address, or more workers than free processors.
+        ParameterError: ``workers`` is below 1; on entering the context, no cluster at this address,
+            or more workers than free processors.
     """
 
     def __init__(self, address: str | None = None, workers: int | None = None) -> None:
@@ -163,7 +167,8 @@ class RayEngine:
             )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
             said = str(error).strip().splitlines()
-            expected = f"the address of a Ray cluster, but {said[0] if said else 'none answers'}"
+            reason = said[0] if said else "no cluster answers"
+            expected = f"the address of a Ray cluster, but {reason}"
             raise ParameterError("address", self.address, expected) from None
 
     def _start(self) -> None:
@@ -187,7 +192,8 @@ class RayEngine:
             clip_norm: largest ℓ2 norm of a client's update.
 
         Raises:
-            LostWorkersError: more workers were lost than a step may lose.
+            LostWorkersError: the step lost more calls to dead workers than are permitted.
+            ParameterError: the engine is not open.
         """
         if not self.workers:
             raise ParameterError("engine", self, "an open engine, inside its with statement")
@@ -207,7 +213,7 @@ class RayEngine:
                 yield UpdateSum(total, block.size, clipped=clipped)
 
     def _shared(self, task: SupervisedTask) -> Any:
-        """Reference to the task in the cluster's memory; task and plan code are sent only once."""
+        """Reference to the task in the cluster's memory; the task is sent only once."""
         if self._task is None or self._task[0] is not task:
             for name, module in list(sys.modules.items()):
                 if name.startswith(PLAN_MODULES):
@@ -216,7 +222,7 @@ class RayEngine:
         return self._task[1]
 
     def _in_order(self, submit: Callable[[Any, int], Any], count: int) -> Iterator[_Sums]:
-        """Results of ``count`` calls, in order; calls of lost workers are repeated."""
+        """Results of ``count`` calls, in order; calls to lost workers are repeated."""
         waiting, running, found = deque(range(count)), {}, {}
         free, given, lost = list(self._ready), 0, 0
         # Give waiting calls to free workers, then wait for the next result or start of a worker.
@@ -278,16 +284,27 @@ class RayRows:
         self.names: Sequence[str] = [canonical(name) for name in schema.names]
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any] | list[Any]]:
-        """Blocks of one column, each of shape (rows,)."""
+        """Blocks of one column, each of shape (rows,).
+
+        Args:
+            column: name of the column; None if the data set has only one.
+
+        Raises:
+            ParameterError: no column has this name, or None and several columns.
+        """
         chosen = () if column is None else (column,)
         return map(batch_entries, self._batches(chosen, single=True))
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Blocks of columns of numbers, each of shape (rows, columns)."""
+        """Blocks of the named numeric columns, each of shape (rows, columns).
+
+        Raises:
+            ParameterError: a column does not exist or holds no numbers.
+        """
         return map(batch_vectors, self._batches(columns, single=False))
 
     def _batches(self, columns: Sequence[str], *, single: bool) -> Iterator[Any]:
-        """Arrow record batches of the named columns, in their order."""
+        """Arrow record batches of the named columns, in the given order."""
         names = [self._keys[name] for name in chosen_columns(columns, self.names, single=single)]
         size = max(1, BLOCK_ROWS // len(names))
         whole = set(names) == set(self._keys.values())

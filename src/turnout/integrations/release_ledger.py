@@ -1,14 +1,14 @@
 """Releases and participations of a federation, written to files before they are used.
 
-`ReleaseLedger` charges each release of a federation's task in a file, then computes and returns the
-release. `NodeTurns` holds the steps in which one node takes part. These steps are drawn once and
-kept in a file; each step is removed from the file before its update is sent.
+`ReleaseLedger` first counts each release of a federation's task in a file, as spent budget, and
+then computes the release. `NodeTurns` holds the steps in which one node takes part. These steps are
+drawn once and kept in a file; each step is removed from the file before its update is sent.
 `turnout.integrations.flower` uses both classes.
 
 A node that is contacted in every round draws its own steps, so no other party knows them, and
-answers the other rounds with an update of zeros. Its file outlives restarts: a second draw would
-double the node's chances of a step, and two answers to a step would release two updates for the ε
-of one.
+answers all other rounds with an update of zeros. The node's file is kept across restarts: a second
+draw would double the node's probability of taking part in a step, and two answers to a step would
+release two updates for the ε of one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lattice_of(terms: Terms) -> Lattice:
     """Lattice of whole numbers in which the updates of a task are sent.
 
     Raises:
-        ParameterError: the terms lack a key.
+        ParameterError: the terms do not have exactly the required keys.
     """
     if set(terms) != _KEYS:
         raise ParameterError("terms", sorted(terms), f"{', '.join(sorted(_KEYS))}")
@@ -106,9 +106,9 @@ class NodeTurns:
 
         Raises:
             ParameterError: the terms are invalid or differ from the task's first terms, or the step
-            is outside the task.
+                is outside the task.
             StorageError: the file is damaged or cannot be written; the node must then send no
-            update.
+                update.
         """
         participation = _participation(terms)
         if not 0 <= step < participation.steps:
@@ -160,7 +160,7 @@ def _participation(terms: Terms) -> AssignedParticipation:
     """Participation of a task, in which each client draws its own steps.
 
     Raises:
-        ParameterError: the terms have no such participation.
+        ParameterError: the terms state no such participation.
     """
     lattice_of(terms)
     try:
@@ -183,12 +183,12 @@ def drawn_steps(participation: AssignedParticipation, source: Source) -> list[in
 
 
 class ReleaseLedger:
-    """Ledger of all releases of one task, in a file that outlives restarts.
+    """Ledger of all releases of one task, in a file that is kept across restarts.
 
     Guarantees:
-        A step is charged, durably, before its noise is drawn, and never released again: a step that
-        a crash interrupts is lost.
-        Each release is the sum of bounded updates in whole numbers plus rounded Gaussian noise from
+        A step is counted in the file before its noise is drawn, and is never released again: a step
+        that a crash interrupts is lost.
+        Each release is the sum of clipped updates in whole numbers plus rounded Gaussian noise from
         the operating system's randomness, divided by a public number that does not depend on the
         answers. At most as many steps are released as the scheme has.
 
@@ -200,11 +200,13 @@ class ReleaseLedger:
         nodes: number of nodes, which is public; sums are divided by the expected number of
             participating nodes.
         delta: δ, in (0, 1), at which ε is reported.
-        noise: sampler of rounded Gaussian noise; for tests.
+        noise: sampler of rounded Gaussian noise; another sampler is for tests only.
 
     Raises:
         ParameterError: a value outside its domain, or the file of another task.
-        UnsupportedError: a participation under which nodes do not draw their own steps.
+        UnsupportedError: a participation under which nodes do not draw their own steps, noise that
+            is not Gaussian, or a scheme without aggregated releases, central trust or the privacy
+            unit client.
         StorageError: a file that is damaged or cannot be written.
     """
 
@@ -231,7 +233,9 @@ class ReleaseLedger:
             )
         shape = (scheme.release, scheme.trust, scheme.unit)
         if shape != (ReleaseRule.AGGREGATED, TrustModel.CENTRAL, PrivacyUnit.CLIENT):
-            raise UnsupportedError("a federation's rounds are aggregated, central, and of clients")
+            raise UnsupportedError(
+                "a federation needs aggregated releases, central trust and the privacy unit client"
+            )
         # The file must be that of the same task; a new one gets a random name.
         self.scheme, self.delta, self._path, self._noise = scheme, delta, path, noise
         terms = {
@@ -251,7 +255,7 @@ class ReleaseLedger:
 
     @property
     def step(self) -> int:
-        """The next step, which is the number of charged steps."""
+        """Number of the next step, which is also the number of counted steps."""
         return sum("charged" in json.loads(line) for line in self._lines)
 
     @property
@@ -260,7 +264,7 @@ class ReleaseLedger:
         return self.scheme.participation.steps
 
     def epsilon(self) -> float:
-        """Upper bound on ε of all charged steps, at the task's δ."""
+        """Upper bound on ε of all counted steps, at the task's δ."""
         if not self.step:
             return 0.0
         return PrivacyCurve.of(self.scheme, self.step).epsilon(self.delta).upper
@@ -273,10 +277,10 @@ class ReleaseLedger:
         Args:
             answers: updates of the nodes in whole numbers, each of shape (dimension,).
 
-
         Raises:
-            BudgetExceededError: all steps were charged.
-            StorageError: a step that could not be charged; no noise is drawn.
+            BudgetExceededError: no step is left.
+            StorageError: the file cannot be written. If the step could not be counted, no noise is
+                drawn.
         """
         # Sum the valid answers.
         step = self.step
@@ -289,7 +293,7 @@ class ReleaseLedger:
             except RemoteProtocolError:
                 continue
             total = total + IntegerSum(answer, 1)
-        # Charge the step on the disk before its noise is drawn.
+        # Count the step on the disk before its noise is drawn.
         self._append({"charged": step})
         state = self._mechanism.initial_state()
         released = self._mechanism.release(total, state, step, self._noise)[0]
@@ -303,11 +307,11 @@ class ReleaseLedger:
             task = secrets.token_hex(16)
             self._append({"task": task, **self._begun})
             return task
-        # Every line names the digest of the line before; a torn last line is cut off.
+        # Every line contains the digest of the previous line; an incomplete last line is cut off.
         try:
             text = self._path.read_text("utf-8")
             whole_lines, _, torn = text.rpartition("\n")
-            if torn:  # a torn line was not yet a charge, and released nothing
+            if torn:  # an incomplete line counted no step, so nothing was released
                 os.truncate(self._path, len(f"{whole_lines}\n".encode()))
             self._lines = whole_lines.splitlines()
             found = [json.loads(line) for line in self._lines]

@@ -1,4 +1,4 @@
-"""Estimators in the form of scikit-learn that learn linear models from check-ins.
+"""Estimators for scikit-learn: linear models, trained with random check-ins of the rows.
 
 `LogisticRegression` and `LinearRegression` sum clipped gradients in closed form. They issue an
 `UncoveredByEpsilonWarning` if a fit, or a search that calls the fit, uses private data in a way
@@ -32,20 +32,32 @@ Matrix = NDArray[np.float64]
 
 
 def scaled(features: Matrix, norm: float) -> Matrix:
-    """Rows of norm at most 1 with a constant appended, shape (rows, features + 1)."""
+    """Rows scaled to norm at most 1, with a constant 1 appended, shape (rows, features + 1).
+
+    Args:
+        features: shape (rows, features).
+        norm: bound on the ℓ2 norm of a row, above 0; longer rows are scaled down to it.
+    """
     lengths = np.hypot.reduce(features, axis=1, keepdims=True)  # which does not overflow
     return np.hstack([features / np.maximum(lengths, norm), np.ones((len(features), 1))])
 
 
 def clipped_sum(rows: Matrix, residuals: Matrix) -> Matrix:
-    """Sum over rows of the gradients row × residual, each clipped to norm at most 1."""
+    """Sum of all rows' gradients, each clipped to ℓ2 norm at most 1, shape (features, outputs).
+
+    The gradient of a row is the outer product of the row and the row's residual.
+
+    Args:
+        rows: shape (rows, features).
+        residuals: derivative of each row's loss with respect to the scores, shape (rows, outputs).
+    """
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(residuals, axis=1)
     clipped = residuals * (1.0 - 2.0**-20) / np.maximum(lengths, 1.0)[:, None]
     return rows.T @ clipped
 
 
 def softmax(scores: Matrix) -> Matrix:
-    """Probabilities of each row of scores; each row sums to 1."""
+    """Softmax of each row of scores, shape (rows, classes); each row sums to 1."""
     grown = np.exp(scores - scores.max(axis=1, keepdims=True))
     return grown / grown.sum(axis=1, keepdims=True)
 
@@ -70,7 +82,7 @@ class UncoveredByEpsilonWarning(UserWarning):
 
 
 def warn_in_a_search() -> None:
-    """Issue a warning if the fit is called by a part of scikit-learn that fits several times."""
+    """Issue a warning if the caller is scikit-learn code that fits a model several times."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith(_REPEATED):
@@ -168,14 +180,14 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
     """Multinomial logistic regression with (ε, δ)-privacy of each row.
 
     Args:
-        epsilon: ε of the fit, above 0; never exceeded.
+        epsilon: ε of one fit, above 0; never exceeded.
         delta: δ, in (0, 1).
         feature_norm: public bound on a row's ℓ2 norm, above 0; longer rows are scaled down to it.
         batches: number of batches of an epoch; each row is in one of them.
         epochs: number of epochs, at least 1.
         learning_rate: learning rate of the first step; it falls linearly to 0.
-        classes: the classes, which are public; None: the labels' values, with a warning. A row with
-            another label is an error.
+        classes: the classes, which are public; None: the values of the labels, with a warning. A
+            row with another label is an error.
 
     Attributes:
         classes_: the classes, shape (classes,).
@@ -200,6 +212,7 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
         learning_rate: float = 4.0,
         classes: Any = None,
     ) -> None:
+        # As scikit-learn requires, parameters are stored unchanged and checked by `fit`.
         self.epsilon = epsilon
         self.delta = delta
         self.feature_norm = feature_norm
@@ -219,14 +232,15 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
             This estimator.
 
         Raises:
-            ParameterError: a missing or infinite value, less than two classes, or an unknown label.
+            ParameterError: a missing or infinite value, fewer than two classes, or an unknown
+                label.
         """
         # Labels and classes, which must be of one kind.
         self._validate_params()
         features, labels = self._rows(X, _kept(y))
         check_classification_targets(labels)
         if self.classes is None:
-            message = "classes are read off the labels, which no ε covers: name them by classes="
+            message = "classes are read from the labels, which no ε covers: name them by classes="
             warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
         named = labels if self.classes is None else np.asarray(_kept(self.classes))
         if _is_text(named) != _is_text(labels):
@@ -285,6 +299,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         learning_rate: float = 1.0,
         target_range: tuple[float, float] = (-1.0, 1.0),
     ) -> None:
+        # As scikit-learn requires, parameters are stored unchanged and checked by `fit`.
         self.epsilon = epsilon
         self.delta = delta
         self.feature_norm = feature_norm
@@ -322,7 +337,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
         return 0.5 * (high - low) * (scores + 1.0) + low
 
     def _range(self) -> tuple[float, float]:
-        """Least and largest target, after a check."""
+        """Least and largest target, after a check that they are finite and ascending."""
         low, high = self.target_range
         if not -np.inf < low < high < np.inf:
             raise ParameterError("target_range", self.target_range, "two finite numbers, ascending")
@@ -333,7 +348,7 @@ class LinearRegression(RegressorMixin, _CheckInModel):
 
 
 def _kept(labels: Any) -> Any:
-    """Labels; a list of texts becomes an array of objects, which keeps trailing NULs."""
+    """Labels; a list of strings becomes an array of objects, which keeps trailing NULs."""
     plain = isinstance(labels, list | tuple) and all(isinstance(label, str) for label in labels)
     return np.array(labels, dtype=object) if plain else labels
 
@@ -356,14 +371,14 @@ def _require_finite(name: str, values: Any) -> None:
 
 
 def _canonical(labels: NDArray[Any]) -> NDArray[Any]:
-    """Labels, in which texts have the Unicode normal form that all of turnout uses."""
+    """Labels, with strings in the Unicode normal form that all of turnout uses."""
     if not _is_text(labels):
         return labels
     return np.array([canonical(str(label)) for label in labels], dtype=object)
 
 
 def _is_text(values: NDArray[Any]) -> bool:
-    """Whether labels are texts rather than numbers."""
+    """Whether labels are strings rather than numbers."""
     return values.dtype.kind in "US" or (
         values.dtype.kind == "O" and isinstance(values.flat[0], str)
     )
@@ -371,7 +386,7 @@ def _is_text(values: NDArray[Any]) -> bool:
 
 @lru_cache(maxsize=64)
 def _priced(participation: CheckIn, epsilon: float, delta: float) -> tuple[float, float]:
-    """Least noise multiplier for at most ε at δ, and the upper bound on its ε."""
+    """Least noise multiplier that meets ε at δ, and the upper bound on ε with this noise."""
 
     def scheme(noise: float) -> Scheme:
         noisy = GaussianNoise(noise)
