@@ -69,7 +69,7 @@ def imported(key: str, text: str, folder: Path) -> tuple[Any, Reference]:
     where, _, name = text.partition(":")
     try:
         module = _module(where, folder)
-    except (Exception, SystemExit) as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the imported file raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ParameterError(key, text, f"a module that can be imported, but {reason}") from None
     found: Any = module

@@ -249,7 +249,7 @@ def copied(module: nn.Module, title: str) -> nn.Module:
     try:
         copied = copy.deepcopy(module, {id(each): each.detach().clone() for each in computed})
         return copied._apply(_plain)  # pyright: ignore[reportPrivateUsage] - as .to() does
-    except Exception as error:  # whatever the user's layers raise
+    except Exception as error:  # whatever the custom layers raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise ParameterError(
             "model.module", title, f"a module that can be copied, but {reason}"

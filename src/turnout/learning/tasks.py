@@ -488,7 +488,7 @@ def _check_loss(objective: Objective, outputs: Tensor, labels: Tensor) -> None:
         objective.loss.each(outputs, labels)
     except ParameterError:
         raise
-    except Exception as error:  # whatever the user's loss raises
+    except Exception as error:  # whatever the custom loss raises
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         expected = f"a loss of outputs and labels with one number for each example ({reason})"
         raise ParameterError("model.loss", objective.loss.name, expected) from None

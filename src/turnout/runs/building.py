@@ -116,7 +116,7 @@ def build_task(
     features = build_features(section.features, workload.folder)
     seen = phase or UnseenPhase()
     train, test = (_examples(features, split, target, seen) for split in (data.train, data.test))
-    # The model: the user's module, or one by name.
+    # The model: the custom module, or a built-in model by name.
     if section.name is None or module is not None:
         model = _module(workload, module)
     else:
