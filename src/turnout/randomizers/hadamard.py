@@ -66,7 +66,7 @@ class OneBitHadamard(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Hadamard response, which has the same privacy guarantee when rows are not public."""
+        """Accountant's randomizer if rows are not public: Hadamard response, of equal privacy."""
         # Each item prefers K of the 2K messages, and two items share K/2 preferred messages.
         return spec.HadamardResponse(self.epsilon0)
 
@@ -97,7 +97,7 @@ class OneBitHadamard(IndexedRandomizer):
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate, which is equal for all clients' items.
+        """Expected squared ℓ2 error of the raw estimate; it is the same for all items of clients.
 
         Raises:
             ParameterError: ``clients`` is below 1.
@@ -118,14 +118,14 @@ class HadamardRandomizer(IndexedRandomizer):
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). The
         paper sets B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1) and puts consecutive items into one block. If the
         items are sorted by frequency, one block then has nearly all clients and nearly all noise.
-        This class assigns items to the blocks in turn, and chooses the B of least error. At ε = 1
-        and k = 1000, its B = 1 has 16 % less variance than the paper's B = 2.
+        This class assigns items to the blocks in turn, and uses the B of least error. At ε = 1 and
+        k = 1000 this is B = 1, which has 16 % less variance than the paper's B = 2.
 
     Attributes:
         blocks: number of blocks B; None: the number of least error.
 
     Raises:
-        ParameterError: a parameter outside its domain, or too many items for the server's decoding.
+        ParameterError: a parameter outside its domain, or too many items for the server to decode.
     """
 
     blocks: int | None = field(default=None, kw_only=True)
@@ -173,7 +173,7 @@ class HadamardRandomizer(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer with the same privacy guarantee: Hadamard response if there is one block."""
+        """Accountant's randomizer of equal privacy: Hadamard response if there is one block."""
         # With several blocks, items of different blocks have the total variation 1 − a.
         one = self.blocks == 1
         return spec.HadamardResponse(self.epsilon0) if one else super().private_priced_as
@@ -226,7 +226,7 @@ class HadamardRandomizer(IndexedRandomizer):
         return (hit / gain**2 - shares) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate over all clients' items.
+        """Largest expected squared ℓ2 error of the raw estimate, over all items of clients.
 
         The error is largest if all clients' items are in the block with the most items.
 

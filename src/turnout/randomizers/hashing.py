@@ -32,7 +32,7 @@ from turnout.randomizers.interface import (
 from turnout.schemes.randomizers import NonAdaptiveRandomizer
 
 _WORK = 2**31
-"""Largest number of additions that the server's decoding may take; it takes a few seconds."""
+"""Largest number of additions that decoding may need; the server does them in a few seconds."""
 
 
 @mechanism("local-hashing", rank=7)
@@ -52,7 +52,7 @@ class LocalHashing(IndexedRandomizer):
         cells: number of cells g, a prime; 2 gives BLH; None: the prime of least error.
 
     Raises:
-        ParameterError: a parameter outside its domain, or too many items for the server's decoding.
+        ParameterError: a parameter outside its domain, or too many items for the server to decode.
 
     >>> LocalHashing(epsilon=1.0, items=1000, public=True).message_bits
     2
@@ -89,7 +89,7 @@ class LocalHashing(IndexedRandomizer):
     def preferred(
         self, values: NDArray[np.int64], questions: NDArray[np.int64], replies: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Cell of each client's item under the function with the given number; shape (n,)."""
+        """Cell of each client's item under the client's hash function; shape (n,)."""
         g = self.reply_count
         total = np.zeros(len(values), dtype=np.int64)
         for _ in range(self.digits):
@@ -100,7 +100,7 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer of ε₀ and total variation (1 − a)(1 − 1/g), for private hash functions."""
+        """Accountant's randomizer of total variation (1 − a)(1 − 1/g), for private functions."""
         # Two items have the same hash, hence the same message, with probability 1/g.
         return randomizer_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 
@@ -136,7 +136,7 @@ def best_cells(epsilon: float, items: int) -> int:
         items: number of items k, at least 2.
 
     Raises:
-        ParameterError: too many items for the server's decoding.
+        ParameterError: ``epsilon`` outside its domain, or too many items for the server to decode.
     """
     check_level(epsilon)
     excess = float(exponential_below(epsilon)) - 1
@@ -147,7 +147,7 @@ def best_cells(epsilon: float, items: int) -> int:
     possible = [g for g in sieve if decoding_work(items, g) <= _WORK]
     possible = [g for g in possible if g ** (_digits(items, g) + 1) <= LARGEST_HISTOGRAM]
     if not possible:
-        raise ParameterError("items", items, "few enough items for the decoding of local hashing")
+        raise ParameterError("items", items, "few enough items for local hashing to decode")
 
     # Choose the prime of least expected squared error, computed exactly.
     def error(g: int) -> float:

@@ -103,7 +103,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         Args:
             values: the clients' items, shape (n,).
             questions: the clients' questions, shape (n,).
-            replies: numbers from 0 to R − 1, shape (n,). If they are uniform, so is the result
+            replies: numbers from 0 to R − 1, shape (n,). If they are uniform, the result is uniform
                 among the preferred replies.
         """
 
@@ -138,12 +138,12 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer that `priced_as` returns unless questions are public: ε₀ and 1 − a."""
+        """Accountant's randomizer if questions are not public: level ε₀, total variation 1 − a."""
         # With probability a the item is ignored, so the total variation is at most 1 − a.
         return randomizer_within(self.epsilon0, 1 - self.blanket)
 
     def probabilities(self, item: int) -> list[Fraction]:
-        """Probability of each message under an item; entry i is that of message number i."""
+        """Probability of each message under an item; entry i belongs to message number i."""
         questions = np.repeat(np.arange(self.index_count), self.reply_count)
         replies = np.tile(np.arange(self.reply_count), self.index_count)
         # Count how many uniform replies are mapped to each message.
@@ -182,7 +182,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         return asked * self.reply_count + replies
 
     def pack(self, messages: NDArray) -> bytes:
-        """Messages as ⌈n · `message_bits` / 8⌉ bytes."""
+        """Messages packed into ⌈n · `message_bits` / 8⌉ bytes."""
         sent = messages % self.reply_count if self.public else messages
         return pack_codes(sent, self.message_bits)
 
@@ -268,5 +268,5 @@ class KaryRandomizedResponse(IndexedRandomizer):
         return int(message == item)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Score of each item, shape (k,): the number of messages that are the item's number."""
+        """Score of each item, shape (k,): the number of messages equal to the item's number."""
         return counts

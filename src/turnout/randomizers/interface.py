@@ -1,9 +1,9 @@
 """Randomizers of one item out of k: their interface, their names, and exact privacy levels.
 
-`FrequencyRandomizer` is the interface; `mechanism` registers a class under a name, also a class of
-a user's module, and `all_mechanisms` returns all registered classes. `level_above`, `root_below`,
-`on_grid_above` and `on_grid_below` compute with probabilities as fractions, so that ε₀ is the level
-of the probabilities with which a randomizer really draws.
+`FrequencyRandomizer` is the interface; `mechanism` registers a class, of turnout or of a custom
+module, under a name, and `all_mechanisms` returns all registered classes. `level_above`,
+`root_below`, `on_grid_above` and `on_grid_below` compute with probabilities as fractions, so that
+ε₀ is the level of the probabilities with which a randomizer really draws.
 
 Notation: ε the requested level, E a fraction just below e^ε, r the largest ratio of a randomizer's
 probabilities, ε₀ = ln r. A randomizer draws each random bit with a probability that is a multiple
@@ -199,7 +199,7 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def probabilities(self, item: int) -> Sequence[Fraction]:
-        """Probability of each message under an item; entry i is that of message number i."""
+        """Probability of each message under an item; entry i belongs to message number i."""
 
     score_values: ClassVar[tuple[int, int] | None] = (0, 1)
     """The two possible values of `score`; None if there are more than two."""
@@ -251,7 +251,7 @@ class FrequencyRandomizer(ABC):
         return spread / (clients * float(own - other) ** 2)
 
     def mse_bound(self, clients: int) -> float:
-        """Largest expected squared ℓ2 error of the raw estimate over all possible clients' items.
+        """Largest expected squared ℓ2 error of the raw estimate, over all items of clients.
 
         If scores are 0 or 1, the error is the sum of `variance` over all items. This sum is the
         same for all frequencies.
@@ -278,7 +278,7 @@ class FrequencyRandomizer(ABC):
 
     @abstractmethod
     def pack(self, messages: NDArray) -> bytes:
-        """Messages as ⌈n · `message_bits` / 8⌉ bytes.
+        """Messages packed into ⌈n · `message_bits` / 8⌉ bytes.
 
         Args:
             messages: messages as `encode` returns them.

@@ -227,7 +227,7 @@ class GaussianRandomizer(NoisyNumber):
         return self.clip / self.half_steps
 
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in steps above −C, before clipping to 32 bits, shape (n,)."""
+        """Noisy numbers counted in steps from −C, before clipping to 32 bits, shape (n,)."""
         places = on_lattice(values, self.clip, 2 * self.half_steps, source)
 
         def read(size: int) -> bytes:
@@ -238,7 +238,7 @@ class GaussianRandomizer(NoisyNumber):
 
 
 HALVING = 2**16
-"""Number of steps m that halve the probability of the noise."""
+"""Default number m of steps over which the probability of the noise halves."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class LaplaceRandomizer(NoisyNumber):
     Attributes:
         epsilon: requested privacy level ε, from about 1/``halving`` to 30.
         clip: C, above 0; values beyond ±C are clipped.
-        halving: m, the number of steps that halve the noise's probability, from 2 to 2²⁰.
+        halving: m, the number of steps over which the noise's probability halves, from 2 to 2²⁰.
 
     Raises:
         ParameterError: a parameter outside its domain, or an ``epsilon`` below about 1/``halving``.
@@ -277,7 +277,7 @@ class LaplaceRandomizer(NoisyNumber):
 
     @cached_property
     def steps(self) -> int:
-        """Number of steps L between −C and C: the largest with `shift_ratio` at most e^ε."""
+        """Number of steps L between −C and C: the largest L whose `shift_ratio` is at most e^ε."""
         bound = exponential_below(self.epsilon)
         steps = math.floor(self.halving * self.epsilon / math.log(2))
         while steps > 0 and shift_ratio(self.halving, steps) > bound:
@@ -324,7 +324,7 @@ class LaplaceRandomizer(NoisyNumber):
         return self.step / 2
 
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers in half steps above −C, before clipping to 32 bits, shape (n,)."""
+        """Noisy numbers counted in half steps from −C, before clipping to 32 bits, shape (n,)."""
         places = on_lattice(values, self.clip, self.steps, source)
         # The level G = a·m + r, with a geometric and r drawn by its weights, and a random sign.
         levels = halvings(places.size, source) * self.halving
@@ -341,7 +341,7 @@ def geometric_weights(halving: int) -> NDArray[np.int64]:
     The probabilities are non-increasing, and the first is at most twice the last.
 
     Args:
-        halving: m, the number of steps that halve the probability.
+        halving: m, the number of steps over which the probability halves.
     """
     # Weights 2^{−r/m}, rounded down so that they are non-increasing.
     shares = np.exp2(-np.arange(halving) / halving)
@@ -368,7 +368,7 @@ def shift_ratio(halving: int, steps: int) -> Fraction:
     halve every m levels, so it suffices to compare the ratios at g = 0, …, m − 1.
 
     Args:
-        halving: m, the number of steps that halve the probability of the level G.
+        halving: m, the number of steps over which the probability of the level G halves.
         steps: size of the shift.
     """
     # The ratio at g is weights[g] / later[g] · 2^halved[g], where halved[g] counts the multiples of

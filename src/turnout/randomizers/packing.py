@@ -2,8 +2,8 @@
 
 `pack_codes` and `pack_fields` write messages of one number and of several numbers, `pack_rows`
 writes bitmaps, and `pack_histogram` writes several messages of one client without their order. Each
-has an inverse ``unpack_…``, which refuses bytes that the packing function cannot return. The
-``pack`` and ``unpack`` methods of `turnout.randomizers` call them.
+has an inverse ``unpack_…``, which raises an error for bytes that the packing function cannot
+return. The ``pack`` and ``unpack`` methods of `turnout.randomizers` call them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Randomizers whose messages are sets of items: subset selection and unary encodings.
 
-`BitmapRandomizer` is their base class: a message is a bitmap with one bit for every item.
+`BitmapRandomizer` is the base class of both: a message is a bitmap with one bit for every item.
 `SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
 `UnaryEncoding` encodes the item as a bitmap with one set bit and flips every bit independently.
 
@@ -82,11 +82,11 @@ class BitmapRandomizer(FrequencyRandomizer):
         return message >> item & 1
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Score of each item, shape (k,): the number of messages in which its bit is set."""
+        """Score of each item, shape (k,): the number of messages that have the item's bit set."""
         return counts
 
     def pack(self, messages: NDArray) -> bytes:
-        """Messages as ⌈n · k / 8⌉ bytes."""
+        """Messages packed into ⌈n · k / 8⌉ bytes."""
         return pack_rows(messages, self.items)
 
     def unpack(self, data: bytes, n: int) -> Rows:
@@ -227,9 +227,9 @@ def _sets_without(
 
     First each column is put into the set independently, with one common probability; given its
     size, this set is uniform. If the set is too small, uniform columns outside it are added one by
-    one; if it is too large, uniform columns of it are removed. Both keep the set uniform given its
-    size, since a uniform set together with a uniform column of its complement (or without a uniform
-    column of its own) is a uniform set of the next size.
+    one; if it is too large, uniform columns of it are removed. Both steps keep the set uniform
+    given its size, since a uniform set plus a uniform column outside it (or minus a uniform column
+    of the set) is a uniform set of the next size.
     """
     mean = float(sizes.mean()) if len(sizes) else 0.0
     # The common probability changes only the running time, not the result. It makes sets slightly
@@ -250,7 +250,7 @@ def _resize(
     columns: int,
     source: Source,
 ) -> None:
-    """Set ``lacking[i]`` more bits in each row i, or clear bits if it is negative; in place."""
+    """Set ``lacking[i]`` more bits in row i, or clear bits if it is negative; in place."""
     # For the rows that need a change: number of bits, first word, and whether to set or to clear.
     flat, words = rows.reshape(-1), rows.shape[1]
     open_rows = np.flatnonzero(lacking)

@@ -64,8 +64,8 @@ class VectorRandomizer(ABC):
 
     Guarantees:
         `encode` is `epsilon0`-private for one client's whole message (local model, replacement),
-        for every vector, and for all float errors that occur before bits are drawn.
-        `mean` of the expectation of `total` is the mean of the clients' vectors plus `bias`.
+        for every vector and whatever float errors occur before bits are drawn. `mean` of the
+        expectation of `total` is the mean of the clients' vectors plus `bias`.
 
     Attributes:
         dimension: number of coordinates of a vector.
@@ -374,7 +374,7 @@ class PublicRandomness:
         return found
 
     def below(self, first: int, clients: int, limits: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Whole numbers from 0 to each limit − 1, shape (clients, len(limits)), uniform to 2⁻⁵³."""
+        """Numbers from 0 to each limit − 1, uniform up to 2⁻⁵³; shape (clients, len(limits))."""
         uniform = (self.words(first, clients, len(limits)) >> np.uint64(11)) * 2.0**-53
         return np.minimum((uniform * limits).astype(np.int64), limits - 1)
 
@@ -456,7 +456,7 @@ def flip_ratio(p: float) -> Fraction:
 
 
 def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
-    """Exact e^ε₀ of bits flipped with these probabilities, ``times`` bits with each.
+    """Exact e^ε₀ of a message of bits flipped with these probabilities, ``times`` bits with each.
 
     Args:
         flips: probability that each bit is flipped, in (0, ½].
@@ -466,7 +466,7 @@ def ratio_of_flips(flips: Iterable[float], times: int = 1) -> Fraction:
 
 
 def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
-    """ε₀ of bits flipped with these probabilities, ``times`` bits with each; rounded up.
+    """ε₀ of a message of bits flipped with these probabilities, ``times`` each; rounded up.
 
     Args:
         flips: probability that each bit is flipped, in (0, ½].
@@ -476,7 +476,7 @@ def epsilon_of_flips(flips: Iterable[float], times: int = 1) -> float:
 
 
 def sampled_bit(epsilon0: float, coordinates: int) -> NonAdaptiveRandomizer:
-    """Accountant's randomizer of a uniform coordinate with its bit, which is ε₀-private.
+    """Accountant's randomizer of a message with a uniform coordinate and its ε₀-private bit.
 
     Args:
         epsilon0: ε₀ of the bit, in nats.
@@ -489,7 +489,7 @@ def bits_together(flips: tuple[float, ...], samples: int) -> NonAdaptiveRandomiz
     """Accountant's randomizer of one message with ``samples`` coordinates and their flipped bits.
 
     Args:
-        flips: probability that a bit of each level is flipped, shape (levels,).
+        flips: probability that the k-th bit of a coordinate is flipped, for each k, shape (m,).
         samples: number of coordinates in the message.
     """
     apart = opposite_words_apart(flips, samples)
@@ -503,8 +503,8 @@ def opposite_words_apart(flips: tuple[float, ...], samples: int) -> float:
     Two rows that differ in every bit have this distance; mixtures of rows have no larger distance.
 
     Args:
-        flips: probability that a bit of each level is flipped, in (0, ½].
-        samples: number of bits of each level.
+        flips: flip probability of the k-th bit of a coordinate, for each k, in (0, ½], shape (m,).
+        samples: number of coordinates, each with m bits.
 
     Returns:
         Never below the true total variation; 1 if there are too many bits to compute it.

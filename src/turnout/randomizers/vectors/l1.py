@@ -166,7 +166,7 @@ class L1Randomizer(VectorRandomizer):
         return self.radius**2 * self.dimension / (1 - 2 * self.flip) ** 2
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message; entry i is that of message i, with client 0's public row.
+        """Probability of each message; entry i belongs to message i, with client 0's public row.
 
         Args:
             value: vector of norm at most r, shape (d,).

@@ -130,7 +130,7 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """Randomizer with a rotation whose coordinates are clipped at c, here ``clip``.
+        """Randomizer with a rotation, whose rotated coordinates are clipped at c = ``clip``.
 
         The numbers of sampled coordinates and bits are those of least error with messages of at
         most ``message_bits`` bits. `best_clip` returns a good clip for a number of clients.

@@ -122,7 +122,7 @@ class LInfRandomizer(BitRandomizer):
 
     @property
     def flips(self) -> tuple[float, ...]:
-        """Probability p_k that a bit of each level is flipped, shape (m,)."""
+        """Probability p_k that the k-th bit of a coordinate is flipped, shape (m,)."""
         if self.variant == "as-printed":
             return printed_flips(self.epsilon, self.levels, self.samples)
         return level_flips(self.epsilon, self.samples, self.levels, self.shares)
@@ -159,7 +159,8 @@ def best_shape(
         dimension: number of coordinates d.
         epsilon: ε₀ of one message.
         message_bits: largest number of bits of a client's message.
-        private_coordinates: whether a message names its coordinates, so that their bits count.
+        private_coordinates: whether a message contains the indices of its coordinates, whose bits
+            then count towards ``message_bits``.
         deviation: if given, the error is that of normal coordinates with this standard deviation,
             in units of the largest magnitude of a coordinate. None: the error is that of the worst
             vector in [−1, 1]^d.
@@ -168,7 +169,8 @@ def best_shape(
         The pair (s, m).
 
     Raises:
-        ParameterError: ``message_bits`` is too small for one coordinate and one bit.
+        ParameterError: an argument outside its domain, or a ``message_bits`` too small for one
+            coordinate and one bit.
     """
     checks.count(dimension=dimension)
     checks.positive(epsilon=epsilon)

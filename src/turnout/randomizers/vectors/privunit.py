@@ -248,7 +248,7 @@ class PrivUnit(CapRandomizer):
 
 @dataclass(frozen=True)
 class PrivUnitG(CapRandomizer):
-    """PrivUnitG: as `PrivUnit`, with the normal distribution N(0, 1/d) of each coordinate.
+    """PrivUnitG: `PrivUnit` with normal coordinates, N(0, 1/d), instead of a uniform vector.
 
     The normal distribution replaces the uniform distribution on the sphere; for large d the errors
     are nearly equal.

@@ -187,7 +187,7 @@ _STEP = 1.8  # over-relaxation factor of the projection; the iteration converges
 
 
 def level_of(redundancy: float) -> float:
-    """The least level K for which `KashinFrame.bounded` converges in about 50 steps, measured.
+    """The least level K for which `KashinFrame.bounded` converged in about 50 steps in experiments.
 
     Args:
         redundancy: ρ = D/d, above 1.

@@ -108,8 +108,8 @@ class SampledBits:
     Attributes:
         dimension: number of coordinates D.
         samples: number of reported coordinates s, from 1 to D.
-        flips: probability p_k that a bit of each level is flipped, most significant level first,
-            shape (m,).
+        flips: probability p_k that a bit of level k is flipped, most significant level first, shape
+            (m,).
         shared: whether all levels report the same coordinates.
         centred: True: a bit is estimated as a scaled ±1. False: a bit is estimated as a scaled 0 or
             1, as in the thesis; this estimate has a larger variance.
@@ -158,7 +158,7 @@ class SampledBits:
 
     @property
     def shuffled_as(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
-        """Accountant's randomizers of single words, each with its number of words in a message."""
+        """Accountant's randomizers of single words, each with the number of words that have it."""
         # Words of groups of equal size, and with equal flips, have the same randomizer.
         found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
@@ -198,7 +198,7 @@ class SampledBits:
 
     @property
     def largest_second_moment(self) -> float:
-        """Upper bound on E y_j²/a for every coordinate j of the estimate y in [−1, 1]^D."""
+        """Upper bound on E y_j²/a for each coordinate j of the estimate y of x in [−1, 1]^D."""
         noise, weights = (1 - 2 * np.array(self.flips)) ** -2.0, self._weights
         if self.shared:
             return 1 + float(weights**2 @ (noise - 1))
@@ -484,7 +484,7 @@ def level_flips(
     """Flip probabilities p_k for the given budgets, or for the optimal budgets; shape (m,).
 
     Args:
-        epsilon: ε of a message, which its coordinates share.
+        epsilon: ε of a message, divided equally among its coordinates.
         samples: number of coordinates s in a message.
         levels: number of bits m of a coordinate.
         budgets: budget of each level of one coordinate; None: those of `water_filled`.
@@ -505,7 +505,7 @@ def printed_flips(v: float, levels: int, samples: int) -> tuple[float, ...]:
         level is less than q, so that a part of the budget v remains unused.
 
     Args:
-        v: privacy budget of a message; v_k is the part of level k.
+        v: privacy budget of a message; v_k is the part of the budget for level k.
         levels: number of bits m of a coordinate.
         samples: number of coordinates s in a message.
     """
@@ -540,7 +540,7 @@ class BitRandomizer(VectorRandomizer):
     @property
     @abstractmethod
     def flips(self) -> tuple[float, ...]:
-        """Probability p_k that a bit of each level is flipped in this variant."""
+        """Probability p_k that a bit of level k is flipped in this variant, shape (m,)."""
 
     @property
     def in_default_shared(self) -> bool:

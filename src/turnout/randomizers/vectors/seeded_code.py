@@ -64,7 +64,7 @@ _SMALLEST_RADIUS = 1e-12  # radius whose square float32 can still represent
 
 @dataclass(frozen=True)
 class SeededCode(VectorRandomizer):
-    """Randomizer that sends a seed and one of its 2K signed directions, near the vector if likely.
+    """Randomizer that sends a seed and one of its 2K signed directions, likely one near the vector.
 
     Source: subset selection (Ye and Barg 2018) among the code words of a random rotation, as Isik,
         Chen, Özgür, Weissman and No 2023 (isik2023exact) propose with shared randomness. This class
@@ -84,7 +84,7 @@ class SeededCode(VectorRandomizer):
         dimension: number of coordinates d, at least 2.
         epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₂.
-        directions: number K of directions of a seed, a power of two of at most d and 1,024.
+        directions: number K of directions of a seed, a power of two, at most d and at most 1,024.
         preferred: number t of preferred words, from 1 to K.
         seed_bits: number of bits of a seed, from 1 to 48.
         public_seed: seed of the public signs.
@@ -153,7 +153,7 @@ class SeededCode(VectorRandomizer):
 
     @property
     def priced_as(self) -> NonAdaptiveRandomizer:
-        """Randomizer of ε₀ and the largest total variation, which x and −x attain."""
+        """Accountant's randomizer of level ε₀ and of the total variation that x and −x attain."""
         # The vectors x and −x have no preferred word in common.
         p = self.preference
         apart = p - (1 - p) * self.preferred / self._others
@@ -351,12 +351,11 @@ class SeededCode(VectorRandomizer):
     def worst_squared_bias(self) -> float:
         """Upper bound on the squared bias over all vectors, in the mean over uniform public signs.
 
-        The bound holds if seeds are so long that their number does not matter. Let c/√D be the mean
-        sum of
-        the t largest scores. For a unit vector u, E⟨y, u⟩ ≤ (r/c)·√(tD)·√E‖W u‖² = r·√(tK)/c,
-        since E WᵀW = K/D. And E⟨y, x⟩ ≥ r²·t/(c·√2) for ‖x‖ = r, since the t largest absolute
-        scores of a seed sum to at least t/K times the sum of all K, and
-        E|⟨w, x⟩| ≥ ‖x‖/√(2D) (Szarek 1976).
+        The bound holds if the seeds have so many bits that the number of seeds does not matter. Let
+        c/√D be the mean sum of the t largest scores. For a unit vector u, E⟨y, u⟩ ≤
+        (r/c)·√(tD)·√E‖W u‖² = r·√(tK)/c, since E WᵀW = K/D. And E⟨y, x⟩ ≥ r²·t/(c·√2) for ‖x‖ = r,
+        since the t largest absolute scores of a seed sum to at least t/K times the sum of all K,
+        and E|⟨w, x⟩| ≥ ‖x‖/√(2D) (Szarek 1976).
         """
         largest = self._largest * math.sqrt(self.width)
         sent = self.preferred * self.directions / largest**2

@@ -2,7 +2,7 @@
 
 `SphericalCode` is the randomizer; it is nearly as accurate as messages of real numbers.
 `best_preferred` chooses its number of preferred words. `largest_scores`, `largest_normals` and
-`mean_length` are expectations that its mean and its error depend on.
+`mean_length` are expectations on which the mean and the error of the code depend.
 
 Notation
     d, r    number of coordinates of a vector, and its largest norm
@@ -88,7 +88,7 @@ _MOST_BITS = 12
 
 @dataclass(frozen=True)
 class SphericalCode(VectorRandomizer):
-    """Randomizer that sends one of M public random directions, near the client's vector if likely.
+    """Randomizer that sends one of M public random directions, likely one near the client's vector.
 
     Source: Isik, Chen, Özgür, Weissman and No 2023 (isik2023exact) show that optimal schemes with
         shared randomness have rotationally symmetric code words, and that for a rotated simplex it
@@ -277,7 +277,7 @@ class SphericalCode(VectorRandomizer):
     def squared_error(self, values: ArrayLike) -> FloatArray:
         """Exact E‖y − x‖² of the estimate y from each client's message, shape (n,).
 
-        The expectation includes the public directions.
+        The expectation is over the public directions as well as over the client's draws.
         """
         sizes = np.sum(self.checked(values) ** 2, axis=1)
         return self.radius**2 * (1 / self.alignment**2 - sizes)
