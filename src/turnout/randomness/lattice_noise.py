@@ -34,7 +34,7 @@ from turnout.core.errors import NumericalError, ParameterError
 from turnout.randomness.system import ByteStream, system_bytes
 
 _SPARE_BITS = 40
-"""Bits beyond those asked for: the sums lose less than 2¹⁶ units, the factor x less than 2⁶."""
+"""Bits beyond the requested ones: the sums lose less than 2¹⁶ units, the factor x less than 2⁶."""
 
 
 def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _inverse_tangent(divisor: int, bits: int) -> int:
 
 
 LARGEST_DEVIATION = 2.0**40
-"""The largest s: a draw stays far inside int64, also when 2²⁰ draws are summed."""
+"""The largest s for which even the sum of 2²⁰ draws stays far inside int64."""
 
 ENCLOSURE = 2.0**-35
 """The largest error of the table's z(V)."""
@@ -203,7 +203,7 @@ class _Uniform:
             if found is not None:
                 return found
             if self._bits >= _MOST_BITS:
-                raise NumericalError("255 random bits decide no draw: the byte stream is broken")
+                raise NumericalError("255 bits do not decide a draw: the byte stream is broken")
             self._value = self._value << 64 | int.from_bytes(_read(self._read, 8), "little")
             self._bits += 64
 
@@ -239,7 +239,7 @@ class _Uniform:
 
 @cache
 def _table() -> tuple[NDArray[np.float64], ...]:
-    """Coefficients of z(V) on each cell, by powers of the residual, shape (cells + 2,) each.
+    """Coefficients of each power in the cubics that approximate z(V), shape (cells + 2,) each.
 
     On each cell z is approximated by the cubic with the values and slopes of z at both ends. The
     first entry is for all V < 2⁻¹⁶, the last for V that rounds to 1; both are NaN.
@@ -275,5 +275,5 @@ def _read(read: ByteStream, size: int) -> bytes:
     """Exactly ``size`` bytes from ``read``."""
     data = read(size)
     if len(data) != size:
-        raise ParameterError("read", len(data), f"{size} bytes, as requested")
+        raise ParameterError("read", f"a stream that returned {len(data)} bytes", f"{size} bytes")
     return data

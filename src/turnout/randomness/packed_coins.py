@@ -97,7 +97,7 @@ class ByteDistribution:
     table: NDArray[np.uint16]
 
     def below(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Smallest and largest number of C_j that are at most U, from the first 62 bits of U."""
+        """Bounds on the number of C_j that are at most U, given the first 62 bits of each U."""
         fewest = np.searchsorted(self.ceilings, numbers, side="right")
         return fewest, np.searchsorted(self.floors, numbers, side="right")
 
@@ -129,7 +129,7 @@ def byte_distribution(threshold: int, bits: int) -> ByteDistribution:
 def _finished(
     words: Words, distribution: ByteDistribution, first: NDArray[np.uint16]
 ) -> NDArray[np.intp]:
-    """Bytes of uniform numbers U whose first sixteen bits are given; further bits are drawn."""
+    """Bytes for uniform numbers U whose first sixteen bits are given; further bits are drawn."""
     rest = _FINE - _FIRST
     more = words(len(first)) >> np.uint64(WORD_BITS - rest)
     numbers = (first.astype(np.int64) << rest) | more.astype(np.int64)
@@ -143,7 +143,12 @@ def _finished(
 
 
 def cut(packed: NDArray[np.uint64], columns: int) -> NDArray[np.uint64]:
-    """Rows of shape (rows, ⌈columns / 64⌉) after all bits from ``columns`` on are set to 0."""
+    """The given rows, changed in place: all bits from bit number ``columns`` on are set to 0.
+
+    Args:
+        packed: rows of 64-bit words, shape (rows, ⌈columns / 64⌉).
+        columns: number of bits of a row that keep their values.
+    """
     spare = columns % WORD_BITS
     if spare:
         packed[:, -1] &= np.uint64((1 << spare) - 1)

@@ -60,7 +60,7 @@ class SimulationRandomness(Source):
         return packed_from_words(self._words, p, rows, columns)
 
     def binomial(self, n: int, p: float) -> int:
-        """Number of True values among ``n`` independent ones, in time independent of ``n``.
+        """Number of True values among ``n`` independent draws; the time does not depend on ``n``.
 
         Raises:
             ParameterError: ``n`` is below 0, or ``p`` is outside [0, 1].

@@ -54,8 +54,8 @@ class Source(ABC):
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
         """Array of ``size`` independent truth values, each True with probability ``p``.
 
-        ``p`` is rounded *down* to a multiple of 2⁻⁶²: a client with a smaller
-        probability is better protected. ``p == 1`` is always True. Shape (size,).
+        ``p`` is rounded *down* to a multiple of 2⁻⁶²: a client with a smaller probability is better
+        protected. If ``p`` is 1, every value is True.
 
         Raises:
             ParameterError: ``p`` is outside [0, 1].

@@ -17,7 +17,7 @@ ByteStream = Callable[[int], bytes]
 """``read(n)`` gives the next n bytes; they must be independent of all others ever read."""
 
 _REST = 2**47  # Fifteen bits fit a word of sixteen.
-"""Values of the bits of a coin that are seldom read."""
+"""Number of values of the last bits of a coin, which are seldom read."""
 _WORDS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
@@ -102,7 +102,7 @@ def _words(size: int) -> NDArray[np.uint64]:
 
 
 def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
-    """Smallest word type that holds ``n`` and wastes at most 1/8, and its largest usable value."""
+    """Smallest word type with at most 1/8 of its values unused, and the largest used value."""
     for word in _WORDS[:-1]:
         span = 2 ** (8 * word().itemsize)
         if n < span and 8 * (span % n) <= span:
@@ -114,7 +114,7 @@ def _word(n: int) -> tuple[type[np.unsignedinteger], int]:
 def system_bytes(size: int) -> bytes:
     """Fresh bytes from AES-256 in counter mode, under a key from the operating system.
 
-    Every call takes a new 256-bit key, uses the key once and discards it. So there is no state that
+    Every call draws a new 256-bit key, uses the key once and discards it. So there is no state that
     could be stored, restored or copied by a fork, and no two calls share a stream.
 
     Raises:
