@@ -63,10 +63,10 @@ def comparison_picture(comparison: SweepComparison) -> Picture:
 
 
 def _looks(curves: Sequence[ComparisonCurve]) -> list[Look]:
-    """Look of each method, in order.
+    """Colour, marker and legend text of each method, in the order of the methods.
 
-    A method without a look in `LOOKS`, such as a participation of ``beside``, gets a look whose
-    colour no other drawn method has, as long as there is one.
+    A method that is not in `LOOKS`, such as a participation that the user adds, gets a colour that
+    no other drawn method has, as long as one is left.
     """
     names = [curve.method.name for curve in curves]
     drawn = {name for name, curve in zip(names, curves, strict=True) if not curve.empty}
@@ -121,7 +121,7 @@ def _draw(
 
 
 def _vacuous_above(comparison: SweepComparison) -> np.ndarray:
-    """ε of the messages without a shuffler at each value; larger bounds are not drawn."""
+    """ε without a shuffler at each value of the swept parameter; larger bounds are not drawn."""
     if not isinstance(comparison.sweep, ShuffleSweep):
         return np.full(len(comparison.values), np.inf)
     settings = [comparison.sweep.at(value) for value in comparison.values]
@@ -246,7 +246,13 @@ _LEVELS = 8  # number of looks of privacy levels; a ninth level has the first lo
 
 
 def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Picture:
-    """Picture of the most frequent items' shares with their intervals."""
+    """Picture of the estimated shares of the most frequent items, with confidence intervals.
+
+    Args:
+        found: the estimate.
+        labels: name of each item, for all k items.
+        top: largest number of items in the picture.
+    """
     chosen = order(found)[:top]
     wide = np.stack([found.population_low[chosen], found.population_high[chosen]])
     own = np.stack([found.low[chosen], found.high[chosen]])
@@ -259,7 +265,16 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
 def level_picture(
     levels: Sequence[LevelEstimate], labels: Sequence[str], confidence: float, top: int
 ) -> Picture:
-    """Picture of the most frequent items' shares at each privacy level, with their intervals."""
+    """Picture of the most frequent items' shares at each privacy level, with intervals.
+
+    The items are those of the largest shares at the first level.
+
+    Args:
+        levels: estimates at each privacy level.
+        labels: name of each item, for all k items.
+        confidence: coverage probability of an interval.
+        top: largest number of items in the picture.
+    """
     # The most frequent items of the first level, in the same places at each level.
     chosen = np.argsort(-levels[0].raw, kind="stable")[:top].tolist()
     names = [labels[int(item)] for item in chosen]
@@ -285,7 +300,13 @@ def level_picture(
 
 
 def mean_picture(found: Mean, names: Sequence[str], top: int) -> Picture:
-    """Picture of the first coordinates of a mean, with two standard errors on both sides."""
+    """Picture of the first coordinates of an estimated mean, each ± two standard errors.
+
+    Args:
+        found: the estimate.
+        names: name of each coordinate, for all d coordinates.
+        top: largest number of coordinates in the picture.
+    """
     value = found.value[:top]
     wide, own = (
         np.stack([value - 2 * errors[:top], value + 2 * errors[:top]])
@@ -313,11 +334,11 @@ def _picture(
 
     Args:
         titles: title of the panel, and labels of its two axes.
-        values: the estimates, shape (places,).
+        values: estimates of the drawn items or coordinates, shape (places,).
         bars: lower and upper ends of the intervals, shape (2, places), for the population and for
             these clients.
-        names: names of the places.
-        said: kind of interval, in words.
+        names: names of the items or coordinates.
+        said: kind of interval, for the legend.
     """
     (wide, own), places = bars, np.arange(values.size)
     same = np.array_equal(wide, own)

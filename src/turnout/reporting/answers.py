@@ -249,7 +249,7 @@ def _shuffle_words(scheme: Scheme) -> dict[str, Any]:
 def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
     """Parameters of a participation, shuffle or randomizer by name.
 
-    If ``named`` is true, only the parameters that are options of questions are returned.
+    If ``named`` is true, only the parameters that are options of the command line are returned.
     """
     return {
         each.key: getattr(spec, each.name)

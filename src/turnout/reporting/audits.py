@@ -177,7 +177,7 @@ def _direction_rows(found: Findings) -> dict[str, str]:
 
 
 def _one_run_rows(found: OneRun) -> dict[str, str]:
-    """Row with the number of canaries and of right guesses."""
+    """Row with the number of canaries and the number of correct guesses."""
     guesses = found.found
     return {
         "canaries": f"{guesses.canaries:,} in one run; {guesses.correct:,} of {guesses.guesses:,} "
@@ -186,7 +186,7 @@ def _one_run_rows(found: OneRun) -> dict[str, str]:
 
 
 def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
-    """Picture of true positive rates by false positive rates: measured, and the proved maximum.
+    """Picture of measured true positive rates by false positive rate, and of their proved maximum.
 
     Args:
         found: an audit with trials of both worlds.
@@ -233,7 +233,7 @@ def _draw_direction(
 
 
 def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarray) -> np.ndarray:
-    """Largest true positive rate that the guarantee allows at each false positive rate ``rare``.
+    """Largest true positive rates that the guarantee allows at the false positive rates ``rare``.
 
     Each pair (ε, δ) allows at most e^ε·rare + δ; the least of all pairs is returned.
     """
@@ -248,5 +248,5 @@ def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarr
 
 
 def statement_terms(relation: str, unit: str, trust: str) -> Mapping[str, str]:
-    """Relation, unit and trust model under the keys of JSON answers."""
+    """Relation, unit and trust model, under the keys that JSON answers use."""
     return {"relation": relation, "unit": unit, "trust_model": trust}

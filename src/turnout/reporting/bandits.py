@@ -91,7 +91,7 @@ class BanditSummary:
         }
 
     def rows(self) -> dict[str, str]:
-        """Regret and settings: text of each row by its name."""
+        """Rows of the report: names, each with a text on the regret or on a setting."""
         record, environment = self.record(), self.plan.environment
         contexts = {}
         if self.contexts is not None:
@@ -183,10 +183,10 @@ def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
         kind = f"at δ = {guarantee.delta:g}, {guarantee.relation.value}"
         epsilon = ("ε upper bound", rounded_up(guarantee.epsilon.upper), kind)
         rows, words = guarantee_rows(guarantee), [_PUBLIC, _SIMULATED]
-    # Key figures with their notes.
+    # The regret of most runs, and the regret of a policy that learns nothing, for comparison.
     spread = f"95 % of {record['runs']} runs below {record['regret_95']:,.0f}"
     uniform = f"{record['regret_of_uniform_play']:,.0f}"
-    # Fill in the template.
+    # The page: key figures, guarantee, picture, settings and plan.
     return template("report.html").render(
         title="A private bandit" if guarantee else "A bandit",
         subtitle=summary.title,

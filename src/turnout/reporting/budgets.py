@@ -33,11 +33,11 @@ _TRUSTED = (
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
-    """Print the charges of an account and their ε, as a table or as JSON.
+    """Print what an account has charged to its privacy budget, and the ε of it, as a table or JSON.
 
     Args:
-        account: the account.
-        fits: number of further windows that the budget permits; None: it is not printed.
+        account: the account of a privacy budget.
+        fits: number of further runs that the budget permits; None: this number is not printed.
         as_json: whether to print JSON.
     """
     # JSON-ready values.

@@ -91,7 +91,7 @@ def _curve_record(comparison: SweepComparison, curve: ComparisonCurve) -> dict[s
 
 
 def _by_method(comparison: SweepComparison, width: int) -> Iterable[Table]:
-    """One table, or several tables if the values do not fit into ``width`` letters."""
+    """One table, or several tables if the values do not fit into ``width`` characters."""
     if comparison.sweep.against is None:
         yield _of_a_point(comparison)
         return
@@ -123,7 +123,7 @@ def _of_a_point(comparison: SweepComparison) -> Table:
 
 
 def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
-    """Table with a row for each method and a column for each value of index in ``columns``."""
+    """Table with a row for each method, and a column for each value of index in ``columns``."""
     table = _plain()
     table.add_column(f"{comparison.sweep.against} =", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -137,7 +137,7 @@ def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
 
 
 def _status(method: Method[Any]) -> str:
-    """Status of the bound of a method; "attained" for a lower bound."""
+    """Status of a method's bound, such as "certified"; "attained" for a lower bound."""
     return "attained" if method.side is Side.LOWER else method.status.value
 
 

@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def phase(self, what: str) -> Iterator[_Phase]:
-        """Context with a spinner, for a phase of a run; yields the phase, which shows texts."""
+        """Context with a spinner, for a phase of a run; yields an object to show texts in it."""
         with self._status.status(f"{what} …") as status:
             yield _Phase(what, status, self._status)
 

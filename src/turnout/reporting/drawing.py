@@ -4,9 +4,9 @@ A `Look` defines how a meaning is drawn in all pictures, and `LOOKS` contains al
 `Picture` is a figure; `Picture.inline_svg` returns SVG in the text colour of the page around it.
 
 No two meanings in a picture share a colour, and no two share both marker and kind of line, so that
-they differ in a grey print as well. References, such as a target or the chance level, have the
-colour of the text, called ink. A solid line is the guarantee in question. A dashed line is a bound
-for another relation, not certified, or published without a sound proof. A dotted line is no
+they can be distinguished in greyscale as well. References, such as a target or the chance level,
+have the colour of the text, called ink. A solid line is the guarantee in question. A dashed line is
+a bound for another relation, not certified, or published without a sound proof. A dotted line is no
 guarantee.
 """
 

@@ -26,7 +26,7 @@ def frequency_table(found: Frequencies, labels: Sequence[str], top: int) -> Grou
 
     Args:
         found: the estimate.
-        labels: names of the items, one for each.
+        labels: name of each item, for all k items.
         top: number of items in the table.
     """
     # Intervals for these clients and for the population, unless the two are equal.
@@ -54,7 +54,7 @@ def mean_table(found: Mean, names: Sequence[str], top: int) -> Group:
 
     Args:
         found: the estimate.
-        names: names of the coordinates, one for each.
+        names: name of each coordinate, for all d coordinates.
         top: number of coordinates in the table.
     """
     table = _table("coordinate", "mean", *_ERRORS)
@@ -219,6 +219,7 @@ def _trust(cost: EstimateCost) -> str:
 def _cost_record(found: Frequencies | Mean | HeavyHitters) -> dict[str, Any]:
     """JSON-ready privacy cost, mechanism, and sizes of messages and data."""
     cost = found.cost
+    # The guarantee and its terms, then the mechanism and its messages, then the number of clients.
     return {
         "epsilon": cost.epsilon,
         "delta": cost.delta,

@@ -20,7 +20,7 @@ _NO_GAIN = 1e-5  # a smaller gain would be invisible in the printed percentages
 
 def explanation_record(explanation: Explanation) -> dict[str, Any]:
     """JSON-ready values of an explanation: an upper and a lower bound on each quantity."""
-    # Advantage, accuracy at each prior, true positive rates, and the Gaussian fit.
+    # Advantage, accuracy at each prior, true positive rates by direction, and the Gaussian fit.
     fit = explanation.fit
     return {
         **_named("advantage", explanation.advantage),
@@ -104,7 +104,7 @@ def _prior_in_words(explanation: Explanation, prior: float) -> str:
 
 
 def _gaussian(explanation: Explanation) -> str:
-    """μ of a Gaussian trade-off below the proved one, in words."""
+    """Smallest μ whose Gaussian trade-off lies below the proved one, in words."""
     fit = explanation.fit
     if fit is None:
         return "no Gaussian trade-off lies below what is proved"
@@ -117,7 +117,7 @@ def _gaussian(explanation: Explanation) -> str:
 
 
 def _named(name: str, bounds: Bounds) -> dict[str, float]:
-    """Both bounds under a name; the upper bound has the name alone."""
+    """The upper bound under ``name``, and the lower bound under the name with "_lower" appended."""
     return {name: bounds.upper, f"{name}_lower": bounds.lower}
 
 

@@ -1,7 +1,7 @@
 """Report of a run as a self-contained HTML page, without scripts and without requests.
 
-`page` returns the report of a run, `counts_page` the page of the simulator's view. Both pages have
-a light and a dark form.
+`page` returns the report of a run, `counts_page` the simulator's view: exact counts, which only a
+simulation knows. Both pages have a light and a dark form.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def _cards(summary: Summary) -> list[dict[str, str]]:
     """Key figures of a run."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
-    # Quality, privacy, and participation.
+    # One card each for quality, privacy and participation; none has exact counts, which ε does
+    # not cover.
     return named_cards(
         (
             headline.title,

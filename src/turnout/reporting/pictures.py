@@ -1,7 +1,7 @@
 """Pictures of a run's report: progress, ε, participation and availability.
 
-`pictures` returns the public pictures, `count_pictures` the pictures of the simulator's view, which
-show exact counts.
+`pictures` returns the public pictures, `count_pictures` those of the simulator's view, which show
+exact counts that only a simulation knows.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _show_what_happens(axis: Axes, *curves: NDArray[np.floating]) -> None:
 
 
 def _updates(outcome: Outcome) -> Picture:
-    """Picture of the share of clipped updates, and of signal to noise, over the steps."""
+    """Picture of the share of clipped updates, and of the signal-to-noise ratio, over the steps."""
     clipped, ratio = 100 * clipped_share(outcome.history), signal_to_noise(outcome)
     steps = np.arange(1, clipped.size + 1)
 

@@ -1,6 +1,6 @@
 """Progress on stderr, or in a notebook, of tasks that take more than two seconds.
 
-`progress_bar` shows the share of parts that are done, `spinner` the running time. Where stderr is a
+`progress_bar` shows the finished share of a task, `spinner` the running time. Where stderr is a
 file or a pipe, `progress_bar` writes a line every half a minute (`progress_lines`).
 """
 
@@ -31,8 +31,8 @@ def is_shown(console: rich.console.Console) -> bool:
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """Context with a progress bar that appears after two seconds; yields a function to update it.
 
-    The function takes the number of parts done, the number of all parts and, optionally, a new
-    title. ``what`` is the first title.
+    The arguments of the function are the number of finished parts of the task, the number of all
+    parts and, optionally, a new title. ``what`` is the first title.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -50,10 +50,10 @@ def progress_bar(what: str) -> Iterator[Callable[..., None]]:
 
 
 def progress_lines(what: str, seconds: float = _LINE_SECONDS) -> Callable[..., None]:
-    """Function that writes the progress to stderr as a line, at most one in so many seconds.
+    """Function that writes the progress to stderr, at most one line every ``seconds`` seconds.
 
-    The function takes the number of parts done, the number of all parts and, optionally, a new
-    title in place of ``what``.
+    The arguments of the function are the number of finished parts of the task, the number of all
+    parts and, optionally, a new title in place of ``what``.
     """
     written = time.monotonic()
 
@@ -93,7 +93,7 @@ def spinner(what: str) -> Iterator[None]:
 
 @contextmanager
 def _late(start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
-    """Context that calls ``start`` after two seconds, if it still runs, and ``stop`` at its end."""
+    """Context that calls ``start`` if its body runs for two seconds, and ``stop`` at the end."""
     patience = threading.Timer(_PATIENCE_SECONDS, start)
     patience.daemon = True
     patience.start()

@@ -114,7 +114,7 @@ class TraceFindings:
     """Effects of an availability trace on a run.
 
     Attributes:
-        statistics: statistics of the trace; shares are of slots whose availability is known.
+        statistics: statistics of the trace, over the slots whose availability is known.
         check_ins_per_slot: mean check-ins by time of day, shape ``(steps_per_day,)``.
         everyone: run of the same plan with every device always available.
     """
@@ -265,7 +265,7 @@ def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
 
 
 def _distribution(epsilons: NDArray[np.float64]) -> dict[str, Any]:
-    """JSON-ready distribution of ε over clients: maximum, percentiles, and number of ε = 0.
+    """JSON-ready distribution of ε over clients: maximum, percentiles, and number with ε = 0.
 
     Percentiles are over the clients with ε above 0.
     """
@@ -311,7 +311,7 @@ def test_words(outcome: Outcome) -> str:
 
 
 def updates_words(outcome: Outcome) -> str:
-    """Share of clipped updates, and ratio of signal to noise, in words; empty without updates."""
+    """Share of clipped updates, and signal-to-noise ratio, in words; empty without updates."""
     clipped, ratio = clipped_share(outcome.history), signal_to_noise(outcome)
     parts = []
     if not np.isnan(clipped).all():
@@ -456,6 +456,7 @@ def model_card(facts: Mapping[str, Any]) -> str:
         "analysis": guarantee["method"],
         "clip norm": facts["clip_words"],
         **_protection(facts),
+        # Data, model and training.
         "data": f"{facts['data']}, {facts['clients']:,} {unit}s, {facts['steps']:,} steps",
         "model": f"{facts['model']} on {features_words(facts['features'])}, {facts['outputs']} "
         + _OUTPUTS[facts["target"]],

@@ -1,4 +1,4 @@
-"""Folder of a run's report.
+"""Files of a run's report, written into one folder.
 
 `write_report` writes all files of a run. Each file is first written under a temporary name and then
 renamed, so that no file is incomplete. `table_csv` and `as_json` return the text of tables and

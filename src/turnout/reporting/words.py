@@ -69,11 +69,11 @@ CLAIMS = {
     Relation.ZERO_OUT: ("the client took part with its data", "its record was empty"),
     Relation.REPLACE_ONE: ("the client's data are these", "the client's data are others"),
 }
-"""The statements that are true in the first and in the second world of each relation."""
+"""What is true about the client in the first and in the second world of each relation."""
 
 
 def of_unit(text: str, unit: PrivacyUnit) -> str:
-    """Text about a client, rewritten for the unit that is protected."""
+    """Text about a client, rewritten for the given privacy unit."""
     return text.replace("client", "record") if unit is PrivacyUnit.EXAMPLE else text
 
 
@@ -191,7 +191,8 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
     """Row with the relative width of the bounds on ε and its reason; empty if they are close.
 
-    The result is empty also if no lower bound is known, unless the budget of work was spent.
+    The result is empty also if no lower bound is known, unless the search for the bounds stopped
+    because its limit on computing work was reached.
     """
     said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
     if guarantee.meets_tolerance or said:
@@ -218,8 +219,8 @@ def guarantee_table(
     Args:
         guarantee: the guarantee.
         title: title of the table.
-        rows: rows at the top.
-        about: rows that describe the scheme; they follow ε and δ.
+        rows: rows at the top, as texts by name.
+        about: rows that describe the scheme, which follow those of ε and δ; None: no such rows.
     """
     from rich.table import Table
 
