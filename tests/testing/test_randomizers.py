@@ -129,7 +129,7 @@ class WrongSubset(SubsetSelection):
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        (WrongLevel(1.0, 3), "is priced as"),
+        (WrongLevel(1.0, 3), "in priced_as"),
         (HiddenLevel(1.0, 3), "has ε₀"),
         (WrongCategories(1.0, 3), "two shuffled messages"),
         (WrongVariation(1.0, 3), "one message at"),
@@ -137,7 +137,7 @@ class WrongSubset(SubsetSelection):
         (BiasedDecoder(1.0, 3), "the estimate of"),
         (WrongError(1.0, 3), "squared error"),
         (TooFewBits(1.0, 3), "do not fit"),
-        (OtherBytes(1.0, 3), "other messages are read"),
+        (OtherBytes(1.0, 3), "does not return the packed"),
         (LongerBytes(1.0, 3), "bits, not"),
         (OtherSampler(1.0, 3), "is sent with"),
     ],

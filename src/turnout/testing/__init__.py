@@ -1,4 +1,4 @@
-"""Tests of samplers, participations, randomizers and algorithms, including a user's own.
+"""Tests of samplers, participations, randomizers and algorithms, of turnout or custom.
 
 The package has exact enumeration of samplers, statistical assertions, conformance tests and seeded
 faults.

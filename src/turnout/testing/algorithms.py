@@ -30,7 +30,7 @@ def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[
     """Fail unless an algorithm has all properties of `turnout.learning.algorithm.Algorithm`.
 
     Args:
-        make: function that builds the algorithm from the clients' data, one entry for each client.
+        make: function that returns the algorithm, given the clients' data, one entry per client.
         data: data of at least two clients, all different.
         hostile: data that a malicious client might hold, such as huge, non-finite or negative
             numbers. Each entry in turn is the data of client 0.
@@ -55,7 +55,7 @@ def _started(algorithm: Algorithm) -> ServerState:
 
 
 def _updated(algorithm: Algorithm, client: int) -> tuple[NDArray[Any], ClientState | None]:
-    """Update of a client and its new state, in its first step or, with a state, in its second."""
+    """Update and new state of a client in its first step or, if clients have states, its second."""
     sent, state = algorithm.sent(_started(algorithm)), algorithm.init_client(client)
     if state is not None:
         first = _STREAMS.generator("client", client, 0)

@@ -61,7 +61,7 @@ def enumerate_outputs(
 
 
 class _Choice(NamedTuple):
-    """Number of the taken branch of a draw, and number of its branches."""
+    """A draw of the sampler: index of the branch that it takes, and number of its branches."""
 
     taken: int
     branches: int

@@ -1,4 +1,4 @@
-"""Seeded faults: mechanisms and samplers that deviate from the priced scheme in one known way.
+"""Seeded faults: mechanisms and samplers that deviate from the analysed scheme in one known way.
 
 For each fault, `turnout.auditing` must find a lower bound above the proved ε; docs/audit.md has the
 numbers of trials.
@@ -88,7 +88,7 @@ class QuieterNoise(Faulty):
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Release of a step with less noise than in the priced scheme."""
+        """Release of a step with less noise than in the analysed scheme."""
         return self.right.release(total, state, step, lambda s, d: noise(_QUIETER * s, d))
 
 
@@ -159,7 +159,7 @@ def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
 def come_oftener(
     draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Steps of one draw and, in each trial with probability 1/2, of a second draw too."""
+    """Fault: steps of one draw and, in each trial with probability ½, also of another draw."""
     first, second = (canary_steps(draw, trials, block, source, first_step) for _ in range(2))
     again = source.bernoulli(_OFTENER - 1.0, trials)
     added = again[second.clients]
@@ -194,5 +194,4 @@ FAULTS: Mapping[str, Callable[[ReleaseGame], ReleaseGame]] = {
     "two clip norms": _with(TwoClipNorms),
     "a loader that shuffles once": lambda game: replace(game, sampler=ShuffledOnce()),
 }
-"""Functions by the name of a fault: each returns a game with the fault and the price of the correct
-game."""
+"""Functions by name of a fault: each adds the fault to a game, whose proved ε stays the same."""

@@ -1,8 +1,8 @@
 """Conformance test of a participation: all parts of turnout agree with its sampler.
 
 `assert_participation` enumerates the exact distribution of the sampler and compares it with the
-documented guarantee, with expectations, admissions, the price, the verifier and the codec. So the
-participation must be small: few clients, and no more than about ten steps.
+documented guarantee, the expected check-ins, the admissions, the accountant's ε, the verifier and
+the codec. So the participation must be small: few clients, and no more than about ten steps.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _assert_expected(
 def _assert_admitted(
     participation: Participation, population: int, client: int, own: ClientDistribution
 ) -> None:
-    """Require that a client is admitted in all drawn steps, and in no more than it may draw."""
+    """Require that a client is admitted in all drawn steps, and in no more steps than possible."""
     for drawn in own:
         record = Admissions(participation, population)
         taken = [step for step in drawn if _admits(record, client, step)]
@@ -154,8 +154,8 @@ def _assert_written(participation: Participation) -> None:
 
 
 def _assert_priced(participation: Participation, clients: Sequence[ClientDistribution]) -> None:
-    """Require a finite bound or a refusal for each scheme, and bounds on both sides of exact δ."""
-    # Each combination has a finite bound or is refused.
+    """Require a finite ε or an UnsupportedError for each scheme, and bounds that enclose δ."""
+    # Each combination has a finite bound, or the accountant reports that it is not supported.
     for relation, release in product(Relation, ReleaseRule):
         try:
             upper = epsilon_upper(
@@ -164,17 +164,17 @@ def _assert_priced(participation: Participation, clients: Sequence[ClientDistrib
         except UnsupportedError:
             continue
         assert 0.0 <= upper < math.inf, f"{upper} under {relation.value}, {release.value}"
-    # A table's price is compared with the exact δ of the sampler.
+    # For a randomizer given as a table, the bounds are compared with the sampler's exact δ.
     table = TableRandomizer(_PRESENT, _ABSENT)
     try:
         found = price(Scheme(table, participation, Relation.ADD_REMOVE), _DELTA, _TOLERANCE).epsilon
     except UnsupportedError:
         return
     truths = [max(_deltas(own, participation.steps, found.upper)) for own in clients]
-    assert max(truths) <= _DELTA * (1 + 1e-9), "more is spent than is priced"
+    assert max(truths) <= _DELTA * (1 + 1e-9), "ε exceeds its upper bound"
     if found.lower > 0 and all(own == clients[0] for own in clients):
         reached = max(_deltas(clients[0], participation.steps, found.lower * (1 - 1e-9)))
-        assert reached >= _DELTA * (1 - 1e-6), "the lower bound is not reached"
+        assert reached >= _DELTA * (1 - 1e-6), "ε is below its lower bound"
 
 
 def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float, float]:
@@ -195,12 +195,12 @@ def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float,
 
 
 def _assert_verified(participation: Participation) -> None:
-    """Require that the verifier's bounds overlap the price where both have an analysis."""
+    """Require that the bounds of verifier and accountant overlap where both have an analysis."""
     scheme = Scheme(GaussianNoise(2.0), participation, Relation.ADD_REMOVE)
     try:
         found, _ = recomputed(scheme, participation.steps, _DELTA)
         priced = price(scheme, _DELTA, _TOLERANCE).epsilon
     except UnsupportedError:
         return
-    assert found.lower <= priced.upper * (1 + 1e-9), "the verifier proves that more is spent"
-    assert priced.lower <= found.upper * (1 + 1e-9), "the price proves that more is spent"
+    assert found.lower <= priced.upper * (1 + 1e-9), "the verifier's ε is above the accountant's"
+    assert priced.lower <= found.upper * (1 + 1e-9), "the verifier's ε is below the accountant's"

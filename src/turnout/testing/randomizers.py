@@ -2,10 +2,10 @@
 
 `assert_randomizer` enumerates the exact distribution of the messages of each value. The function
 checks that the randomizer's `probabilities` are this distribution, that no ratio of its
-probabilities under two values exceeds e^{ε₀}, that the enumerated messages cost no more than the
-price of `priced_as`, that messages are packed and unpacked without change, and that the estimate
-has the stated bias and at most the stated squared error. So the randomizer must be small: few
-values and at most 1024 messages.
+probabilities under two values exceeds e^{ε₀}, that the ε of the enumerated messages is at most the
+accountant's ε of `priced_as`, that messages are packed and unpacked without change, and that the
+estimate has the stated bias and at most the stated squared error. So the randomizer must be small:
+few values and at most 1024 messages.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
     * the sampler has the distribution of `probabilities`, if the randomizer has this method;
     * no message's probability under one value exceeds e^{ε₀} times that under another value, with
       ε₀ of `priced_as`;
-    * one message, and two shuffled messages, cost no more than the price of `priced_as`;
-    * messages are packed into `message_bits` bits each and unpacked without change;
-    * the estimate of a value has the value as its mean, up to the stated bias of vectors, and a
+    * ε of one message, and of two shuffled messages, is at most the accountant's ε of `priced_as`;
+    * messages are packed into `message_bits` bits each and unpacked without change; * the estimate
+    of a value has the value as its mean, up to the stated bias of vectors, and a
       mean squared error of at most `mse_bound`.
 
     Args:
@@ -128,11 +128,11 @@ def _message(randomizer: Any, number: int) -> NDArray:
 
 
 def _assert_level(randomizer: Any, distributions: Sequence[MessageDistribution]) -> None:
-    """Require that ε₀ of `priced_as` equals the randomizer's and bounds all ratios."""
+    """Require that ε₀ of `priced_as` equals the randomizer's ε₀ and bounds all ratios."""
     if not isinstance(randomizer.priced_as, PureRandomizer):
         return
     level = randomizer.priced_as.epsilon0
-    assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0} is priced as {level}"
+    assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0}, but {level} in priced_as"
     for one, other in permutations(distributions, 2):
         for number, chance in one.items():
             assert number in other, f"message {number} is possible under some values only"
@@ -153,7 +153,7 @@ def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
     assert 8 * len(data) == bits, f"{len(held)} messages take {8 * len(data)} bits, not {bits}"
     asked = [messages // randomizer.reply_count] if getattr(randomizer, "public", False) else []
     read = randomizer.unpack(data, len(held), *asked)
-    assert np.array_equal(read, messages), "other messages are read than were written"
+    assert np.array_equal(read, messages), "unpack does not return the packed messages"
 
 
 def _assert_unbiased(randomizer: Any, value: Any, distribution: MessageDistribution) -> None:
@@ -183,7 +183,7 @@ def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
 
 
 def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution]) -> None:
-    """Require that no pair of values costs more than the price, alone or shuffled with another."""
+    """Require that for no pair of values ε exceeds the accountant's, for one or two messages."""
     known = sorted({number for each in distributions for number in each})
     rows = np.array([[float(each.get(number, 0)) for number in known] for each in distributions])
     alone = Scheme(priced_as, EveryStep(1), Relation.REPLACE_ONE)
