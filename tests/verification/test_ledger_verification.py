@@ -280,7 +280,7 @@ MUTANTS = {
     ),
     "a trace of numbers": (
         lambda: edited(term("scheme", {"is": "array", "type": "int64", "values": [[1]]})),
-        r"an array of a scheme is not of booleans",
+        r"an array of a scheme has entries that are not booleans",
     ),
     "no steps": (lambda: edited(term("charged_steps", [])), r"charged"),
     "a nest of lists": (

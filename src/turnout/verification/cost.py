@@ -1,9 +1,10 @@
 """ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
-`recomputed` gives both bounds, `least` and `least_bound` a lower one; `seen_runs` covers local
-trust. How far one client moves a release, in units of the clip norm, is taken from
-docs/design/protocols.md. The module imports nothing from `turnout.accounting` and uses a different
-method (`turnout.verification.windows`), so that it hardly repeats an error of that package.
+`recomputed` returns both bounds and `least` the lower bound; `least_bound` returns a lower bound on
+the ε of the run that bounds ε from above; `seen_runs` covers local trust. How far one client moves
+a release, in units of the clip norm, is taken from docs/design/protocols.md. The module imports
+nothing from `turnout.accounting` and uses a different method (`turnout.verification.windows`), so
+that it hardly repeats an error of that package.
 
 **Local trust**: the adversary observes every message with its sender, as a sequence of windows. The
 two distributions of a message under two records have a likelihood ratio in [e^−ε₀, e^ε₀] and a
@@ -140,14 +141,14 @@ def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances
 
 
 def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Chances of complete windows and of the last window, whose message may still be due."""
+    """Chances of a message in complete windows, and in the last, where it may be still due."""
     probability = float(draw.probability)
     sent = [(probability, full), (probability * rest / draw.steps, 1)]
     return sent, sent
 
 
 def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Chances from below and above: the last window counts with 0 and with up to k messages."""
+    """Chances that bound ε from below and above: the last window has 0, or up to k, messages."""
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
 
@@ -225,7 +226,7 @@ def least(scheme: Scheme, steps: int, delta: float) -> float:
 def least_bound(scheme: Scheme, steps: int, delta: float) -> float:
     """Lower bound on the ε of the run that bounds the scheme's ε from above.
 
-    No pair of records need attain this ε. A ledger that charges less does not cover the bounding
+    No pair of records need attain this ε. A ledger whose ε is smaller does not cover the bounding
     run. The arguments and errors are those of `recomputed`.
 
     Raises:
@@ -305,7 +306,7 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 
 
 def _displacing(form: Form, noise: float, steps: int) -> Windows:
-    """Run from above of a client whose update may displace another client's update.
+    """Run that bounds ε from above if a client's update may displace another client's update.
 
     A window in which one release sums several steps is moved by up to twice the clip norm.
     """
@@ -316,7 +317,7 @@ def _displacing(form: Form, noise: float, steps: int) -> Windows:
 
 
 def _attacks(form: Form, run: Windows) -> tuple[Windows, ...]:
-    """Run with one other client in each step, whose update is opposite; empty if none is known."""
+    """Run against one other client in each step, of opposite update; empty if none is known."""
     opposed = tuple(replace(window, others=Others.OPPOSED) for window in run)
     return (opposed,) if run and _is_stepwise(form) else ()
 
@@ -327,7 +328,7 @@ def _is_stepwise(form: Form) -> bool:
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Window from below of two opposite records, of which the adversary sees the releases' sum."""
+    """Window that bounds ε from below: opposite records, with only the releases' sum observed."""
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
@@ -362,13 +363,13 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, W
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
-    """Complete windows and the last window, in which the client took part if its slot is past."""
+    """Complete windows, and the last one, in which the client took part if its slot is past."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
 
 def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Windows of a client with a window of its own, which may extend beyond the last step."""
+    """Windows of a client whose own windows may extend beyond the last step."""
     whole, begun = min(draw.steps, draw.window), min(rest, draw.window)
     run = (
         Window(noise, whole, whole / draw.window, full),
@@ -378,7 +379,7 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Win
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Runs of a slot that repeats in every epoch; in the last epoch it may be still to come."""
+    """Runs of a client whose slot repeats in every epoch; in the last it may be still due."""
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)
@@ -427,4 +428,4 @@ _WINDOWS: DrawTable[Callable[[Any, float, int, int], tuple[Windows, Windows]]] =
         Staggered: _staggered,
     },
 )
-"""Function for each draw: the windows of whole blocks and of the block that was begun."""
+"""Function for each draw that returns the windows of whole blocks and of the incomplete block."""

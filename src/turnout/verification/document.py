@@ -49,7 +49,7 @@ class LedgerFault:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Claimed ε of a ledger after some steps, and bounds on the true ε."""
+    """Claimed ε of a ledger after a number of released steps, and bounds on the true ε."""
 
     steps: int
     claimed: float
@@ -111,6 +111,7 @@ class VerificationVerdict:
 
     def document(self) -> dict[str, Any]:
         """Verdict as a JSON object."""
+        # The claims of the ledger, then the findings, then what could not be checked.
         return {
             "verdict": self.outcome.name.lower().replace("_", "-"),
             "task": self.task,
@@ -358,7 +359,7 @@ class DocumentTerms:
     """Terms of a charter.
 
     Attributes:
-        scheme: scheme whose ε the charter charges.
+        scheme: scheme whose ε the charter states.
         delta, target: δ, and the ε that the run must not exceed at this δ.
         charged_steps, charged: numbers of released steps, ascending, and the ε charged for each;
             between two of these numbers the ε of the larger number is charged.
@@ -424,7 +425,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
 
 
 def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
-    """Number of parameters and digest of the first model; unknown formats are refused."""
+    """Number of parameters and digest of the first model; unknown formats raise ValueError."""
     model, update = fields["model"], fields["messages"]["update"]
     named = model["format"], update["format"], fields["messages"]["record"]["format"]
     if (named[0], named[2]) != ("float32-le-1", "record-1") or named[1] not in _UPDATES:
@@ -456,7 +457,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
 
 
 def _require_at_hand(named: Any) -> None:
-    """Require that the plug-ins that a charter names are installed, whatever their code.
+    """Require that the plug-ins that a charter names are installed, without a check of their code.
 
     Raises:
         ValueError: not a list of plug-ins.
@@ -527,7 +528,7 @@ def _array(content: dict[str, Any]) -> np.ndarray:
     """Array of booleans from its JSON form; a scheme has no arrays of another type."""
     values = np.array(content["values"])
     if content["type"] != "bool" or values.dtype != np.bool_:
-        raise ValueError("an array of a scheme is not of booleans")
+        raise ValueError("an array of a scheme has entries that are not booleans")
     return values
 
 

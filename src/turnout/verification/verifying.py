@@ -38,7 +38,7 @@ from turnout.verification.document import (
 
 
 def chain_faults(document: Document, terms: DocumentTerms) -> Iterator[LedgerFault]:
-    """Faults of the records and the head, in the order of the file; none if the chain is whole."""
+    """Faults of the records and the head, in the order of the file; none if the chain is intact."""
     due, previous, spent = 0, bytes.fromhex(document.task), 0.0
     seen: set[int] = set()
     for record in document.records:
@@ -238,7 +238,7 @@ def _priced(
         costs, method = _costs(document, terms)
     except (UnsupportedError, NumericalError) as error:
         return replace(found, not_recomputed=str(error))
-    # A claim below the lower bound is a fault, one above the upper bound is a remark.
+    # A claimed ε below the lower bound is a fault: more privacy was spent than the ledger states.
     faults = tuple(
         LedgerFault(
             f"claims too little: epsilon = {cost.claimed:.6g} after it, "
@@ -248,6 +248,7 @@ def _priced(
         for cost in costs
         if not cost.enough
     )
+    # A claimed ε above the upper bound is allowed, since it errs on the safe side.
     remarks = tuple(
         f"the ledger charges {cost.claimed:.6g}, no more than {cost.upper:.6g} can be spent: "
         "allowed, it errs on the safe side"

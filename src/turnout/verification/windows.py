@@ -12,9 +12,9 @@ one of two convex expectations, for the two directions of the neighbouring relat
 So a distribution that is larger in convex order proves an upper bound, a smaller one a lower bound,
 in both directions at once. Sums of independent distributions, and products of independent
 distributions that are not negative, keep the order (fix all factors but one: the function stays
-convex in it). A window of t steps, of which the client takes with probability p exactly one,
-uniform, has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`. The ratio
-of several windows is the product of their ratios.
+convex in it). If the client takes part in a window of t steps with probability p, in exactly one
+uniform step, the window has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in
+`gaussian`. The ratio of several windows is the product of their ratios.
 
 A distribution is a list of atoms. When there are too many atoms, the values are cut into cells:
 
@@ -71,7 +71,7 @@ class OrderSide(Enum):
 
 
 class Others(Enum):
-    """Other clients that check in to a step in which one client sends its message."""
+    """Other clients that check in to a step, if only one of all clients sends its message."""
 
     NONE = "none"
     OPPOSED = "opposed"
@@ -106,7 +106,7 @@ class RatioDistribution:
             raise NumericalError("a likelihood ratio is too large for float64")
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """Distribution of 1 − share + share·S/total, where S has this distribution and its mean."""
+        """Distribution of 1 − share + share·S/total for S of this distribution, mean ``total``."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(
@@ -227,8 +227,8 @@ def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistributi
 def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
     """Distribution of the likelihood ratio between two records that move a step by +1 and by −1.
 
-    In both worlds the client takes the step with the given probability. The ratio rises with the
-    step's noisy sum, so cells of the sum are cells of the ratio.
+    In both worlds the client takes part in the step with the given probability. The ratio rises
+    with the step's noisy sum, so cells of the sum are cells of the ratio.
 
     Raises:
         NumericalError: the noise is so small that ratios exceed the range of float64.
@@ -415,7 +415,7 @@ def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Atom
 
 
 def _filled(wish: Floats) -> Floats:
-    """Cumulative share of the weights up to the end of each bin, from 0 to 1; even without any."""
+    """Cumulative share of the weights up to the end of each bin; evenly spaced if all are 0."""
     total = np.append(0.0, np.cumsum(wish))
     return total / total[-1] if total[-1] > 0 else np.linspace(0.0, 1.0, len(total))
 
