@@ -98,7 +98,7 @@ def epsilon_by_guesses(
 
 
 def _largest_refused(refused: Callable[[float], bool]) -> float:
-    """Largest rejected ε, rounded down; 0 if no ε is rejected."""
+    """Largest ε (or μ) that the test ``refused`` rejects, rounded down; 0 if it rejects none."""
     if not refused(0.0):
         return 0.0
     around = grown(lambda epsilon: not refused(epsilon), 1.0, LARGEST_EPSILON)
@@ -240,7 +240,7 @@ class OneRun:
         found: numbers of guesses, and the lower bounds from them.
         scores: scores of the canaries, shape (m,); larger if the canary seems to be in the run.
         inside: whether each canary is in the run, shape (m,).
-        confidence: the lower bound exceeds the true ε with probability at most 1 − confidence.
+        confidence: probability, at least, that the lower bound does not exceed the true ε.
         seed: seed of all random streams.
         seconds: running time.
         metrics: metrics of the model that the same run trains; empty without a model.
@@ -268,7 +268,7 @@ class OneRun:
 
     @property
     def consistent(self) -> bool:
-        """True if the lower bound found is at most the proved upper bound on ε."""
+        """True if the audit's lower bound on ε is at most the proved upper bound."""
         return self.found.epsilon <= self.stated.epsilon.upper
 
 
@@ -368,13 +368,13 @@ def play_one_run(
     expected_check_ins: float | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> OneRun:
-    """Lower bounds on ε from one simulated run with canaries, and the statement that they test.
+    """Lower bounds on ε from one simulated run with canaries, and the proved bounds that they test.
 
     Args:
         scheme: a scheme with aggregated releases, and draws that are independent and identically
             distributed over clients.
         words: description of the run.
-        statements: proved bounds on ε, each at one δ; the audit tests the first statement that
+        statements: proved bounds on ε, each at one δ; the audit tests the first of them that
             correct guesses could contradict.
         canaries: m, at least 2.
         confidence: probability that the lower bound on ε holds, strictly between 0 and 1.
@@ -387,8 +387,8 @@ def play_one_run(
     Raises:
         ParameterError: ``canaries`` or ``confidence`` outside its domain.
         UnsupportedError: clients' draws differ or depend on each other; releases are not
-            aggregated; or there are too few canaries to contradict a statement even if every guess
-            is correct.
+            aggregated; or there are too few canaries to contradict any of the proved bounds, even
+            if every guess is correct.
     """
     # Check the arguments, and choose the statement that is tested.
     checks.count(2, canaries=canaries)
@@ -460,13 +460,13 @@ def simulated(
 
 
 def _refutable(statements: Iterable[Statement], canaries: int, error: float) -> Statement:
-    """First statement whose ε upper bound is below the largest possible lower bound."""
+    """First of the proved bounds whose upper bound is below the largest possible lower bound."""
     for stated in statements:
         if largest_bound(canaries, stated.delta, error) > stated.epsilon.upper:
             return stated
     raise UnsupportedError(
         f"{canaries:,} canaries cannot contradict the ε upper bound at {1 - error:g} confidence, "
-        "even if every guess were right: use more canaries, or a smaller confidence"
+        "even if every guess were correct: use more canaries, or a smaller confidence"
     )
 
 

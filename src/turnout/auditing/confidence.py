@@ -182,7 +182,7 @@ def gaussian_mu_by_counts(
 def _limits(
     likely: NDArray[np.int64] | int, rare: NDArray[np.int64] | int, trials: int, error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on the event's probability in its likely world, upper bounds in the other."""
+    """Lower bounds on the event's probability in the likely world, upper bounds in the other."""
     checks.open_unit(error=error)
     low, _ = rate_bounds(likely, trials, _LIKELY_SHARE * error)
     _, high = rate_bounds(rare, trials, (1.0 - _LIKELY_SHARE) * error)
@@ -252,7 +252,7 @@ def _best_threshold(
 def _weighed(
     ours: FloatArray, hits: NDArray[np.int64], misses: NDArray[np.int64], careful: FloatArray
 ) -> FloatArray:
-    """Expected counts in the rare world, estimated from likely trials with weights e^(−score).
+    """Expected counts in the rare world, estimated from the likely world with weights e^(−score).
 
     The estimate is valid if the statistic is the log likelihood ratio. The estimate is more
     accurate than counts in the rare world, because more trials of the likely world have the event.
@@ -349,7 +349,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundAt:
-    """Statement of a guarantee, with the counted event of each direction.
+    """Proved bounds on ε at one δ, and the counted event of each direction.
 
     Attributes:
         stated: proved bounds on ε at one δ.
@@ -370,7 +370,7 @@ class FoundAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """Lower bounds on ε that a game found, and the proved bounds.
+    """Lower bounds on ε from a distinguishing game, and the proved bounds.
 
     Attributes:
         game: description of the game.
@@ -378,7 +378,7 @@ class Findings:
         found: events and their counts at this δ, by direction.
         rates: the ROC curve of each direction's statistic.
         also: events and their counts at further δ.
-        confidence: no lower bound here exceeds the true ε with at least this probability.
+        confidence: with at least this probability, no lower bound exceeds the true ε.
         trials: number of trials of each world, including those on which events were chosen.
         seed: seed of all random streams.
         seconds: running time.
@@ -407,13 +407,13 @@ class Findings:
 
     @property
     def violated(self) -> tuple[tuple[FoundAt, str], ...]:
-        """Outcomes and directions whose lower bound exceeds the proved upper bound, at any δ."""
+        """Each δ and direction in which a lower bound exceeds the proved upper bound."""
         every = (FoundAt(self.stated, self.found), *self.also)
         return tuple((one, name) for one in every for name in one.violated)
 
     @property
     def consistent(self) -> bool:
-        """True if each lower bound found is at most the proved upper bound on ε."""
+        """True if each of the audit's lower bounds on ε is at most the proved upper bound."""
         return not self.violated
 
 
@@ -444,7 +444,7 @@ def _always(draw: Always, a: FloatArray) -> FloatArray:
 
 
 def _with_chance(rate: float, a: FloatArray) -> FloatArray:
-    """Log ratio ln(1 − r + r·e^a) of participation with probability r."""
+    """Log ratio ln(1 − r + r·e^a) of a client that takes part with probability r."""
     if rate == 1.0:
         return a
     if rate == 0.0:
@@ -528,7 +528,7 @@ LOG_RATIOS: DrawTable[Callable[[Any, FloatArray], FloatArray]] = DrawTable(
 
 
 class Statistics:
-    """Statistics of a group of runs, updated block by block, each of shape (trials,).
+    """Scores of a group of runs by several statistics, updated block by block.
 
     Args:
         scheme: scheme with Gaussian noise; only its noise, participation and relation are used.
@@ -572,7 +572,7 @@ class Statistics:
         np.maximum(self._largest, seen.max(axis=0), out=self._largest)
 
     def by_name(self) -> dict[str, FloatArray]:
-        """Values of all statistics by name, each of shape (trials,)."""
+        """Scores of the runs by the name of the statistic, each of shape (trials,)."""
         found = {
             LIKELIHOOD_RATIO: self._ratio,
             "sum": self._sum,

@@ -1,9 +1,9 @@
 """The distinguishing game on numeric outputs: messages, estimates, sums, and whole bandit runs.
 
-`OutputGame` learns likelihood ratios from separate trials. If the ratios are inaccurate, the bounds
-are smaller but their confidence is the same, so no assumption on the distribution is needed.
-`messages_of`, `projection_of` and `released_by` build such games. `RewardGame` plays runs of a
-bandit in which one client's reward is +1 or −1.
+`OutputGame` learns likelihood ratios from separate trials. If the ratios are inaccurate, the lower
+bounds are smaller but hold with the same confidence, so no assumption on the distribution is
+needed. `messages_of`, `projection_of` and `released_by` build such games. `RewardGame` plays runs
+of a bandit in which one client's reward is +1 or −1.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OutputGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of trials of a world by name, each of shape (trials,)."""
+        """Scores of trials of a world by the name of the statistic, each of shape (trials,)."""
         learned = self._learned(streams)
         return merged_scores(
             self._named(learned, columns) for columns in self._seen(world, trials, streams, *name)
@@ -107,7 +107,7 @@ class _Learned:
         self._base = ours.shape[1]
 
     def scores(self, seen: FloatArray) -> dict[str, FloatArray]:
-        """Statistics of outputs by name, each of shape (trials,)."""
+        """Scores of outputs by the name of the statistic, each of shape (trials,)."""
         separate = np.zeros(len(seen))
         for column, table in zip(seen.T, self._columns, strict=True):
             if table is not None:
@@ -153,7 +153,7 @@ def _keys(rows: FloatArray) -> NDArray[Any]:
 
 
 def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outputs:
-    """Outputs of a game on the messages of a client with one of two values.
+    """Function that draws messages of a client with one of two values, for an `OutputGame`.
 
     Args:
         randomizer: a randomizer of one item, of a number or of a vector.
@@ -179,9 +179,10 @@ def messages_of(randomizer: Any, worlds: tuple[Any, Any] | None = None) -> Outpu
 def projection_of(
     randomizer: Any, worlds: tuple[Any, Any] | None = None
 ) -> Callable[[FloatArray], FloatArray] | None:
-    """Projections of vector messages on the difference of two vectors; None for other randomizers.
+    """Function that projects vector messages on the difference of two vectors, or None.
 
-    The projection is a statistic for messages that have too many values to learn their ratios.
+    The projection is a statistic for messages that have too many values to learn their ratios. The
+    result is None for randomizers of items or numbers, and for public randomness.
     """
     if not isinstance(randomizer, VectorRandomizer) or randomizer.public_randomness != "none":
         return None
@@ -213,7 +214,12 @@ def _farthest(randomizer: Any) -> tuple[Any, Any]:
 
 
 def released_by(release: Callable[[Any], Any], worlds: tuple[Any, Any]) -> Outputs:
-    """Outputs of a game on a randomized function that is applied to one of two inputs."""
+    """Function that draws outputs of ``release`` for one of two inputs, for an `OutputGame`.
+
+    Args:
+        release: randomized function of an input; its results are numbers or arrays of one shape.
+        worlds: the input of world 0, and the input of world 1.
+    """
 
     def outputs(world: int, trials: int, source: Source) -> NDArray[Any]:
         del source

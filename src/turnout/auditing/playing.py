@@ -1,6 +1,6 @@
 """Audit of a game: events are chosen on some trials and counted on all others.
 
-`Game` is the protocol of a game, and `play` audits a statement by the best of several games.
+`Game` is the interface of a game, and `play` tests proved bounds on ε by the best of several games.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Game(Protocol):
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of independent trials of a world by name, each of shape (trials,).
+        """Scores of independent trials of a world by the name of the statistic, shape (trials,).
 
         World 0 has the client's record; world 1 is its neighbour.
         """
@@ -58,7 +58,7 @@ def play(
     also: Sequence[Statement] = (),
     tell: Tell = lambda done, of: None,
 ) -> Findings:
-    """Lower bounds on ε from the best of several games, and the statement that they test.
+    """Lower bounds on ε from the best of several games, and the proved bounds that they test.
 
     Each game chooses its events on at most a tenth of the trials. The events of the best game are
     counted on the remaining trials, which are independent of the choice. So the bounds need no
@@ -115,7 +115,7 @@ def play(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Lower bound to compute: its direction, proved upper bound, δ, and share of the error."""
+    """Lower bound to compute: its direction, proved upper bound, δ and failure probability."""
 
     direction: str
     proved: float
@@ -123,7 +123,7 @@ class _Asked:
     error: float
 
     def event(self, worlds: _TwoWorlds, trials: int) -> tuple[Event, float]:
-        """Event with the largest predicted bound, and this bound over the proved upper bound."""
+        """Event of the largest predicted bound, and its ratio to the proved upper bound."""
         ours, others = worlds[::-1] if self.direction == "add" else worlds
         event, epsilon = best_event(ours, others, trials, self.delta, self.error)
         return event, epsilon / self.proved if self.proved > 0 else epsilon
@@ -135,7 +135,7 @@ class _Asked:
 
 
 def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_Asked]:
-    """Lower bounds to compute for all statements and directions; their errors sum to ``error``."""
+    """Lower bounds to compute, one for each δ and direction; their errors sum to ``error``."""
     shares = [1.0] if not also else [1.0 - _ALSO, *[_ALSO / len(also)] * len(also)]
     return [
         _Asked(name, proved.upper, one.delta, share * error / len(one.directions))
@@ -145,7 +145,7 @@ def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_
 
 
 def _by_statement(found: Sequence[Counted], stated: Sequence[Statement]) -> list[FoundAt]:
-    """Counts grouped by statement and direction."""
+    """Counts grouped by δ and direction, in the order of ``stated``."""
     left = iter(found)
     return [FoundAt(one, {name: next(left) for name in one.directions}) for one in stated]
 
@@ -156,7 +156,7 @@ def _worlds(game: Game, trials: int, streams: SimulationStreams, *name: str | in
 
 
 def _in_order(worlds: _TwoWorlds, direction: str, statistic: str) -> tuple[FloatArray, FloatArray]:
-    """Scores in the world in which a direction's events are likely, and in the other world."""
+    """Scores in the world in which a direction's events are likely, and scores in the other."""
     ours, others = worlds[::-1] if direction == "add" else worlds
     return ours[statistic], others[statistic]
 

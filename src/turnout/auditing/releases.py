@@ -84,7 +84,7 @@ def _cohorts(
 
 
 def costliest_row(draw: OneOfOwn) -> OneOfOwn:
-    """Draw of the client with the largest sum of 1/(number of its available steps) over blocks."""
+    """Draw of the client with the largest sum over blocks of 1/(its number of available steps)."""
     sizes = draw.block_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     row = int(np.argmax((1.0 / sizes).sum(axis=1)))
@@ -159,7 +159,7 @@ class ReleaseGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of independent runs by name, each of shape (trials,).
+        """Scores of independent runs by the name of the statistic, each of shape (trials,).
 
         Args:
             world: 0 with the canary, 1 without it.
@@ -196,7 +196,11 @@ def _shown(draw: Draw) -> int:
 
 
 def drawn_blocks(scheme: Scheme) -> Iterator[tuple[Draw, ScheduleBlock, int]]:
-    """Blocks of a run: the canary's draw, the block, and the first step of the draw's span."""
+    """Each block of a run, with the canary's draw and the first step of the draw's span.
+
+    Yields:
+        (draw, block, first step).
+    """
     form = normal_form(scheme.participation)
     rows = {id(s.draw): costliest_row(s.draw) for s in form.spans if isinstance(s.draw, OneOfOwn)}
     for block in blocks(scheme.participation):
@@ -328,7 +332,7 @@ class SimulationGame:
     def scores(
         self, world: int, trials: int, streams: SimulationStreams, *name: str | int
     ) -> dict[str, FloatArray]:
-        """Statistics of independent canaries by name, each of shape (trials,)."""
+        """Scores of independent canaries by the name of the statistic, each of shape (trials,)."""
         group = int(
             np.clip(
                 _SIMULATED_CELLS // self.scheme.participation.steps,
