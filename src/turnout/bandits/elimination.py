@@ -347,7 +347,7 @@ class Elimination:
         return up.values - up.radii > -down.values + down.radii
 
     def _widths(self, state: EliminationState, contrasts: int) -> Widths:
-        """Widths that hold simultaneously for a number of contrasts."""
+        """Confidence widths that hold simultaneously for ``contrasts`` contrasts."""
         share = 1.0 - _MEANS_SHARE if self.variances else 1.0
         horizon = state.problem.horizon
         return Widths(share * self._failure(horizon), max(contrasts, 1), horizon, self.reuse)
@@ -476,7 +476,7 @@ class LinUCB:
 
 
 def phased_elimination(failure: float | None = None, growth: float = 2.0) -> Elimination:
-    """Phased elimination: widths of single actions, from the sums of the last batch only.
+    """Policy of phased elimination, with widths of single actions from the last batch only.
 
     Source: Lattimore, Szepesvári, Bandit algorithms, 2020, §22.1.
     """

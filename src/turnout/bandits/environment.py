@@ -144,7 +144,7 @@ def sphere_environment(
     Source: thesis, §6.6, "Data Generation".
 
     Raises:
-        ParameterError: a number is not a whole number of at least 1.
+        ParameterError: ``actions`` or ``dimension`` is not a whole number of at least 1.
     """
     checks.count(actions=actions, dimension=dimension)
     drawn = generator.standard_normal((actions + 1, dimension))

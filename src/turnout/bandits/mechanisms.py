@@ -190,7 +190,7 @@ class BatchMechanism(ABC):
 
     @abstractmethod
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Proved bounds on ε of a whole run, with relation replace-one of a reward, at `delta`.
+        """Proved bounds on ε of a whole run at `delta`, under replacement of one client's reward.
 
         Args:
             batches: number of pulls of each action, for each released batch.
@@ -424,9 +424,9 @@ def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
 def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
     """Level ε₀, at least ε, at which the shuffled bits of n pulls are (ε, δ)-DP.
 
-    The level is a lower bound on the largest such level. A level that is valid for a number of
-    pulls is valid for every larger number. So the level is computed only for a grid of numbers with
-    ratio 1.2, and the next smaller number of the grid is used.
+    The result is never above the largest such level. A level that is valid for n pulls is valid for
+    more pulls. So the level is computed only on a grid of numbers of pulls with ratio 1.2, and the
+    result is that of the largest grid point that is at most ``pulls``.
     """
     if pulls < _FEWEST_HIDDEN:
         return epsilon
@@ -440,7 +440,7 @@ def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
 
 @lru_cache(maxsize=2**16)
 def _grid_epsilon(epsilon: float, delta: float, step: int) -> float:
-    """Level ε₀ at one number of pulls, searched upwards from the level of the number before."""
+    """Level ε₀ at one grid point, searched upwards from the level of the previous grid point."""
     if step == 0:
         return epsilon
     pulls, most = _grid_pulls(step), max(epsilon, _MOST_LOCAL)

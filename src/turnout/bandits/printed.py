@@ -114,7 +114,7 @@ class PrintedSums(BatchMechanism):
 
 @lru_cache(maxsize=4096)
 def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
-    """Level ε₀ at which the printed bound (6.10) is ε, by bisection.
+    """Level ε₀ at which the printed bound (6.10) equals ``epsilon``, by bisection.
 
     As printed, the condition on ε₀ under which (6.10) holds is not checked.
     """
