@@ -1,1 +1,1 @@
-"""Divergences of pairs and of runs: dominating pairs, privacy curves, grids, and composition."""
+"""Divergences of one step and of a run: dominating pairs, privacy curves, and composition."""

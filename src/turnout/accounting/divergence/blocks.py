@@ -1,10 +1,10 @@
-"""Blocks of a run: independent parts, their curves and their privacy loss distributions.
+"""Blocks, the independent parts of a run, with privacy curves and privacy loss distributions.
 
 `Block` is the interface; `PairBlock` is a block of one step. A `CurvePair` holds the curves of a
 block, and `loss_distribution` turns it into a `LossDistribution`, the privacy loss distribution on
-a grid. A `Run` is a sequence of blocks with counts; a `NeighbourBound` bounds one pair of
-neighbours by a run from above and one from below. A `Decomposition` holds what must be computed for
-a scheme: one neighbour bound, or two if the relation passes through a reference world.
+a grid. A `Run` is a sequence of blocks with counts. A `NeighbourBound` bounds the divergence of two
+neighbours from above by one run, and from below by another. A `Decomposition` holds the neighbour
+bounds of a scheme: one, or two if the neighbours are compared through a reference world.
 
 `participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
 composes their loss distributions.
@@ -13,8 +13,8 @@ composes their loss distributions.
 the polygon through the values of an upper curve at e^{jΔ} is the tightest pessimistic PLD (privacy
 loss distribution) on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
 construction on a polygon under the tangents of a lower curve; this polygon is the curve of a pair
-that is a function of the true pair's output. Masses are second differences of prices. For K < 1 the
-price is δ(K) − (1 − K), not δ(K): otherwise the masses of losses below 0 would be differences of
+that is a function of the true pair's output. Masses are second differences of *prices*. The price
+at K is δ(K) − (1 − K)₊, not δ(K): otherwise the masses of losses below 0 would be differences of
 numbers near 1 − K, whose rounding errors, divided by Δ, exceed the masses if Δ is small.
 """
 
@@ -50,7 +50,7 @@ _UNITS_A_POINT = 20  # of work, of a curve and its slope
 
 
 class GridTooLargeError(NumericalError):
-    """Error for a composition whose grid, or a finer grid, does not fit in memory."""
+    """Error for a composition whose loss grid, or whose curves, do not fit in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +58,8 @@ class LossDistribution:
     """Distribution of the privacy loss ln(P/Q) under P on the points (lowest + j)·gap.
 
     Attributes:
+        gap: distance between neighbouring points.
+        lowest: number of the first point, a whole number that may be negative.
         masses: P's mass on each point, shape (n,).
         infinity: P's mass where Q has no mass.
     """
@@ -69,11 +71,11 @@ class LossDistribution:
 
     @property
     def losses(self) -> FloatArray:
-        """Grid points: the privacy losses, shape of ``masses``."""
+        """Privacy losses at the grid points, shape of ``masses``."""
         return self.gap * (self.lowest + np.arange(self.masses.size, dtype=np.float64))
 
     def to_dp_accounting(self) -> PLDPmf:
-        """Pessimistic loss distribution as an object of dp-accounting."""
+        """Same distribution as a dp-accounting object, marked as pessimistic."""
         from dp_accounting.pld import pld_pmf
 
         return pld_pmf.DensePLDPmf(self.gap, self.lowest, self.masses, self.infinity, True)
@@ -83,7 +85,7 @@ class LossDistribution:
 class CurvePair:
     """Curves δ(K) of one mechanism in both directions, all on one side of the true curves.
 
-    If a direction has several curves, the sharpest is used at each K: the smallest upper curve or
+    If a direction has several curves, the tightest is used at each K: the smallest upper curve or
     the largest lower curve. ``floors`` are the limits of δ (remove, add) for large ε.
     """
 
@@ -110,7 +112,7 @@ class CurvePair:
         return best, np.where(best > 0, slopes[index, rows], 0.0)
 
     def price_and_slope(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Value and derivative of δ(K) − (1 − K)₊ at any K > 0, shapes of ``k``.
+        """Value and derivative of δ(K) − (1 − K)₊ at any K > 0, each in the shape of ``k``.
 
         For K < 1 the value is K·H_{1/K} of the other direction.
         """
@@ -163,10 +165,10 @@ def loss_distribution(
 
 
 def reach_of(pair: CurvePair, tail: float) -> float:
-    """Least ε found at which δ is below ``tail`` in both directions.
+    """Smallest ε tried at which δ is at most ``tail`` above its limit, in both directions.
 
     Raises:
-        NumericalError: the privacy curve does not fall below ``tail``.
+        NumericalError: δ stays further above its limit at every ε up to 400.
     """
     candidates = np.geomspace(1e-6, 400.0, 800)
     points = np.exp(candidates)
@@ -176,12 +178,14 @@ def reach_of(pair: CurvePair, tail: float) -> float:
     ]
     below = np.flatnonzero(np.maximum(*above) <= tail)
     if not below.size:
-        raise NumericalError(f"a privacy curve does not fall below {tail:.3g}")
+        raise NumericalError(
+            f"a privacy curve does not fall below {tail:.3g} (above its limit) up to epsilon = 400"
+        )
     return float(candidates[below[0]])
 
 
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
-    """Lower the polygon under a lower curve until it reaches its limits at both ends.
+    """Lower the polygon under a lower curve so that it ends at the limits of the curve.
 
     The limits are 0 on the left and the floor on the right. Counted from K = 1, each half reaches
     its limit one point before its first value below the limit.
@@ -198,8 +202,9 @@ def _trim(prices: FloatArray, middle: int, floor: float) -> None:
 def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
     """Slopes of the greatest convex function below a polygon, left and right of K = 1.
 
-    The price falls by 1 − K from K = 0 to 1, so its slope jumps by 1 at K = 1. Each half is made
-    convex separately, which keeps its smallest slopes sharp, unless the two halves then do not fit.
+    Left of K = 1 the price is δ(K) less 1 − K, so at K = 1 its slope may fall by up to 1. Each half
+    is made convex separately, which keeps its smallest slopes exact, unless the slope would then
+    fall by more than 1.
     """
     below = convex_slopes(slopes[:middle], widths[:middle])
     above = convex_slopes(slopes[middle:], widths[middle:])
@@ -223,15 +228,15 @@ class Block(Protocol):
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the block's privacy loss; it only chooses grids."""
+        """Approximate standard deviation of the block's privacy loss, used only to choose grids."""
         ...
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one direction, sharp near one δ."""
+        """Curve of one direction, tight near the given δ."""
         ...
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, sharp from δ = 1 down to the δ at which they may end."""
+        """Curves of both directions, tight from δ = 1 down to the given δ."""
         ...
 
 
@@ -245,7 +250,7 @@ class PairBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Standard deviation of the likelihood ratio times the participation rate, at most 1."""
+        """Standard deviation, at most 1, of the ratio, times the participation probability."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -266,9 +271,9 @@ class PairBlock:
 def curves_apart(
     block: Block, side: Side, delta: float, refinement: int, ratio: float
 ) -> list[list[Curve]]:
-    """Curves of both directions, sharp at several δ that differ by a constant factor.
+    """Curves of both directions, each tight near one of several values of δ (`hints_apart`).
 
-    The smallest such δ is just below the given δ.
+    The smallest of these values is just below the given δ.
 
     Raises:
         GridTooLargeError: the curves together need too much memory.
@@ -285,7 +290,7 @@ def curves_apart(
 
 
 def hints_apart(delta: float, ratio: float) -> list[float]:
-    """Values of δ that differ by a constant factor, rising from just below the given δ."""
+    """Geometric sequence of δ, up from just below the given δ, with a factor of up to ``ratio``."""
     least = _BELOW_THE_CUT * delta
     steps = math.log(max(_LARGEST_HINT / least, 1.0)) / math.log(ratio)
     return np.geomspace(least, max(least, _LARGEST_HINT), math.ceil(steps) + 1).tolist()
@@ -321,8 +326,8 @@ class NeighbourBound:
         lower: blocks whose composition is a lower bound, attained by some adversary; the same
             blocks as ``upper`` if the analysis is exact.
         tight: whether finer grids bring upper and lower bound together.
-        symmetric: whether both directions are equal.
-        attacks: runs of further adversaries. Each is a lower bound, and the largest one counts.
+        symmetric: whether both directions have the same curve.
+        attacks: runs of further adversaries. Each gives a lower bound; the largest one is used.
     """
 
     upper: Run
@@ -353,13 +358,13 @@ class Decomposition:
     """Neighbour bounds from which ε of a scheme is computed.
 
     Attributes:
-        record_against_null: the client's record against the null record (the reference).
-        replacement_against_null: the neighbouring record against the same reference, if the
-            relation needs two neighbour bounds (replace-one; zero-out if the null record displaces
-            another client); None if the reference *is* the neighbour.
-        through_null: bound of either record against the reference, if `record_against_null`
-            compares the two records directly; two such bounds are a further upper bound, and the
-            smaller one counts.
+        record_against_null: bound for the client's record against the null record (the reference).
+        replacement_against_null: bound for the neighbouring record against the same reference, if
+            the relation needs two neighbour bounds (replace-one; zero-out if the null record
+            displaces another client); None if the reference *is* the neighbour.
+        through_null: bound for either record against the reference, if `record_against_null`
+            compares the two records directly. Two such bounds give another upper bound on ε, and
+            the smaller of the two upper bounds is used.
         unhidden: the client's releases if participation is observed; they bound ε independently
             of the blocks.
     """
@@ -374,7 +379,7 @@ Counted = TypeVar("Counted", bound=Hashable)
 
 
 def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int]]:
-    """Concatenation of two runs, in which equal blocks are counted together."""
+    """Concatenation of runs, in which the counts of equal blocks are added."""
     counts: dict[Counted, int] = {}
     for run in runs:
         for block, count in run:
@@ -385,7 +390,7 @@ def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int
 def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Decomposition of several mechanisms that release data of the same client.
 
-    If some mechanisms have two neighbour bounds, a mechanism with one counts in the first only.
+    If some mechanisms have two neighbour bounds, a mechanism with one bound adds to the first only.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

@@ -2,9 +2,9 @@
 
 `run_curve` returns the curve of a run at one δ and refinement, and `run_epsilon` its ε. `LossGrid`
 is the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of
-loss distributions. `RepeatedBlock` is one block of several repetitions, of which one draw decides
-whether all happen or none. `pricing`, `privacy_curve` and `meaning.profile` use this module, which
-builds on `blocks` and `sums`.
+loss distributions. `RepeatedBlock` is a block that is repeated several times, where one draw
+decides whether all repetitions happen or none. `pricing`, `privacy_curve` and `meaning.profile` use
+this module, which builds on `blocks` and `sums`.
 
 δ(ε) of a run is E_P[(1 − e^{ε − L})₊], where L is the sum of its blocks' losses. The distributions
 on their grids are weighted by e^{θL}, with θ chosen so that round-off is small relative to δ at the
@@ -64,9 +64,9 @@ _MOST_BINS = 1 << 22
 _LARGEST_EXPONENT = 300.0
 
 # A price is the sum of its slopes over the cells beyond and a mass a difference of slopes, so all
-# roundings of masses together change a price by a few u of itself. Who is within 1 ± η of a curve
-# is within (1 + η)ⁿ after n repetitions: the smaller one is the larger one seen with probability
-# 1/(1 + η) only.
+# roundings of masses together change a price by a few u of itself. If a curve is within a factor of
+# 1 ± η of another, n repetitions are within (1 + η)ⁿ: the smaller curve is that of the larger
+# mechanism whose output is shown with probability 1/(1 + η) only.
 _ROUNDINGS_A_MASS = 64.0
 
 # K = e^{jΔ} is rounded as well. A curve read at K(1 ± η) is that of P and (1 ∓ η) Q, and Q scaled
@@ -84,7 +84,7 @@ class ComposedCurve:
     Σ y·e^{−(loss − epsilon)} over the losses from index i on, in units of e^``log_unit``.
 
     Attributes:
-        epsilon, tilt: ε at which the curve is sharp, and θ.
+        epsilon, tilt: ε at which the curve is tight, and θ.
         infinity: P's mass where Q has no mass.
         error: bound, in units of e^``log_unit``, on the error at ``epsilon`` from round-off and
             from the edges of the window.
@@ -106,7 +106,7 @@ class ComposedCurve:
 
     @classmethod
     def of(cls, side: Side, parts: Parts, delta: float) -> ComposedCurve:
-        """Composed curve of several loss distributions with their counts, sharp near δ.
+        """Composed curve of several loss distributions with their counts, tight near δ.
 
         Raises:
             NumericalError: δ is too small to be certified, or the tilt is too large for float64.
@@ -160,6 +160,7 @@ class ComposedCurve:
 
     def delta(self, k: FloatArray) -> FloatArray:
         """Value δ(K) of the curve at each K ≥ 1, shape of ``k``."""
+        # K moved by the rounding of thresholds, towards the side.
         shift = -self.shift if self.side is Side.UPPER else self.shift
         k = np.asarray(k, dtype=float) * math.exp(shift)
         epsilons = np.log(k)
@@ -167,6 +168,7 @@ class ComposedCurve:
         known = epsilons >= self.losses[0]
         far = np.where(known, k * math.exp(-self.epsilon), 0.0) * self.inverse[index]
         value = self.mass[index] - far
+        # Errors at this K, added to an upper curve and subtracted from a lower one.
         near = np.minimum(-self.tilt * (epsilons - self.epsilon), _LARGEST_EXPONENT)
         error = self.error * np.exp(near)
         error = error + self.relative_error * (np.abs(self.mass[index]) + np.abs(far))
@@ -184,7 +186,7 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt θ, sharpest ε and window of a composition, and exponents for bounds on the mass outside.
+    """Tilt θ, ε of interest and window of a composition, and exponents to bound the mass outside.
 
     The choice uses distributions on few points. A bad choice gives wide bounds, never wrong bounds.
     """
@@ -212,7 +214,7 @@ class _Plan:
         worths = np.minimum(worths, math.log(-math.expm1(-most)))
         moments = log_moments(tilts)
         bounds = (moments + worths - math.log(delta)) / tilts  # Chernoff bounds on ε
-        # Of the tilts with nearly the least bound, take the smallest: its curve is sharp furthest
+        # Of the tilts with nearly the least bound, take the smallest: its curve is tight furthest
         # away.
         close = bounds.min() + _CLOSE * abs(float(bounds.min()))
         best = int(np.argmax(bounds <= close))
@@ -275,7 +277,7 @@ def _payoff_norm(tilt: float, gap: float, size: int) -> float:
 
 
 def _tilted(distribution: LossDistribution, tilt: float) -> tuple[FloatArray, float]:
-    """Masses times e^{θ·loss}, scaled to sum to 1, and the logarithm of their sum."""
+    """Masses times e^{θ·loss}, scaled to sum to 1, and the logarithm of the sum before scaling."""
     exponents = np.where(distribution.masses > 0, tilt * distribution.losses, -np.inf)
     top = float(exponents.max())
     weights = distribution.masses * np.exp(exponents - top)
@@ -290,7 +292,7 @@ def _log_sum(losses: FloatArray, masses: FloatArray, s: float) -> float:
 
 
 def _few(distribution: LossDistribution) -> tuple[FloatArray, FloatArray]:
-    """Losses and masses of a coarser distribution, with cells that are fine near 0 and the ends."""
+    """Losses and masses of a coarser distribution, with narrow cells near 0 and near both ends."""
     alive = np.flatnonzero(distribution.masses)
     bottom, top, zero = int(alive[0]), int(alive[-1]), -distribution.lowest
     distances = np.unique(np.geomspace(1, distribution.masses.size, _FEW_POINTS).astype(np.int64))
@@ -313,7 +315,7 @@ _FIRST_GAP = 1 / 40  # loss grid of a composition, as a fraction of one block's 
 
 _MOST_LOSSES = 2**16  # points of one block's first loss grid
 
-_LAST_HOP = 100.0  # δ over that at which the second of two hops is made sharp
+_LAST_HOP = 100.0  # δ over that at which the curve of the second neighbour bound is tight
 
 _TAIL = 3e-4  # part of δ that may go to infinity in a composition
 
@@ -324,7 +326,7 @@ class LossGrid:
 
     Attributes:
         gap: step of the grid, before refinement.
-        tail: probability of each block that may be moved to an infinite loss.
+        tail: probability, in each block, that may be moved to an infinite loss.
     """
 
     gap: float
@@ -338,7 +340,7 @@ class LossGrid:
 
     @classmethod
     def common(cls, run: Run, delta: float) -> LossGrid | None:
-        """Loss grid that many runs can share, at least as fine as the run's own grid.
+        """Loss grid that many runs can share, about as fine as the grid that `of` returns.
 
         Its step is a power of 2. The result is None for a run of one block, which needs no grid.
         """
@@ -355,7 +357,7 @@ def is_composed(run: Run) -> bool:
 
 
 def _tail(run: Run, delta: float) -> float:
-    """Probability that each block of a run may assign to an infinite loss."""
+    """Probability, in each block of a run, that may be moved to an infinite loss."""
     return max(min(0.01, _TAIL * delta / sum(count for _, count in run)), 1e-300)
 
 
@@ -379,6 +381,9 @@ def run_epsilon(
     """Upper or lower bound on ε of a run at δ in one direction; 0 for a run without blocks.
 
     The search for a lower bound is finer below ``near``, a known upper bound on ε.
+
+    Raises:
+        NumericalError: no bound can be certified at δ.
     """
     if not run:
         return 0.0
@@ -389,9 +394,9 @@ def run_epsilon(
 
 @contextmanager
 def certified(delta: float) -> Generator[None, None, None]:
-    """Context in which an arithmetic error of the computation is raised as a NumericalError.
+    """Context manager that raises a NumericalError in place of an arithmetic error.
 
-    Curves that are not a number are detected when they are read (`epsilon_at`).
+    NaN values of curves do not raise here; `epsilon_at` detects them.
 
     Raises:
         NumericalError: the computation within the context had an arithmetic error.
@@ -402,7 +407,9 @@ def certified(delta: float) -> Generator[None, None, None]:
     except TurnoutError:
         raise
     except (ArithmeticError, ValueError, IndexError) as error:
-        raise NumericalError(f"delta = {delta:.3g} cannot be certified here") from error
+        raise NumericalError(
+            f"delta = {delta:.3g} cannot be certified: an arithmetic error occurred ({error})"
+        ) from error
 
 
 def run_curve(
@@ -414,12 +421,13 @@ def run_curve(
     *,
     grid: LossGrid | None = None,
 ) -> Curve:
-    """Curve of a run of at least one block, sharp near one δ and valid at every K.
+    """Curve of a run of at least one block, tight near the given δ and valid at every K.
 
-    Each level of refinement halves the steps of all grids.
+    Each unit of ``refinement`` halves the steps of all grids.
 
     Raises:
         ParameterError: an unknown direction or side.
+        NumericalError: no curve can be certified at δ.
     """
     direction = checks.choice(Direction, direction=direction)
     side = checks.choice(Side, side=side)
@@ -447,6 +455,9 @@ def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
 
     By the path P → reference → P', δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂). The result is the
     smallest ε₁ + ε₂ over several divisions of δ.
+
+    Raises:
+        NumericalError: no division of δ gives a certified bound.
     """
     if not first and not second:
         return 0.0
@@ -461,6 +472,8 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
     grid = two_bound_grid(first, delta) if first == second else None
     remove = run_curve(first, Direction.REMOVE, Side.UPPER, delta / 2, 0, grid=grid)
     add = run_curve(second, Direction.ADD, Side.UPPER, delta / _LAST_HOP, 0, grid=grid)
+    # Least sum of both ε over several divisions of δ; divisions that cannot be certified are
+    # skipped.
     best = math.inf
     for share in np.linspace(0.02, 0.98, 25):
         try:
@@ -470,7 +483,10 @@ def _through_reference(first: Run, second: Run, delta: float) -> float:
         except NumericalError:
             continue
     if math.isinf(best):
-        raise NumericalError(f"delta = {delta:.3g} cannot be certified over two neighbour bounds")
+        raise NumericalError(
+            f"delta = {delta:.3g} cannot be certified: no division of delta between the two "
+            "neighbour bounds gives a finite epsilon"
+        )
     return best * (1 + 1e-12)
 
 
@@ -511,12 +527,12 @@ def _reach(block: Block, tail: float) -> float:
     return reach_of(block.curves(Side.UPPER, tail, 0), tail)
 
 
-_APART = 30.0  # ratio of the δ's at which compositions are made sharp
+_APART = 30.0  # ratio of neighbouring values of δ near which compositions are tight
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedBlock:
-    """Independent repetitions of a block, of which either all happen or none.
+    """Independent repetitions of a block, of which either all or none happen.
 
     An example is a sample of clients that send several messages each: one draw decides about the
     whole step.
@@ -538,11 +554,11 @@ class RepeatedBlock:
         return min(1.0, math.sqrt(self.count) * self.base.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the composed repetitions, sharp near one δ."""
+        """Curve of the composed repetitions, tight near the given δ."""
         return run_curve([(self.base, self.count)], direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of the composed repetitions, sharp at several δ from 1 down."""
+        """Curves of the composed repetitions, each tight near one of several values of δ."""
         run, hints = [(self.base, self.count)], hints_apart(delta, _APART)
         grid = LossGrid.of(run, hints[0])
         remove, add = (
@@ -553,7 +569,7 @@ class RepeatedBlock:
         return CurvePair(side, remove, add, (floors[0], floors[1]))
 
     def _floor(self, floor: float, side: Side) -> float:
-        """Limit of δ of the repetitions for large ε, 1 − (1 − floor)^count, rounded to the side."""
+        """Limit of δ of all repetitions for large ε, 1 − (1 − floor)^count, rounded to ``side``."""
         if floor >= 1.0:
             return 1.0
         sign = 1.0 if side is Side.UPPER else -1.0

@@ -2,7 +2,7 @@
 
 `upper_distribution` and `lower_distribution` return a `GridDistribution` on a `Grid` (a lower one
 on a grid of `lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes`
-are the steps on polygons that other modules share. `participation.check_ins` adds up such
+are operations on polygons that other modules use too. `participation.check_ins` adds up such
 distributions; `blocks` and the modules on k-subsets and replace-one use the polygons.
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f. Both directions of a hockey-stick divergence
@@ -84,17 +84,17 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
     ends at the cap.
 
     Raises:
-        NumericalError: the grid ends below the distribution.
+        NumericalError: the cap is not above the first grid point.
     """
     origin, edge = _lowest(pair, step)
     if not cap > origin:
-        raise NumericalError("the grid of likelihood ratios ends below their distribution")
+        raise NumericalError("the grid ends below the values of the likelihood ratio")
     cells = max(2, math.floor((cap - origin) / step))
     return Grid((cap - origin) / cells, cells, origin, edge)
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """Mean of X below an edge, and the edge, near which the first tangent should touch."""
+    """Mean of X below an edge, and the edge itself, near the first tangent's point of contact."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     mean = edge = low
     # Ever finer edges; any of them is valid, since the origin is the mean below it.
@@ -110,10 +110,11 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Points at which the tangents of cells touch: the middle, or in a steep tail a larger value.
+    """Point at which each cell's tangent touches the hockey stick: its middle, or further right.
 
-    A tangent falls to 0 at the mean excess E[X − k | X > k] beyond its point k. The tangent must
-    not reach 0 before the cell ends, or the polygon would end there.
+    A tangent at k falls to 0 at k + E[X − k | X > k]. In a steep tail the point lies further right
+    than the middle, so that the tangent does not reach 0 before the cell ends; otherwise the
+    polygon would end there.
     """
     middles = left + 0.5 * step
     under_p, under_q = tails_above(pair, middles)
@@ -124,7 +125,7 @@ def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
 
 
 def _touching_points(pair: Pair, grid: Grid) -> FloatArray:
-    """Touching point of each cell's tangent: the middle, or further right in steep cells."""
+    """Point at which each cell's tangent touches the curve; in the first cell, the grid's edge."""
     left = grid.points[:-1]
     touching = left + 0.5 * grid.step
     touching[:_STEEP_CELLS] = _touching(pair, left[:_STEEP_CELLS], grid.step)
@@ -138,8 +139,8 @@ class GridDistribution:
 
     Attributes:
         masses: masses of the grid points, shape (J + 1,); the last includes all mass above the cap.
-        errors: bounds on the rounding of the hockey sticks whose differences are the masses, shape
-            (J + 1,).
+        errors: bounds on the rounding errors of the hockey sticks whose differences are the masses,
+            shape (J + 1,).
         beyond: bound on E[(Y − cap)₊], on the same side as the distribution.
     """
 
@@ -149,9 +150,9 @@ class GridDistribution:
 
 
 def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
-    """Distribution Y ≥_cx X (an upper bound): X spread onto a grid up to its cap.
+    """Distribution Y ≥_cx X (an upper bound): X spread onto the points of a grid up to its cap.
 
-    Above the cap the distribution of X is unchanged.
+    Above the cap Y has the distribution of X.
     """
     points, switch = grid.points, _switch(grid)
     reverse_hockey_sticks, hockey_sticks = (
@@ -225,7 +226,7 @@ def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: F
     """Mean excess E[(Y − cap)₊] if the polygon may be extended beyond the cap, else 0.
 
     The polygon may be extended as a line if the line stays below the hockey stick. This holds if
-    the line is at least as steep at the cap, which is true without atoms.
+    the line is at least as steep as the hockey stick at the cap, which is true without atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -260,7 +261,8 @@ def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> Fl
     """Larger rounding error of the two tangents next to each point.
 
     At a point k a tangent is P(…) − k·Q(…), with the tail probabilities at the point where the
-    tangent touches. The sum of the two terms has a rounding error below that of Q's tail.
+    tangent touches the hockey stick. Adding the two terms has a smaller rounding error than Q's
+    tail.
     """
     if under_p.size == 0:
         return np.zeros(1)
@@ -280,8 +282,7 @@ def _lower_reverse_hockey_sticks(
     reverse_hockey_sticks = np.maximum(touching * under_q - under_p, 0.0)
     values = under_tangents(points, touching, reverse_hockey_sticks, under_q)
     # By the choice of the origin the first tangent passes through (origin, 0). A reverse hockey
-    # stick is
-    # never negative: the polygon leaves 0 one point after its last negative value.
+    # stick is never negative: the polygon leaves 0 one point after its last negative value.
     values[0] = 0.0
     negative = np.flatnonzero(values < 0)
     if negative.size:
@@ -290,7 +291,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Hockey sticks under the tangents at the given points; the first value is not valid."""
+    """Values under the tangents of hockey sticks at the points; the first value is no bound."""
     if touching.size == 0:
         return np.zeros(0)
     under_p, under_q = tails_above(pair, touching)
@@ -302,10 +303,15 @@ def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -
 def under_tangents(
     points: FloatArray, middles: FloatArray, prices: FloatArray, slopes: FloatArray
 ) -> FloatArray:
-    """Smaller value of the tangents of the two neighbouring cells, at each of J + 1 points.
+    """Smaller of the tangents of the two neighbouring cells, at each of J + 1 points.
 
-    Every chord of the result lies under the tangent of its cell, so under the convex function
-    with these ``prices`` and ``slopes`` at the ``middles`` of the J cells.
+    Every chord of the result lies under the tangent of its cell, and so under the convex function.
+
+    Args:
+        points: increasing ends of the cells, shape (J + 1,).
+        middles: point in each cell at which its tangent touches the function, shape (J,).
+        prices: values of the convex function at these points, shape (J,).
+        slopes: slopes of the convex function at these points, shape (J,).
     """
     left = prices + slopes * (points[:-1] - middles)
     right = prices + slopes * (points[1:] - middles)
@@ -384,7 +390,7 @@ def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> Float
 def _pooled(
     slopes: FloatArray, weights: FloatArray, falls: list[int]
 ) -> tuple[FloatArray, IntArray]:
-    """Weighted means of pools, which increase, and the index at which each pool starts.
+    """Increasing weighted means of pools of slopes, and the index at which each pool starts.
 
     Pool adjacent violators: a slope that is above the next slope is pooled with the next slope.
     Left of the current pool the means already increase.

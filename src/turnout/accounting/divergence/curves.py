@@ -42,7 +42,7 @@ _LARGEST_RATIO = 1e290  # where K of a diluted curve would overflow, δ is 0 to 
 
 _EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 10.0, 900), np.arange(10.1, 600.0, 0.1)])
 _FEW_EPSILONS = np.concatenate([[0.0], np.geomspace(1e-7, 600.0, 72)])
-_CLOSE_BELOW = 1.0 - np.geomspace(0.5, 1e-6, 14)  # parts of an ε at which a curve is sharp
+_CLOSE_BELOW = 1.0 - np.geomspace(0.5, 1e-6, 14)  # parts of an ε at which a curve is tight
 _AROUND = np.concatenate(  # distances from an estimate; three places are for ends and middle
     [[0.0], -np.geomspace(0.3, 1e-6, 6), np.geomspace(1e-6, 0.3, 6), [0.0, 0.0]]
 )
@@ -134,9 +134,10 @@ class DilutedCurve:
         return np.where(alive, chain, 0.0)
 
     def _weighed(self, k: FloatArray) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
-        """Weight of the base curve in the *add* direction, and the K at which this curve is taken.
+        """Weight of the base curve in the *add* direction, and the K at which it is evaluated.
 
-        The four arrays are the weight, whether it is positive, the weight or 1 elsewhere, and K.
+        The four arrays are the weight, a mask of positive weights, the weight with 1 in place of
+        other weights, and K.
         """
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
@@ -227,21 +228,23 @@ def with_infinity_mass(
 
 
 def diluted(base: Curve, direction: Direction, probability: float) -> Curve:
-    """Curve of a client that takes part with a probability; ``base`` itself if it is 1."""
+    """Curve of a client that takes part with a probability; ``base`` for probability 1."""
     return base if probability == 1.0 else DilutedCurve(base, direction, probability)
 
 
 def epsilon_at(
     curve: Curve, delta: float, side: Side, near: float = 0.0, *, gap: float = _GAP
 ) -> float:
-    """Value of ε at which a curve reaches δ, an upper or lower bound by ``side``.
+    """Upper or lower bound, as given by ``side``, on the ε at which a curve reaches δ.
 
     For an upper curve the result is an ε with curve(ε) ≤ δ; for a lower curve it is the largest ε
     found with curve(ε) > δ, or 0. The search is finer below ``near``, an ε at which the curve is
-    sharp, and ends at a relative distance of ``gap`` from the crossing.
+    tight, and ends at a relative distance of ``gap`` from the crossing.
 
     Raises:
-        NumericalError: an upper curve does not fall to δ (δ lies below its error floor).
+        ParameterError: an unknown side.
+        NumericalError: an upper curve does not fall to δ (δ lies below its error floor), or the
+            curve has a value that is NaN.
     """
     side = checks.choice(Side, side=side)
     # A few points show where a curve reaches δ; where they do not, many points are tried.
@@ -252,7 +255,10 @@ def epsilon_at(
             break
     else:
         if side is Side.UPPER:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+            raise NumericalError(
+                f"delta = {delta:.3g} lies below what can be certified: the computed upper bound "
+                "on delta stays above it at every epsilon"
+            )
         return 0.0
     low, high, _ = bracket
     if low == high:  # the curve is above δ at all points, or at none
@@ -264,20 +270,21 @@ def epsilon_at(
 
 
 _Crossing = tuple[float, float, float]
-"""An ε at which a curve is above δ, an ε at which it is not, and where δ lies between."""
+"""An ε at which a curve is above δ, an ε at which it is not, and the fraction of the interval
+between them at which the curve is estimated to reach δ."""
 
 
 def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _Crossing | None:
     """Neighbouring points between which a curve crosses δ; None if no point proves a bound.
 
-    The true curve decreases. A computed curve may rise far from the K at which it is sharp, but one
+    The true curve decreases. A computed curve may rise far from the K at which it is tight, but one
     point with a value of at most δ (for a lower curve, above δ) is enough to prove the bound.
     """
     # Values at all points.
     charge(_UNITS_A_POINT * epsilons.size)
     values = curve.delta(np.exp(epsilons))
     if np.isnan(values).any():
-        raise NumericalError("a privacy curve is not a number")
+        raise NumericalError("a privacy curve has a value that is NaN")
     # The first point that is not above δ (upper), or the last one that is (lower).
     above = values > delta
     if side is Side.UPPER:
@@ -288,6 +295,7 @@ def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _
         index = above.size - int(np.argmax(above[::-1]))
         if not above[index - 1]:
             return None
+    # The curve is on one side of δ at all points, or it crosses δ between two of them.
     if index in (0, above.size):
         end = float(epsilons[min(index, above.size - 1)])
         return end, end, 0.0
@@ -296,7 +304,7 @@ def _crossing(curve: Curve, epsilons: FloatArray, delta: float, side: Side) -> _
 
 
 def _log_share(above: float, below: float, delta: float) -> float:
-    """Fraction of an interval at which a curve reaches δ, if ln of the curve is linear there."""
+    """Fraction of an interval at which a curve reaches δ, as if its logarithm were linear."""
     if not above > delta >= below > 0:
         return 0.5
     return math.log(above / delta) / math.log(above / below)
@@ -305,7 +313,7 @@ def _log_share(above: float, below: float, delta: float) -> float:
 def _narrow_crossing(
     curve: Curve, bracket: _Crossing, delta: float, gap: float
 ) -> tuple[float, float]:
-    """Lower end, at which the curve is above δ, and upper end of a narrower interval of ε."""
+    """Ends of a narrower interval of ε around the crossing; at the first the curve is above δ."""
     low, high, share = bracket
     while high - low > 1e-12 + gap * high:
         # Points around the estimated crossing, and the middle, so that each round halves at least.
@@ -361,7 +369,7 @@ class PolygonCurve:
 def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
     """Upper curve: the greatest convex polygon below the chords through upper bounds.
 
-    The nodes are increasing values of K, starting with 1. A bound above 1 says that no bound is
+    The nodes are increasing values of K, starting with 1. A value above 1 means that no bound is
     known at this node.
     """
     curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
@@ -369,7 +377,7 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
 
 
 def curve_through(priced: PricedSide, nodes: FloatArray, side: Side) -> PolygonCurve:
-    """Curve on one side through the bounds at given K, which rise; the first K is 1."""
+    """Upper or lower polygon through bounds on δ at the nodes, increasing values of K from 1 on."""
     uppers = np.array([priced(float(k), Side.UPPER) for k in nodes])
     if side is Side.UPPER:
         return upper_polygon(nodes, uppers)
@@ -444,7 +452,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: flo
     A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
 
     Raises:
-        NumericalError: no bound falls to δ.
+        NumericalError: the bound stays above δ at every ε up to 300.
     """
     target = math.log(delta)
 
@@ -460,7 +468,7 @@ def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: flo
     while (at_high := above(high)) > 0:
         low, at_low, high = high, at_high, 1.5 * high
         if high > _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+            raise _not_reached(delta)
     # Narrow the bracket; of an upper curve its ends are enough.
     low, high = narrowed(above, (low, at_low), (high, at_high), _NEAR)
     if side is Side.UPPER:
@@ -480,7 +488,7 @@ def narrowed(
     """Short interval around the root of a decreasing function, by false position (Illinois).
 
     Args:
-        function: the function.
+        function: the decreasing function.
         low: an argument at which the function is positive, and its value there.
         high: a larger argument at which the function is not positive, and its value there.
         near: largest width of the interval relative to its upper end.
@@ -509,7 +517,7 @@ def nodes_down_to(
     deviation of the loss.
 
     Raises:
-        NumericalError: δ cannot be certified.
+        NumericalError: the bound stays above δ at every ε up to 300.
     """
     epsilons, last, fall = [0.0], priced(1.0, Side.UPPER), 1.0 / loss_deviation
     unit = loss_deviation / density
@@ -518,9 +526,16 @@ def nodes_down_to(
         step = max(unit, min(unit * math.exp(score**2 / 8), 5.0 / density / fall, 1.0))
         epsilons.append(epsilons[-1] + step)
         if epsilons[-1] > _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+            raise _not_reached(delta)
         value = priced(math.exp(epsilons[-1]), Side.UPPER)
         if 0 < value < last < math.inf:
             fall = math.log(last / value) / step
         last = value
     return np.exp(np.array(epsilons))
+
+
+def _not_reached(delta: float) -> NumericalError:
+    return NumericalError(
+        f"delta = {delta:.3g} cannot be certified: the bound on delta stays above it up to "
+        f"epsilon = {_LARGEST_EPSILON:g}"
+    )

@@ -57,8 +57,8 @@ def dominating(randomizer: object, sensitivity: float) -> DominatingPair:
 
     Args:
         randomizer: any randomizer of `schemes`.
-        sensitivity: largest change of the step by a contribution, in units of the clip norm: 1
-            against a null contribution, 2 if the contribution may displace another one.
+        sensitivity: largest change of the step's sum by one contribution, in units of the clip
+            norm: 1 against a null contribution, 2 if the contribution may displace another one.
 
     Raises:
         UnsupportedError: no dominating pair is known for the randomizer, or at this sensitivity.
@@ -124,14 +124,19 @@ def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
 def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
-            f"{type(randomizer).__name__} has an analysis against the absence of a client "
-            "only; replace-one and one-client releases compare two clients"
+            f"{type(randomizer).__name__} is analysed only against the absence of a client, "
+            "but replace-one and one-client releases compare two contributions"
         )
 
 
 @singledispatch
 def closed_form(randomizer: object, sensitivity: float) -> ClosedForm:
-    """Closed-form upper bounds on one step of a randomizer; `UNKNOWN` if none are known."""
+    """Closed-form upper bounds on one step of a randomizer; `UNKNOWN` if there are none.
+
+    Args:
+        randomizer: any randomizer of `schemes`.
+        sensitivity: as for `dominating`.
+    """
     return UNKNOWN
 
 

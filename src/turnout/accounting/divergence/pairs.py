@@ -147,11 +147,12 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def tail_rounding(tail: FloatArray) -> FloatArray:
-    """Upper bound on the rounding error of a tail probability and of its share in a hockey stick.
+    """Upper bound on the rounding error of a tail probability and of its term in a hockey stick.
 
     A standard score z has a relative error of a few unit round-offs. This error changes the tail by
-    z² ≈ −2 ln(tail) times as much. The bound is twice the worst error against forty digits. Callers
-    take tails at a slightly changed k, since rounding may move a value of X across k.
+    z² ≈ −2 ln(tail) times as much. The bound is twice the largest error found by comparison with
+    40-digit arithmetic. Callers evaluate tails at a slightly changed k, since rounding may move a
+    value of X across k.
     """
     rounding = UNIT_ROUNDOFF * tail * (16.0 - 8.0 * np.log(np.maximum(tail, _UNDERFLOW)))
     return rounding + _UNDERFLOW
@@ -313,7 +314,7 @@ class PurePair:
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
-        """Mass up to k (or beyond k if ``above``) of given masses on the three values of X."""
+        """Sum of the masses of those of the three values of X that are at most k (or above k)."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
         reaches = np.less if above else np.greater_equal
         masses = ((0.0, zero), (low, small), (high, large))

@@ -1,7 +1,7 @@
 """Upper bounds on the Rényi divergences of a block, computed from its privacy curves.
 
 `block_renyi` and `run_renyi` return `RenyiBounds`, which can be added; `divergence_bound` is the
-bound of one direction and order. `budgets` charges windows by these bounds.
+bound of one direction and order. `budgets` adds up the privacy loss of windows by these bounds.
 
 Notation (docs/design/accounting.md): X = dP/dQ, K = e^ε, α the order, Δ the step of a loss grid.
 Remove: D_α(P‖Q) = ln E_Q[X^α] / (α − 1). Add: D_α(Q‖P), the same with P and Q exchanged. A *price*
@@ -65,10 +65,11 @@ class RenyiBounds:
         checks.non_negative(left_out=self.left_out)
         for values in (self.remove, self.add):
             if len(values) != len(self.orders):
-                raise ParameterError("divergences", len(values), "one at each order")
-            # Also where one is not a number; infinite is a bound, if a useless one.
+                expected = f"{len(self.orders)} values, one for each order"
+                raise ParameterError("divergences", len(values), expected)
+            # The test rejects NaN too. Infinity is allowed: a valid bound, though a useless one.
             if not all(value >= 0 for value in values):
-                raise NumericalError("a Rényi divergence is not a number of at least 0")
+                raise NumericalError("a Rényi divergence is negative or NaN")
 
     @classmethod
     def zero(cls, orders: Sequence[float]) -> RenyiBounds:
@@ -82,9 +83,9 @@ class RenyiBounds:
         return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
-        """Bounds on the adaptive composition of two mechanisms."""
+        """Bounds on the adaptive composition of two mechanisms, which must have equal orders."""
         if self.orders != other.orders:
-            raise ParameterError("orders", other.orders, f"{self.orders}, as in the other curve")
+            raise ParameterError("orders", other.orders, f"{self.orders}, as in the first summand")
         return RenyiBounds(
             self.orders,
             tuple(_up(a + b) for a, b in zip(self.remove, other.remove, strict=True)),
@@ -119,7 +120,7 @@ class RenyiBounds:
 
 
 def _number(value: object) -> float:
-    """Checked number of a stored record; strings are refused."""
+    """Number of a stored record as a float, after a check that it is a number and not text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ParameterError("divergences", value, "numbers")
     return float(value)
@@ -145,12 +146,19 @@ def checked_orders(orders: Sequence[float]) -> tuple[float, ...]:
 def run_renyi(
     run: Sequence[tuple[Block, int]], orders: Sequence[float], left_out: float
 ) -> RenyiBounds:
-    """Upper bounds on the Rényi divergences of a run; blocks share ``left_out`` evenly.
+    """Upper bounds on the Rényi divergences of a run; ``left_out`` is split evenly among blocks.
 
     Args:
         run: blocks with their counts.
         orders: real orders α above 1, increasing.
         left_out: probability that may be cut off in each direction, strictly between 0 and 1.
+
+    Returns:
+        Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
+
+    Raises:
+        ParameterError: an order or ``left_out`` is outside its domain.
+        NumericalError: a curve of a block cannot be certified.
     """
     total = RenyiBounds.zero(checked_orders(orders))
     blocks = sum(count for _, count in run)
@@ -219,7 +227,7 @@ def _excess(coarse: RenyiBounds, fine: RenyiBounds) -> float:
 
 
 def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
-    """Smaller of two bounds at each order; both hold if the larger ``left_out`` is charged."""
+    """Smaller of two bounds at each order, valid with the larger of the two ``left_out``."""
     return RenyiBounds(
         a.orders,
         tuple(map(min, a.remove, b.remove)),
@@ -231,6 +239,7 @@ def _least(a: RenyiBounds, b: RenyiBounds) -> RenyiBounds:
 def _of_curves(
     curves: CurvePair, loss_deviation: float, orders: tuple[float, ...], left_out: float
 ) -> RenyiBounds:
+    # Equal steps of the loss from −reach to reach, beyond which the curves are cut.
     reach = reach_of(curves, left_out)
     half = int(
         np.clip(math.ceil(_STEPS_A_DEVIATION * reach / max(loss_deviation, 1e-300)), _FEWEST, _MOST)
@@ -242,7 +251,7 @@ def _of_curves(
         points = np.exp(losses)
         prices = np.minimum(curves.price_and_slope(direction, points)[0], np.minimum(points, 1.0))
         if np.isnan(prices).any():
-            raise NumericalError("a privacy curve is not a number")
+            raise NumericalError("a privacy curve has a value that is NaN")
         by_direction[direction] = tuple(divergence_bound(losses, prices, order) for order in orders)
         cut = max(cut, float(prices[half:].min()))
     return RenyiBounds(orders, by_direction[Direction.REMOVE], by_direction[Direction.ADD], cut)
@@ -252,9 +261,10 @@ def divergence_bound(losses: FloatArray, prices: FloatArray, order: float) -> fl
     """Upper bound on D_α from prices on a grid of losses, without losses beyond the last point.
 
     The price at a grid point K_j is E(X − K_j)₊ for K_j ≥ 1 and E(K_j − X)₊ for K_j < 1, with X
-    under Q. The mean of X^α is at most 1 plus the sum over j of the jump of the slope of the chords
-    of x^α at K_j times the price at K_j; all terms are positive. Beyond the last point the polygon
-    is flat: a mass of P, the last price, lies at infinity and is left out.
+    under Q. The chords of x^α between grid points have a jump of the slope at each K_j. The mean of
+    X^α is at most 1 plus the sum over j of this jump times the price at K_j; all terms are
+    positive. Beyond the last point the polygon is flat: a mass of P, the last price, lies at
+    infinity and is left out.
 
     Args:
         losses: ln K_j, an even number of equal steps from −L to L, shape ``(2n + 1,)``.

@@ -269,7 +269,7 @@ def hockey_sticks_rounding(cells: int) -> float:
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on, with the rounding of about 2√J terms."""
+    """Sums of non-negative values from each index on, by blocks: rounding as of 2√J terms."""
     width = math.isqrt(values.size) + 1
     rows = np.zeros(width * width)
     rows[: values.size] = values
@@ -291,7 +291,7 @@ def _spread(values: FloatArray) -> float:
 
 
 def _norm(error: FloatArray, spread: float, size: int) -> float:
-    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors e of prices.
+    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors e of hockey sticks.
 
     ``error`` is the bound w(ω)·Σe of each frequency, with w the weight of a frequency. The
     transform of e has ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and the smaller one if
@@ -365,7 +365,7 @@ class MultinomialCurve:
 
     Attributes:
         close, far: running sums over the distribution of S, for K up to 2 and for larger K.
-        forgotten: upper bound on the part of δ from counts that are left out.
+        forgotten: upper bound on the contribution to δ of counts that are left out.
         mass_error: bound on the relative error of a mass.
     """
 
@@ -441,7 +441,7 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
 def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
 ) -> _Distribution:
-    """Distribution of S over all combinations of counts except very improbable ones."""
+    """Distribution of S over all combinations of counts, without very improbable counts."""
     # Begin with all t steps left, then choose the count of one value after the other.
     left, chances = np.array([window]), np.ones(1)
     offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -480,7 +480,7 @@ def binomial_masses(counts: IntArray, trials: IntArray, share: float) -> FloatAr
     failures = trials - counts
     if share == 1.0:
         return (failures == 0).astype(np.float64)
-    # At an end there is one way.
+    # With no success, or no failure, there is only one sequence of outcomes.
     masses, none, every = np.zeros(counts.shape), counts == 0, failures == 0
     masses[every] = np.exp(trials[every] * math.log(share))
     masses[none] = np.exp(trials[none] * math.log1p(-share))
@@ -519,7 +519,7 @@ def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
-    """First and last count within which a binomial count lies, except with prob. ``forgotten``."""
+    """Smallest and largest count to keep: each tail beyond has probability ≤ ``forgotten``."""
     from scipy.special import rel_entr
 
     goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
@@ -534,7 +534,10 @@ def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, 
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """Probability of the counts to leave out, 0 if few; None if too many counts remain."""
+    """Probability that each tail of a count may leave out; None if too many counts would remain.
+
+    The result is 0 if there are few combinations of counts, so that all are kept.
+    """
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
     if choices <= math.log(_MOST_STATES):
@@ -597,7 +600,7 @@ class _Sums:
         return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
-        """Price E[(S − K)₊] or E[(1 − K·S)₊], its error, the size of its terms, and dδ/dK."""
+        """Expectation E[(S − K)₊] or E[(1 − K·S)₊], its error, its terms' size, and dδ/dK."""
         if direction is Direction.REMOVE:
             factor, due = np.ones_like(k), self.base - k
             index, blurred = self._from(-due, -1.0, "right")

@@ -2,12 +2,12 @@
 
 `Unhidden` holds the releases of a client; `Unhidden.upper` and `lower` are its bounds, made of
 `ClosedForm`, the bounds of one release. They bound every result of the accountant from above and
-from below, and they answer questions whose grids would be too large.
+from below, and they give a result where a numerical computation would need too large a grid.
 
 Upper: an adversary that knows in which steps a client takes part sees the composition of these
 releases, and more knowledge never lowers δ. Lower: the adversary tests one event for each set of
-steps that a client may draw. Each event is as likely as in a run whose steps are known; the union
-of the events is, in the other world, at most as many times as likely as there are sets.
+steps that a client may draw. Each event is as likely as in a run whose steps are known. In the
+other world the union of s events is at most s times as likely as one of them.
 docs/design/accounting.md, "What nothing hides", has both proofs.
 
 Notation: μ is a sensitivity over the noise's standard deviation, x the score of a threshold, Φ and
@@ -99,7 +99,7 @@ class UnhiddenBlock:
 
 
 UnhiddenRun = Sequence[tuple[UnhiddenBlock, int]]
-"""UnhiddenRun, and how many blocks there are of each."""
+"""Blocks, and how many there are of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +146,12 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """Lower bound on ε from the likely sets of steps of a client that often takes part.
+        """Lower bound on ε from the sets of steps with one given number of blocks of each kind.
 
-        The number of blocks is above its mean by ``deviations`` standard deviations.
+        The number is ``deviations`` standard deviations above its mean; if infinite, all blocks.
         """
-        # For each kind of block: number of blocks of the event, ways, probability and releases.
-        # Roundings lower the bound.
+        # For each kind of block: number of blocks with participation, number of such sets,
+        # probability and releases. Roundings lower the bound.
         squared_mu = log_sets = log_chance = 0.0
         for block, count in self.below:
             p, mean = block.chance, block.chance * count

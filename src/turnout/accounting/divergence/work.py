@@ -1,10 +1,11 @@
-"""Units of work of one question, which limit its computation equally on every machine.
+"""Limit on the work of one computation, in units that are the same on every machine.
 
-`charge` counts units of work on long arrays, and `budget` ends a question that needs more units
-than allowed. `remembered` caches results within a limit of bytes. A unit is about 10 ns on a
-processor of 2020, the time to compute one or two numbers of an array. A cached result is charged
-once to each question that uses it, even if it is not computed again, so the digits of an answer
-never depend on the cache.
+`charge` counts units of work on long arrays, and `budget` ends a computation that needs more units
+than allowed. A *question* is the computation of one bound for a caller; `question` is its budget.
+`remembered` caches results within a limit of bytes. A unit is about 10 ns on a processor of 2020,
+the time to compute one or two numbers of an array. A question counts the units of each cached
+result that it uses once, even if the result is not computed again, so the digits of a bound never
+depend on the cache.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class WorkSpentError(Exception):
 
 @dataclass(slots=True)
 class _Share:
-    """Units of work of one result itself, and of the other results that it uses."""
+    """Units of work of one result itself, and of each cached result that it uses."""
 
     own: int = 0
     costs: dict[Hashable, int] = field(default_factory=dict)
@@ -52,8 +53,10 @@ class Meter:
     """Counter of units of work, with a limit.
 
     Attributes:
-        cut: whether an inner budget was exceeded.
-        paid: results that are charged already; further uses take no units.
+        limit: number of units of work that may be used.
+        used: number of units of work counted so far.
+        cut: whether this budget or a budget within it was exceeded.
+        paid: results whose units are counted already; further uses of them need no units.
         share: units of the result that is being computed, if any.
     """
 
@@ -65,16 +68,16 @@ class Meter:
 
     @property
     def left(self) -> int:
-        """Number of units left."""
+        """Number of units of work that may still be used."""
         return max(self.limit - self.used, 0)
 
     @property
     def spent(self) -> bool:
-        """Whether more units were requested than the limit."""
+        """Whether more units of work were counted than the limit allows."""
         return self.used > self.limit
 
     def use(self, units: int) -> None:
-        """Count units of work; a request above the limit takes all units that are left.
+        """Count units of work; if fewer units are left, none are left afterwards.
 
         Raises:
             WorkSpentError: fewer than ``units`` units are left.
@@ -84,7 +87,11 @@ class Meter:
             raise WorkSpentError
 
     def pay(self, costs: Mapping[Hashable, int]) -> None:
-        """Count the units of a result and of results that it used, each at most once."""
+        """Count the units of a result and of results that it used, each at most once.
+
+        Raises:
+            WorkSpentError: fewer units are left.
+        """
         for result, units in costs.items():
             if result not in self.paid:
                 self.paid.add(result)
@@ -113,9 +120,11 @@ def charge(units: float) -> None:
 
 @contextmanager
 def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, None, None]:
-    """Budget of work for a computation, at most a share of the units that are left.
+    """Context manager that limits the work of a computation.
 
-    The default is the budget of one question.
+    Args:
+        units: largest number of units of work; by default the budget of one question.
+        share: largest fraction of the units left in the surrounding budget, from 0 to 1.
     """
     outer = _meter()
     units = QUESTION if units is None else units
@@ -127,13 +136,13 @@ def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, Non
         inner.cut |= inner.spent
         outer.cut |= inner.cut
         outer.used += min(inner.used, inner.limit)
-        if not inner.spent:  # what a budget got done before it ended depends on the store
+        if not inner.spent:  # which results a budget reached before it ended depends on the cache
             outer.paid |= inner.paid
 
 
 @contextmanager
 def question(prices: int = 1) -> Generator[Meter, None, None]:
-    """Budget of work for several bounds; if it runs out, one NumericalError is raised.
+    """Context manager with the budget of work for a number ``prices`` of bounds together.
 
     Raises:
         NumericalError: the budget of work is used up and no other bound is available.
@@ -206,7 +215,7 @@ Returned = TypeVar("Returned")
 
 
 class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
-    """Function whose results are cached, and charged once to each question that uses a result."""
+    """Decorator that caches results and counts the work of a result once per budget."""
 
     def __init__(self, function: Callable[Arguments, Returned]) -> None:
         self._function = function
@@ -228,7 +237,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
     def _computed(
         self, meter: Meter, key: Hashable, function: Callable[[], Returned]
     ) -> tuple[Returned, dict[Hashable, int]]:
-        """Result of the function and its units, charged unless they were charged before."""
+        """Result of the function and its units of work, which are counted at most once."""
         counted = Meter(paid=meter.paid) if key in meter.paid else meter
         before, share = counted.share, _Share()
         counted.share = share
@@ -246,7 +255,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
 
 
 def size_of(value: Any) -> int:
-    """Number of bytes of the arrays in a result."""
+    """Number of bytes of all arrays in a result: an array, a list or tuple, or a dataclass."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if not isinstance(value, list | tuple):
