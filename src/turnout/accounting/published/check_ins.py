@@ -78,9 +78,9 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
-        window: m, number of steps of the window, at least 1.
+        window: m, number of records, at least 1: the steps of a window of check-ins.
         delta: δ, strictly between 0 and 1.
-        largest_weight: largest probability of the replacement, in [0, 1].
+        largest_weight: largest probability that a record is replaced, in [0, 1].
 
     Returns:
         ε, never below the true value under replace-one; 0 if ``largest_weight`` is 0.
@@ -103,7 +103,7 @@ def theorem_a_4(local_epsilon: float, window: int, delta: float, largest_weight:
 def theorem_4_1(
     local_epsilon: float, population: int, window: int, delta: float, load_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ + δ₂) of one window of averaged check-ins of all clients (Algorithm 2).
+    """Point (ε, δ + δ₂) for one window of averaged check-ins of all clients (Algorithm 2).
 
     Source: Theorem 4.1: Theorem A.5 at the loads of Lemma A.6,
     ‖ℓ‖₂/n ≤ √(1/n + 1/m) + √(ln(1/δ₂)/n). The bound is far from tight: given the loads, the run is
@@ -178,7 +178,12 @@ def theorem_5_1(local_epsilon: float, population: int, delta: float) -> float:
 
 
 def composed(log_variance: float, delta: float) -> float:
-    """Bound v/2 + √(2 v ln(1/δ)) on ε, rounded up; infinite where v exceeds the largest float."""
+    """Bound v/2 + √(2 v ln(1/δ)) on ε, rounded up; infinite where v exceeds the largest float.
+
+    Args:
+        log_variance: ln v, where v bounds Σ εᵢ² of the steps given the past.
+        delta: δ, strictly between 0 and 1.
+    """
     if log_variance > _LARGEST_EXPONENT:
         return math.inf
     variance = math.exp(log_variance)
@@ -190,7 +195,7 @@ def binned(local_epsilon: float, norm: float, population: int, delta: float) -> 
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
-        norm: ℓ2 norm of the loads, that is, of the numbers of clients of the bins.
+        norm: ℓ2 norm of the loads, the vector of the number of clients in each bin.
         population: n, number of clients, at least 1.
         delta: δ, strictly between 0 and 1.
 
@@ -216,8 +221,8 @@ _FACTOR = 8  # of ε₀ in Lemma A.3
 def lemma_a_3_rounds(local_epsilon: float, slack: float) -> float:
     """Number T of rounds of the rejection sampler: a whole number, infinite on overflow.
 
-    Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper prints e^{5ε₀} in one place,
-    and does not round T to a whole number; rounding up is the safe side.
+    Source: Lemma A.3: ⌈ln(2/δ₁) / ln(1/(1 − e^{−5ε₀}))⌉. The paper has e^{5ε₀} in one place, and
+    does not round T to a whole number; rounding up is the safe side.
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
@@ -289,7 +294,7 @@ def theorem_3_2_approximate(
     probability: float = 1.0,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of one window of check-ins with one client per step, for (ε₀, δ₀)-randomizers.
+    """Point (ε', δ') for one window with one (ε₀, δ₀)-randomized check-in per step.
 
     Source: Theorem 3.2 and Theorem A.4, second branch, with m messages.
 
@@ -305,7 +310,7 @@ def theorem_3_2_approximate(
         The point (ε', δ') under replace-one, never below true values.
 
     Raises:
-        ParameterError: δ₀ is too large for δ₁.
+        ParameterError: an argument is outside its domain, or δ₀ is too large for the given δ₁.
         UnsupportedError: Lemma A.3 does not cover δ₀, or δ' would be at least 1.
     """
     return at_eightfold(
@@ -322,9 +327,9 @@ def theorem_5_1_approximate(
     delta: float,
     slack: float | None = None,
 ) -> PrivacyPoint:
-    """(ε', δ') of n shuffled adaptive (ε₀, δ₀)-randomizers whose order is hidden.
+    """Point (ε', δ') for n shuffled adaptive (ε₀, δ₀)-randomizers whose order is hidden.
 
-    Source: Theorem 5.1, second branch, with n messages. Theorem A.7 prints m(e^{ε'} + 1)δ₁,
+    Source: Theorem 5.1, second branch, with n messages. Theorem A.7 has the term m(e^{ε'} + 1)δ₁,
     where m is no parameter of the theorem (`theorem_a_7_as_printed`).
 
     Args:
@@ -338,7 +343,8 @@ def theorem_5_1_approximate(
         The point (ε', δ') under replace-one, never below true values.
 
     Raises:
-        ParameterError: an argument is outside its domain.
+        ParameterError: an argument is outside its domain, or δ₀ is too large for the given δ₁.
+        UnsupportedError: Lemma A.3 does not cover δ₀, or δ' would be at least 1.
     """
     return theorem_a_7_as_printed(
         local_epsilon, local_delta, population, delta, messages=population, slack=slack
@@ -356,7 +362,7 @@ def theorem_a_7_as_printed(
 ) -> PrivacyPoint:
     """UNSAFE unless ``messages`` is n: the point (ε', δ + messages·(e^{ε'} + 1)·δ₁) as printed.
 
-    Theorem A.7 prints m for ``messages``, but n messages are replaced.
+    Theorem A.7 has m in the place of ``messages``, but n messages are replaced.
 
     Args:
         local_epsilon: ε₀ of the local randomizer, positive.
@@ -370,7 +376,8 @@ def theorem_a_7_as_printed(
         The point (ε', δ'); below the true δ' if ``messages`` is too small.
 
     Raises:
-        ParameterError: an argument is outside its domain.
+        ParameterError: an argument is outside its domain, or δ₀ is too large for the given δ₁.
+        UnsupportedError: Lemma A.3 does not cover δ₀, or δ' would be at least 1.
     """
     checks.count(messages=messages)
     return at_eightfold(
@@ -394,6 +401,7 @@ def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> floa
         ε under replace-one at the total ``delta``, never below the true value.
 
     Raises:
+        ParameterError: ``delta`` is outside (0, 1), or ``point`` raises the error.
         UnsupportedError: no inner δ keeps δ' within ``delta``.
     """
     checks.open_unit(delta=delta)
@@ -406,7 +414,7 @@ def at_total_delta(point: Callable[[float], PrivacyPoint], delta: float) -> floa
         if found.delta <= delta:
             return found.epsilon
     raise UnsupportedError(
-        f"no delta' of at most {delta:g} was found: Lemma A.3 adds too much to delta"
+        f"the bound has no total delta of {delta:g} or less, since Lemma A.3 adds too much to delta"
     )
 
 
@@ -415,15 +423,15 @@ def at_eightfold(
     messages: int,
     given: tuple[float, float, float, float | None],
 ) -> PrivacyPoint:
-    """Point (ε', δ') of the pure bound ε' at 8ε₀, with δ' = δ + messages·(e^{ε'} + 1)·δ₁.
+    """Point (ε', δ') with ε' the pure bound at 8ε₀, and δ' = δ + messages·(e^{ε'} + 1)·δ₁.
 
     Args:
-        epsilon_of: function from the level of a pure randomizer to the bound ε'.
+        epsilon_of: function from the ε₀ of a pure randomizer to the bound ε'.
         messages: number of messages that Lemma A.3 replaces.
         given: ε₀, δ₀, δ and δ₁; the smallest possible δ₁ if it is None.
 
     Raises:
-        ParameterError: δ₀ is too large for δ₁.
+        ParameterError: an argument is outside its domain, or δ₀ is too large for the given δ₁.
         UnsupportedError: Lemma A.3 covers δ₀ at no δ₁, or δ' would be at least 1.
     """
     local_epsilon, local_delta, delta, slack = given

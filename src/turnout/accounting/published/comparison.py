@@ -6,18 +6,18 @@ method has one. `METHODS` are the methods of a `Setting` (check-ins), `SHUFFLE_M
 other modules of this package.
 
 **Check-ins.** A client takes part once in each of r windows of t steps, in a sum of clipped updates
-with Gaussian noise σ. The other methods are papers' bounds for this participation, or have the ε of
-another participation of the client.
+with Gaussian noise σ. A method bounds ε of this participation, by this package or by a paper, or
+gives ε of another participation of the client, such as Poisson sampling.
 
 **Shuffles.** In each round every client, or a uniform subset of k of the n clients, sends one
 message of an ε₀-LDP randomizer through a shuffler. Neighbours differ in one client's record.
 Bounds for randomizers that may depend on earlier messages need an order of speaking that is uniform
 and unknown to the adversary and to the party that chooses the randomizers (`SpeakingOrder.HIDDEN`).
 
-Papers state (ε, δ) of one round of all clients. If clients are sampled, such a bound is used as in
-Lemma 4.3.1 of Girgis 2023. Several rounds are composed by the privacy region of Kairouz, Oh and
-Viswanath 2015, which is the smallest bound that follows from (ε, δ) alone. Bounds of this package
-are composed as whole privacy curves.
+A paper's bound is one point (ε, δ) for one round of all clients. If clients are sampled, it is used
+as in Lemma 4.3.1 of Girgis 2023. Several rounds are composed by the privacy region of Kairouz, Oh
+and Viswanath 2015, which is the smallest bound that follows from (ε, δ) alone. Bounds of this
+package are composed as whole privacy curves.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Quote:
 
     @classmethod
     def of(cls, bounds: Bounds) -> Quote:
-        """Quote with both bounds on ε."""
+        """Quote of both the upper and the lower bound on ε."""
         return cls(bounds.upper, bounds.lower)
 
 
@@ -157,9 +157,9 @@ class Setting:
 def compared_check_ins(
     participation_of: Callable[[Setting], Participation],
 ) -> Callable[[Setting], Quote]:
-    """Function from a setting to the bounds on ε under the participation of the setting.
+    """Function from a setting to the bounds on ε under ``participation_of`` the setting.
 
-    The function uses `price` with the noise of the setting.
+    The bounds are those of `price` with the noise of the setting.
     """
 
     def quote(setting: Setting) -> Quote:
@@ -279,18 +279,18 @@ _REMOVE = ("remove",)
 METHODS: tuple[Method[Setting], ...] = (
     Method(
         "check-in",
-        "one check-in a window, aggregated: exact distribution, both directions",
+        "one check-in per window, aggregated: exact distribution, both directions",
         compared_check_ins(lambda setting: CheckIn(setting.window, setting.windows)),
     ),
     Method(
         "Poisson",
-        "Poisson sampling at rate 1/window, as many steps: exact PLD",
+        "Poisson sampling at rate 1/window, with the same number of steps: exact PLD",
         compared_check_ins(lambda s: PoissonSampling(1 / s.window, s.window * s.windows)),
     ),
     Method(
         "shuffling",
-        "every client's message with noise of its own, shuffled once a window: as ε₀-messages, "
-        "with the Gaussian's (ε₀, δ₀)",
+        "each client adds Gaussian noise to its own message, and a window's messages are shuffled: "
+        "bounded as messages of (ε₀, δ₀)-randomizers",
         shuffling,
         Relation.REPLACE_ONE,
         ("replace",),
@@ -310,25 +310,25 @@ METHODS: tuple[Method[Setting], ...] = (
     ),
     Method(
         "alloc. 4.1",
-        "random allocation, Theorem 4.1: Poisson sampling that took the client",
+        "random allocation, Theorem 4.1: Poisson sampling, given that the client takes part",
         allocation_by_decomposition,
         directions=_REMOVE,
         status=Status.REPRODUCTION,
     ),
     Method(
         "check-ins 3.2",
-        "random check-ins, Theorem 3.2 with (ε₀, δ₀): one client a step",
+        "random check-ins, Theorem 3.2 for (ε₀, δ₀)-randomizers: one client per step",
         check_ins_3_2,
         Relation.REPLACE_ONE,
         ("replace",),
     ),
     Method(
         "no amplif.",
-        "one Gaussian a window at a known step: exact",
+        "one Gaussian release per window, at a known step: exact",
         compared_check_ins(lambda setting: EveryStep(setting.windows)),
     ),
 )
-"""The compared methods, ours first."""
+"""The compared methods; those of this package are first."""
 
 
 _Bound = Callable[[float, int, float], float]
@@ -389,11 +389,11 @@ def attained(setting: ShuffleSetting) -> Quote:
     """Lower bound on ε that some ε₀-randomizer attains when its messages are shuffled.
 
     Raises:
-        UnsupportedError: no ε above 0 was found to be attained.
+        UnsupportedError: the lower bound is 0.
     """
     lower = _shuffle_bounds(setting, NonAdaptiveRandomizer(setting.epsilon0)).lower
     if lower <= 0:
-        raise UnsupportedError("no attained epsilon above 0 was found")
+        raise UnsupportedError("the lower bound on epsilon is 0")
     return Quote(lower, lower)
 
 
@@ -413,10 +413,10 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 
 
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
-    """Function from a setting to the smallest ε of a paper's bounds on one round of all clients.
+    """Function from a setting to ε by a paper's bounds on one round of all clients.
 
-    Sampling and composition use only (ε, δ) of a round. With ``composed`` the function raises an
-    UnsupportedError for a single round.
+    Of several bounds the smallest is used. Sampling and composition use only (ε, δ) of a round.
+    With ``composed`` the function raises an UnsupportedError for a single round.
     """
 
     def all_clients(epsilon0: float, clients: int, delta: float) -> float:
@@ -485,7 +485,10 @@ def unshuffled_quote(setting: ShuffleSetting) -> Quote:
         UnsupportedError: only some clients send in the setting.
     """
     if setting.sampled is not None:
-        raise UnsupportedError("without a shuffler all parties see which clients were sampled")
+        raise UnsupportedError(
+            "without a shuffler everyone sees which clients were sampled, so sampling is not "
+            "analysed"
+        )
     scheme = Scheme(PureRandomizer(setting.epsilon0), setting.participation, Relation.REPLACE_ONE)
     return Quote.of(price(scheme, setting.delta, setting.tolerance).epsilon)
 
@@ -505,46 +508,46 @@ def _method(
 SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "adaptive",
-        "any ε₀-randomizers, chosen by the messages before, if nobody knows who speaks when: the "
-        "default",
+        "any ε₀-randomizers, which may depend on earlier messages, in a hidden order of speaking: "
+        "the default",
         compared_shuffles(PureRandomizer),
     ),
     _method(
         "non-adaptive",
-        "any one ε₀-randomizer for all, chosen beforehand, in any order",
+        "any ε₀-randomizer that is chosen beforehand and used by all clients, in any order",
         compared_shuffles(NonAdaptiveRandomizer),
     ),
     _method(
         "attained",
-        "what binary or 3-valued response really costs: no bound for all can be smaller",
+        "lower bound on ε of binary or 3-valued response: no bound for all randomizers is smaller",
         attained,
         side=Side.LOWER,
     ),
     _method(
         "binary RR",
-        "binary randomized response, the others' worst records",
+        "binary randomized response, with the worst records of all other clients",
         compared_shuffles(KaryResponse),
     ),
     _method(
         "Hadamard",
-        "Hadamard response, the others' worst records",
+        "Hadamard response, with the worst records of all other clients",
         compared_shuffles(HadamardResponse),
     ),
     _method(
         "clones",
-        "clones 2021, Theorem 3.1, numerically, if nobody knows who speaks when; rounds composed "
-        "as PLD",
+        "clones 2021, Theorem 3.1, computed numerically, in a hidden order of speaking; rounds "
+        "composed as PLD",
         composed_pair(clones_pair),
     ),
     _method(
         "clones KOV",
-        "clones 2021 of one round, composed from (ε, δ)",
+        "clones 2021 for one round; rounds composed from their (ε, δ)",
         stated(clones_2021, composed=True),
     ),
     _method(
         "clones 2023",
-        "stronger clones 2023, whose proof an erratum took back; the pair is proved in "
-        "docs/design/shuffling.md, not found in print by us, and is what the default rests on",
+        "stronger clones 2023, whose proof was withdrawn by an erratum; another proof, not found "
+        "in print, is in docs/design/shuffling.md; the default uses the same pair",
         composed_pair(stronger_clones_pair),
     ),
     _method(
@@ -563,12 +566,16 @@ SHUFFLE_METHODS: tuple[Method[ShuffleSetting], ...] = (
     _method(
         "RDP 5.3.2", "thesis, Theorem 5.3.2: Rényi divergences, converted", converted(theorem_5_3_2)
     ),
-    _method("RDP 5.4.1", "thesis, Theorem 5.4.1: the same of sampled clients", thesis_5_4_1),
+    _method(
+        "RDP 5.4.1",
+        "thesis, Theorem 5.4.1: Rényi divergences for sampled clients, converted",
+        thesis_5_4_1,
+    ),
     _method(
         "no shuffler",
-        "the same messages under their senders' names: exact",
+        "the same messages without a shuffler, each linked to its sender: exact",
         unshuffled_quote,
         trust=TrustModel.LOCAL,
     ),
 )
-"""The compared methods for shuffles, ours first."""
+"""The compared methods for shuffles; those of this package are first."""

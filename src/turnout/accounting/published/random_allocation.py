@@ -18,9 +18,10 @@ Notation (docs/design/accounting.md: P present, Q absent, X = dP/dQ under Q)
     D_p                 E_Q[X^p] of one step;  D_α = E_Q[S^α] of random allocation
     μ                   1/σ, σ the noise multiplier
 
-The posterior probability of the next slot is 1/(t + Σ(Xⱼ − 1)) (Claim A.2), so Theorem 3.2 is a
-tail bound: Σ(1 − Xⱼ) ≤ γu at every step, except with a probability that is a share of δ. Under P
-one ratio X is larger than under Q, so the tail bound under Q holds under P too.
+Given the past, the client takes part in the next step with probability 1/(t + Σ(Xⱼ − 1)) (Claim
+A.2). So Theorem 3.2 is a tail bound: Σ(1 − Xⱼ) ≤ γu at every step, except with a probability that
+is a part of δ. Under P one ratio X is larger than under Q, so the tail bound under Q holds under P
+too.
 
 Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
 series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring
@@ -90,12 +91,12 @@ def corollary_3_12(
 ) -> float:
     """ε (remove direction only) of k picks in a window, by Poisson sampling just above rate k/t.
 
-    Source: Corollary 3.12, first part, with sinh instead of cosh, as its Lemma 3.9 allows and its
-    second part needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares events of two
-    randomizers. Here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead. The cut moves their mean by at
-    most H = H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ:
-    γ = H + sinh(ε₀)√(2 ln(k/δ)/u). ε₀ is the smallest value at which the addition to δ is half of
-    the share.
+    Source: Corollary 3.12, first part, with sinh instead of cosh, as Lemma 3.9 of the paper allows
+    and the second part of the corollary needs. The paper's Lemma 3.8, from (ε₀, δ₀) to ε₀, compares
+    events of two randomizers. Here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead. The cut moves the
+    mean of a ratio by at most H = H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ:
+    γ = H + sinh(ε₀)√(2 ln(2k/(sδ))/u) with s = ``share``. Half of the part sδ is for this addition,
+    and ε₀ is the smallest value at which it suffices.
 
     Args:
         pair: dominating pair of one step.
@@ -109,15 +110,19 @@ def corollary_3_12(
         ε of the remove direction, never below the true value.
 
     Raises:
-        UnsupportedError: γ ≥ 1, where the corollary does not apply.
+        ParameterError: an argument is outside its domain.
+        UnsupportedError: γ ≥ 1, or no ε₀ up to 700 suffices; the corollary does not apply.
         NumericalError: ε of Poisson sampling cannot be certified.
     """
     part = part_of(window, picks)
     checks.open_unit(delta=delta, share=share)
+    # Half of the tail bound's part of δ is for ratios below e^{−ε₀}, in all steps.
     local = _cheapest_local_epsilon(pair, share * delta / (2 * picks * part))
+    # The other half is for γ: H, and Hoeffding's bound; sinh would overflow for ε₀ ≥ 300.
     tail = -math.log(share * delta / (2 * picks))
     mean = float(hockey_stick(pair, np.array(math.exp(local))))
     excess = mean + math.sinh(local) * math.sqrt(2 * tail / part) if local < 300 else math.inf
+    # The rest of δ is for the Poisson sampling.
     return poisson(pair, *poisson_run(excess, part, picks, (1 - share) * delta))
 
 
@@ -147,6 +152,7 @@ def theorem_4_1(
         ε of the remove direction, rounded up.
 
     Raises:
+        ParameterError: an argument is outside its domain.
         NumericalError: ε of Poisson sampling cannot be certified.
     """
     checks.count(window=window)
@@ -162,7 +168,7 @@ def theorem_4_1(
 
 
 def part_of(window: int, picks: int) -> int:
-    """Number of steps u = ⌊t/k⌋ of the part of a window in which one of k picks lies.
+    """Number of steps u = ⌊t/k⌋ of each of the k parts of a window, with one pick in each part.
 
     Raises:
         ParameterError: a number below 1, or more picks than steps.
@@ -182,7 +188,7 @@ def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[flo
         delta: δ that is left for the Poisson sampling.
 
     Raises:
-        UnsupportedError: γ is at least 1, or no δ is left.
+        UnsupportedError: γ is at least 1, or ``delta`` is not positive.
     """
     if excess >= 1:
         raise UnsupportedError(
@@ -190,7 +196,7 @@ def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[flo
         )
     if delta <= 0:
         raise UnsupportedError(
-            "no delta is left for Poisson sampling: t * delta_0 is at least delta"
+            "no delta is left for Poisson sampling: the tail bound of the allocation uses up delta"
         )
     rate = min(1.0, (1 + _ROUNDING) / (part * (1 - excess)))
     return rate, part * picks, delta
@@ -252,7 +258,8 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
     checks.count(window=window)
     moments = np.asarray(log_moments, dtype=float)
     if moments.ndim != 1 or moments.size < 3 or abs(moments[:2]).max() > 1e-9:
-        raise ParameterError("log_moments", moments[:3], "ln D_0 = ln D_1 = 0, ln D_2, ...")
+        expected = "a vector ln D_0, ln D_1, ln D_2, ... whose first two numbers are 0"
+        raise ParameterError("log_moments", moments[:3], expected)
     orders = np.arange(moments.size, dtype=np.float64)
     factorials = gammaln(orders + 1.0)
     series = moments - factorials
@@ -269,7 +276,8 @@ def corollary_4_7(
 ) -> RenyiCurve:
     """Rényi curve (remove direction only) of check-ins with Gaussian noise.
 
-    Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. Exact for k = 1.
+    Source: Corollary 4.7; k picks are bounded by k windows of ⌊t/k⌋ steps. The curve is exact for
+    k = 1, except that it is rounded up.
 
     Args:
         noise_multiplier: σ, standard deviation of the noise over the sensitivity, positive.
@@ -319,7 +327,7 @@ def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArr
     """Bound on the rounding error of ln D_α.
 
     The constant coefficient is exactly 1, so at most α factors have an error, and each product adds
-    its rounding: α·(products)·(a few u of the largest logarithm, α + 1 terms per sum).
+    a rounding error: α·(products)·(a few u of the largest logarithm, α + 1 terms per sum).
     """
     products = 2 * window.bit_length() + 2
     return orders * products * UNIT_ROUNDOFF * (8 * (1 + largest) + 2 * orders.size)

@@ -80,11 +80,12 @@ class RenyiCurve:
     def __post_init__(self) -> None:
         if self.log_moments.ndim != 1 or self.log_moments.size < 3:
             shape = self.log_moments.shape
-            raise ParameterError("log_moments", shape, "orders 0, 1 and 2 at least")
+            expected = "a vector of at least three numbers, for the orders 0, 1 and 2"
+            raise ParameterError("log_moments", shape, expected)
 
     @property
     def largest_order(self) -> int:
-        """Largest order, A."""
+        """Largest order A of the curve."""
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
@@ -299,7 +300,7 @@ def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bo
 
     Every order gives a valid bound, so a missed minimum only makes the result less tight.
     """
-    # Orders that rise by a ratio, in parts, while they still gain.
+    # A geometric sequence of orders, some at a time, until the bound no longer falls.
     orders = np.round(_RATIO ** np.arange(1, math.log(largest) / math.log(_RATIO)))
     orders = np.unique(np.append(orders[orders >= 2], [2.0, largest]))
     if not whole:
@@ -414,7 +415,7 @@ def _listed(divergences: Divergences) -> tuple[FloatArray, FloatArray]:
 def lemma_2_1_5(slope: float, delta: float) -> float:
     """Bound ε = 3·max(ρ ln(1/δ), √(ρ ln(1/δ))) if R_α ≤ αρ at every α > 1.
 
-    Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof takes
+    Source: Lemma 2.1.5 of Girgis 2023 (girgis2023thesis). A step of its proof uses
     ρ ≤ ρ ln(1/δ), so the lemma needs δ ≤ 1/e, which the thesis does not state: at δ = 0.9 and
     ρ = 100 the formula gives ε = 32, where Gaussian noise has a true δ of 1.
 
@@ -426,7 +427,7 @@ def lemma_2_1_5(slope: float, delta: float) -> float:
         ε in the direction of the divergences, never below the true value.
 
     Raises:
-        ParameterError: δ > 1/e.
+        ParameterError: δ > 1/e, or an argument is outside its domain.
     """
     checks.positive(slope=slope)
     checks.open_unit(delta=delta)

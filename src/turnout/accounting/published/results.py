@@ -1,8 +1,8 @@
-"""Records of published results, which a program can read, and subsampling without replacement.
+"""Records of published results for use by programs, and subsampling without replacement.
 
 `PublishedResult` is one result with its `Status` and the function that evaluates it; `Paper.states`
-makes it. `PrivacyPoint` is a pair (ε, δ). Each module of this package lists its results in
-`RESULTS`, and `published.RESULTS` has all of them.
+creates one. `PrivacyPoint` is a pair (ε, δ). Each module of this package lists its results in
+`RESULTS`, and `published.RESULTS` lists those of all modules.
 
 `lemma_2_1_1` is the subsampling lemma that the thesis quotes. Source: Lemma 2.1.1 of Girgis 2023
 (girgis2023thesis), after Kasiviswanathan et al. and Ullman; Balle, Barthe and Gaboardi 2018
@@ -23,12 +23,12 @@ from turnout.schemes import Relation
 
 
 class Status(StrEnum):
-    """Status of a published result: proved, unsafe, or only reproduced."""
+    """Status of the proof of a published result."""
 
     PROVED = "proved"
     """A proved bound in the range that the function accepts."""
     UNSAFE = "as printed, unsafe"
-    """Known to promise more than is true, or more than its proof gives; for comparison only."""
+    """Known to claim more than is true, or more than its proof shows; for comparison only."""
     CONJECTURED = "conjectured"
     """No counterexample is known, but the proof has a gap or covers special cases only."""
     REPRODUCTION = "reproduction only"
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 
 class PrivacyPoint(NamedTuple):
-    """One (ε, δ) guarantee."""
+    """Parameters (ε, δ) of one privacy guarantee."""
 
     epsilon: float
     delta: float
@@ -52,7 +52,7 @@ class PublishedResult:
         name: short unique name, such as "check-ins 3.2".
         source: number of the result in the paper, and the paper's key in docs/references.bib.
         status: whether the result is proved.
-        relation: neighbouring relation; None if the result is not about privacy.
+        relation: neighbouring relation; None if the result is no guarantee by itself.
         directions: directions that the result covers: "remove", "add" or "replace". A bound that
             covers *remove* only is no guarantee.
         randomizer: assumption of the result on the randomizer.
@@ -92,9 +92,10 @@ class Paper:
         holds: str,
         status: Status = Status.PROVED,
     ) -> PublishedResult:
-        """Entry of one result of the paper; ``number`` may end with the form of the result.
+        """Record of one result of the paper.
 
-        A comma separates the form, as in "Theorem 3.2, approximate".
+        ``number`` may name a variant after a comma, as in "Theorem 3.2, approximate"; ``holds`` is
+        the `PublishedResult.range`.
         """
         name, source = f"{self.name} {number}", f"{self.key}, {number}"
         directions = _DIRECTIONS[self.relation]

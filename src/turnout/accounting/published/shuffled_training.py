@@ -7,12 +7,12 @@
 
 **Strong composition.** Source: Dwork, Rothblum and Vadhan 2010 (dwork2010boosting) as Lemma 2.1.2
 of Girgis 2023 (girgis2023thesis); Kairouz, Oh and Viswanath 2015 (kairouz2015composition), Theorems
-3.3 and 3.4. Adaptive composition under any relation, in both directions. The (ε, δ) of a shuffle is
-far less informative than its privacy curve.
+3.3 and 3.4. The bounds hold for adaptive composition under any relation, in both directions. They
+use a single (ε, δ) of a round, which contains far less information than its privacy curve.
 
 Notation
     ε, δ   point             of one round, ε > 0
-    T      rounds            to 10⁵ and beyond
+    T      rounds            number of rounds, which may exceed 10⁵
     δ'     slack             in (0, 1), of the composition; the total δ is 1 − (1 − δ)^T (1 − δ')
     p = e^ε/(1 + e^ε)
 
@@ -107,7 +107,7 @@ def lemma_2_1_2(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε', δ) of T rounds, for the least ε' = (T − 2i)ε that composition covers with slack δ'.
+    """Point (ε', δ) for T rounds, with the smallest ε' = (T − 2i)ε that slack δ' allows.
 
     i is a whole number from 0 to T/2. At ε' composition needs the slack
     P(Bin(T, p) > t) − e^{ε'}·P(Bin(T, 1 − p) > t) with p = e^ε/(1 + e^ε) and t = (T + ε'/ε)/2. The
@@ -139,7 +139,7 @@ def kov_theorem_3_3(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPo
 
 
 def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε', δ) of T rounds, for the least real ε' that composition covers with slack δ'.
+    """Point (ε', δ) for T rounds, with the smallest real ε' that slack δ' allows.
 
     The slack at ε' is that of `kov_theorem_3_3`. No bound that uses only the (ε, δ) of a round is
     smaller.
@@ -169,7 +169,7 @@ def kov_optimal(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
 
 
 def kov_theorem_3_4(point: PrivacyPoint, rounds: int, slack: float) -> PrivacyPoint:
-    """(ε', δ) of T rounds in closed form, where ε' is the smallest of three bounds.
+    """Point (ε', δ) for T rounds in closed form, where ε' is the smallest of three bounds.
 
     The bounds are Tε, and Tε·tanh(ε/2) + ε√(2T ln g) with g = 1/δ' or g = exp(1) + √(Tε²)/δ'.
 
@@ -205,10 +205,10 @@ def kov_of_shuffle(
 ) -> float:
     """ε of T rounds of shuffled ε₀-messages, from the (ε, δ) of one round.
 
-    Source: as the curves "Clones + strong composition" of Figure 5.4 of Girgis 2023
-    (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A share s of δ goes to
-    the rounds, δ̃ = sδ/T. If no share is given, two shares are tried: ½, and the share that
-    minimizes √(ln(1/δ̃) ln(1/δ')) to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
+    Source: the method of the curves "Clones + strong composition" in Figure 5.4 of Girgis 2023
+    (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A fraction s of δ is for
+    the rounds, δ̃ = sδ/T. If s is not given, two values are tried: ½, and the value that minimizes
+    √(ln(1/δ̃) ln(1/δ')) to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -216,13 +216,14 @@ def kov_of_shuffle(
         delta: δ, strictly between 0 and 1.
         rounds: T, number of rounds, at least 1.
         bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
-        share: share of δ for the rounds, strictly between 0 and 1; the better of two if None.
+        share: s, strictly between 0 and 1; the better of the two values if None.
 
     Returns:
         ε under replace-one, never below the true value if ``bound`` never is.
 
     Raises:
         ParameterError: an argument is outside its domain.
+        TurnoutError: ``bound`` raises it, as where it has no value at δ̃.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)
@@ -290,7 +291,7 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
         sampled: k, number of clients that send in a round, from 1 to n.
 
     Returns:
-        The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+        The bound at whole orders α ≥ 2, rounded up; at real orders the bound (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -332,7 +333,7 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
         sampled: k, number of clients that send in a round, from 1 to n.
 
     Returns:
-        Exact at whole orders α ≥ 2, up to rounding down.
+        The bound at whole orders α ≥ 2, exact except that it is rounded down.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -354,7 +355,7 @@ def lemma_4_3_1(
     samples: int = 1,
     bound: ShuffleBound = clones_2021,
 ) -> float:
-    """ε of one round in which k of n clients send s of their m records each, at a total δ.
+    """ε at a total δ of one round in which k of n clients send s of their m records each.
 
     A record is used with probability q = ks/(nm). A shuffle of ks messages has the point (ε̃, δ̃),
     and the round has δ = qδ̃. For s = 1, ε = ln(1 + q(e^{ε̃} − 1)). For s > 1 only the sampling of
@@ -395,12 +396,12 @@ def lemma_4_3_1(
 def lemma_4_4_1(
     local_epsilon: float, clients: int, probability: float, inner_delta: float
 ) -> PrivacyPoint:
-    """(ε, δ) of one round of self-sampling clients that hold one record each.
+    """Point (ε, δ) for one round of self-sampling clients that hold one record each.
 
-    Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), evaluated where its proof still has
-    numbers: ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by
-    clones, and δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some
-    constant c' in (0, 1)"; no constant is enough, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
+    Source: Lemma 4.4.1 of Girgis 2023 (girgis2023thesis), with the explicit constants of its proof:
+    ε = ln(1 + (3q/2)(e^{ε̃} − 1)) with ε̃ of a shuffle of ⌈qn/2⌉ messages at δ̃, by clones, and
+    δ = qδ̃ + 2e^{ε₀}e^{−qn/12}. The lemma has e^{−c'qn} as the last term, "for some constant c' in
+    (0, 1)". No constant suffices for all ε₀ and qn, since c' ≤ 1/12 − (ε₀ + ln 2)/(qn) is needed.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -421,21 +422,21 @@ def lemma_4_4_1(
     if point.delta >= 1:
         raise UnsupportedError(
             f"Lemma 4.4.1 of the thesis proves nothing: {probability * clients:.4g} clients are "
-            f"expected, so delta would be {point.delta:.3g} with its term "
+            f"expected to take part, so delta would be {point.delta:.3g}, which includes the term "
             f"2 e^(epsilon_0) e^(-qn/12) = {missed:.3g}"
         )
     return point
 
 
 def unusual_count_delta(local_epsilon: float, clients: int, probability: float) -> float:
-    """Addition to δ in `lemma_4_4_1` for an unusual number of clients: 2e^{ε₀}e^{−qn/12} ≤ 1."""
+    """Term of δ in `lemma_4_4_1` for an unusual number of clients, min(2e^{ε₀}e^{−qn/12}, 1)."""
     return math.exp(min(local_epsilon + math.log(2) - probability * clients / 12, 0.0))
 
 
 def lemma_4_4_1_as_printed(
     local_epsilon: float, clients: int, probability: float, inner_delta: float, *, constant: float
 ) -> PrivacyPoint:
-    """UNSAFE: `lemma_4_4_1` with the addition e^{−c'qn} to δ that the thesis prints.
+    """UNSAFE: `lemma_4_4_1` with the term e^{−c'qn} of δ that is printed in the thesis.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -457,7 +458,7 @@ def lemma_4_4_1_as_printed(
 
 
 def amplified(epsilon: float, chance: float) -> float:
-    """ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
+    """Amplified ε of a mechanism on a random sample at rate q, ln(1 + q(e^ε − 1)), rounded up."""
     checks.non_negative(epsilon=epsilon)
     checks.probability(chance=chance)
     if epsilon > 1 and chance > 0:
@@ -475,7 +476,7 @@ def _self_sampled(
 
 
 def _expected(local_epsilon: float, clients: int, probability: float, inner_delta: float) -> float:
-    """Expected number of participating clients, qn, after a check of the arguments."""
+    """Expected number qn of participating clients, after a check of all arguments."""
     checks.positive(local_epsilon=local_epsilon, probability=probability)
     checks.count(clients=clients)
     checks.probability(probability=probability)
@@ -500,8 +501,8 @@ def theorem_4_3_1(
 ) -> float:
     """ε of CLDP-SGD at δ: T rounds in each of which k of n clients send.
 
-    Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` of a round,
-        composed by strong composition (`lemma_2_1_2`).
+    Source: the proof of Theorem 4.3.1 of Girgis 2023 (girgis2023thesis): `lemma_4_3_1` for one
+    round, and strong composition of the rounds (`lemma_2_1_2`).
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -554,8 +555,8 @@ def theorem_4_4_1(
     if left <= 0:
         raise UnsupportedError(
             f"Theorem 4.4.1 of the thesis proves nothing: {probability * clients:.4g} clients are "
-            f"expected in a round, and the delta of a round, {each:.3g}, is not above "
-            f"2 e^(epsilon_0) e^(-qn/12) = {each - left:.3g}"
+            f"expected to take part in a round, so a round needs a delta above "
+            f"2 e^(epsilon_0) e^(-qn/12) = {each - left:.3g}, but has {each:.3g}"
         )
     inner = min(left / probability, 0.5) * (1 - _SHARE_ROUNDING)
     point = lemma_4_4_1(local_epsilon, clients, probability, inner)
@@ -611,7 +612,7 @@ def _composed(each: PrivacyPoint, rounds: int, slack: float) -> float:
 
 
 def _divided(delta: float, rounds: int) -> tuple[float, float]:
-    """δ of each round, and of the composition, that together stay a little below the whole δ."""
+    """Values of δ for each round and for the composition, with a total just below ``delta``."""
     return delta / (2 * rounds) * (1 - _SHARE_ROUNDING), delta / 2 * (1 - _SHARE_ROUNDING)
 
 

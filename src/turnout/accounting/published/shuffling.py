@@ -6,8 +6,8 @@ Theorem 5.1 of the check-in paper is `check_ins.theorem_5_1`, and for (ε₀, δ
 `check_ins.theorem_5_1_approximate`. Rényi bounds are in `shuffling_rdp`, sampled clients and
 several rounds in `shuffled_training`.
 
-Every bound is under replace-one and covers both directions. Proved bounds hold for ε₀-randomizers
-that may be chosen by earlier messages, unless their docstring says otherwise, if the order of
+Every bound is under replace-one and covers both directions. Unless the docstring states otherwise,
+a proved bound holds for ε₀-randomizers that may depend on earlier messages, if the order of
 speaking is uniform and unknown to the adversary and to the party that chooses the next randomizer
 (`turnout.schemes.SpeakingOrder.HIDDEN`; docs/errata.md has a counterexample for a known order). All
 bounds except the stronger clones are loose: for guarantees use `turnout.accounting.price`.
@@ -23,8 +23,8 @@ Notation
                         records x, x';  E L = −a, a = e^ε − 1
 
 **Privacy blanket.** Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket). All clients use
-one non-adaptive randomizer. The victim's message hides among the M − 1 blanket messages of the
-others. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). If L lies in a range of width b
+one non-adaptive randomizer. The victim's message hides among the M − 1 blanket messages of other
+clients. By the size-biased binomial δ(ε) ≤ E(Σ_{i≤M} Lᵢ)₊ / (γn). If L lies in a range of width b
 (Hoeffding),
 
     E(Σ_{i≤m} Lᵢ)₊ ≤ b²/(4a)·e^{−2ma²/b²},
@@ -35,9 +35,10 @@ e^{tL} ≤ exp(−ta + v(e^{tc} − 1 − tc)/c²)), u = ac/v, h(u) = (1 + u)ln(
     E(Σ_{i≤m} Lᵢ)₊ ≤ c/ln(1 + u)·e^{−m·h(u)·v/c²}.
 
 The generating function of M sums either bound over m. For k-ary response ω is uniform and
-γ = k/(e^{ε₀} + k − 1). For any other randomizer only e^{−ε₀} ≤ γ ≤ 1 is known: a blanket of share
-e^{−ε₀} exists, so M uses e^{−ε₀}, while the range of L must be that of γ ≤ 1. (With e^{−ε₀} in both
-places the bounds would be smaller, but they are not proved.)
+γ = k/(e^{ε₀} + k − 1). For any other randomizer only e^{−ε₀} ≤ γ ≤ 1 is known. A blanket of
+probability e^{−ε₀} exists, so γ = e^{−ε₀} is used in the distribution of M, while the range of L
+must hold for every γ ≤ 1. (With e^{−ε₀} in both places the bounds would be smaller, but they are
+not proved.)
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ def efm19_corollary_9(local_epsilon: float, clients: int, delta: float) -> float
     """Upper bound ε = 12ε₀√(ln(1/δ)/n) on shuffled ε₀-messages, for ε₀ ≤ ½.
 
     Source: Corollary 9 of Erlingsson et al. 2019 (erlingsson2019amplification), second part of
-    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. ε₀ = ½ is admitted: mix a
-    ½-randomizer with a fixed distribution with chance η and ε₀ falls below ½, while δ moves by at
-    most 2en·η with e = e^{ε₀}, a change that vanishes with η. (Theorem 5.1 of the check-in paper
-    implies the bound too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
+    Lemma 2.3.1 of Girgis 2023 (girgis2023thesis); stated for ε₀ < ½. The bound holds at ε₀ = ½ too:
+    if a ½-randomizer draws from a fixed distribution with probability η instead, its ε₀ is below ½
+    and δ changes by at most 2en·η with e = e^{ε₀}, which vanishes with η. (Theorem 5.1 of the
+    check-in paper implies the bound too, for all ε₀ ≤ ½: √2·e^{3ε₀/2}(e^{ε₀} − 1) < 4ε₀ there.)
 
     Args:
         local_epsilon: ε₀ of each message, in (0, ½].
@@ -97,8 +98,8 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification); Figure 2 of the
-    check-in paper draws this bound. ε₁ is the ε of each message given all earlier messages; Remark
-    1 uses ε₁ too. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
+    check-in paper shows this bound. ε₁ is the ε of each message given all earlier messages, also
+    in Remark 1. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
     v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
 
     Args:
@@ -198,7 +199,7 @@ def clones_2021_closed_form(local_epsilon: float, clients: int, delta: float) ->
 
 
 def thesis_6_10_as_printed(epsilon: float, clients: int, delta: float) -> float:
-    """UNSAFE: the ε₀ at which the closed clones form equals ε, without the form's limit on ε₀.
+    """UNSAFE: ε₀ at which the closed form of the clones bound equals ε, without its limit on ε₀.
 
     Source: (6.10) of Girgis 2023. At n = 10⁴, δ = 1e-6, ε = 4 the formula gives ε₀ = 9.72, beyond
     the limit of 3.76, and binary randomized response has a true δ of 0.55. Use the calibration of
@@ -400,8 +401,8 @@ def blanket_2019_hoeffding(
 ) -> float:
     """ε of shuffled messages of one non-adaptive randomizer, by Hoeffding's inequality.
 
-    Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound; see the
-    module's notes. ε₀ is at most 300; without ``categories`` the bound is for any ε₀-randomizer.
+    Source: Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), the numeric bound, described in
+    the module's docstring.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -445,9 +446,9 @@ def blanket_2019_bennett(
 
 @dataclass(frozen=True, slots=True)
 class _Blanket:
-    """Blanket of a randomizer at one ε: its share γ, and the moments and range of L.
+    """Blanket of a randomizer at one ε: its probability γ, and the moments and range of L.
 
-    The fields are γ, a = −E L, the width of L's range, its maximum, and a bound on E L².
+    The fields are γ, a = −E L, the width of the range of L, the maximum of L, and a bound on E L².
     """
 
     gamma: float

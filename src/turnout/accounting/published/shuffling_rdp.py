@@ -18,12 +18,12 @@ Notation
     k ~ Bin(n, p)        number of ones among the messages if every record is a zero
     γ   probability in (0, 1] that the victim sends a message
 
-In Theorem 5.3.1 at least n̄ − 1 of the others send a message that hides the victim's record, except
+In Theorem 5.3.1 at least n̄ − 1 other clients send a message that hides the victim's record, except
 with probability e^{−(n−1)/(8e)}, which adds the term e^{ε₀α − (n−1)/(8e)} to D_α. The theorem
 bounds the moments of the likelihood ratio by those of a sub-Gaussian variable.
 
-Binary response is exact if all others hold a zero and the victim a one in one world: the likelihood
-ratio is 1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p). x has mean 0, so E(1 + γx)^α = 1 + E g with
+For binary response, if the victim holds a one in one world and all other records are zeros, the
+ratio is known: 1 + γx, x = (e^{ε₀} − e^{−ε₀})(k/n − p). x has mean 0, so E(1 + γx)^α = 1 + E g with
 g = (1 + γx)^α − 1 − αγx ≥ 0, a sum without cancellation even where the divergence is tiny.
 """
 
@@ -188,7 +188,7 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders α ≥ 2, rounded up; real ones by (5.6).
+        The bound at whole orders α ≥ 2, rounded up; at real orders the bound (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -222,7 +222,8 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; at real orders between them the
+        bound (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -255,7 +256,8 @@ def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; real ones by (5.6).
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; at real orders between them the
+        bound (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -314,8 +316,8 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
     Source: Lemma 3.3.2 of Girgis 2023 (girgis2023thesis), which quotes Corollary 4.3 of Feldman,
     McMillan and Talwar 2023 (feldman2023stronger) "for any ε₀-LDP mechanism". That paper's erratum
     withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
-    (docs/design/shuffling.md, Theorem 3); the pair's Rényi divergences themselves are
-    computed in `benchmarks/papers/shuffled_renyi`, 48 times smaller or more.
+    (docs/design/shuffling.md, Theorem 3). `benchmarks/papers/shuffled_renyi` computes the pair's
+    Rényi divergences, which are at least 48 times smaller than this bound.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -350,16 +352,16 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
     All other clients hold a zero.
 
     Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
-    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. Against
+    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. Contrary to
     Remark 5.3.7, binary response is not the worst case for ε₀ > ln 2: with a third value that all
-    others hold, 3-ary response has larger divergences.
+    other clients hold, 3-ary response has larger divergences.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
 
     Returns:
-        Exact at whole orders α ≥ 2, up to rounding down.
+        The bound at whole orders α ≥ 2, exact except that it is rounded down.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -382,7 +384,7 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        Below `theorem_5_3_3` at whole orders α ≥ 2.
+        The bound at whole orders α ≥ 2, which is below that of `theorem_5_3_3`.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -397,7 +399,7 @@ def corollary_5_3_2(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
 
 def blanket_size(local_epsilon: float, clients: int) -> int:
-    """Least number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1 of hiding messages, rounded down.
+    """Number n̄ = ⌊(n − 1)/(2e^{ε₀})⌋ + 1 in the bounds on shuffled ε₀-messages, rounded down.
 
     Raises:
         ParameterError: ε₀ is below 0, or n is not a whole number of at least 1.
@@ -440,7 +442,7 @@ def _log_sum(logs: FloatArray) -> float:
 
 
 def _log1p_sum(*logs: FloatArray) -> FloatArray:
-    """Logarithm of 1 + Σ e^x."""
+    """Logarithm of 1 + Σ e^x over the arrays x of logarithms, elementwise."""
     return np.logaddexp.reduce([np.zeros_like(logs[0]), *logs])
 
 
