@@ -6,9 +6,9 @@
 returns the ε of several rounds, for users. `messages` makes the blocks, `sampled_rounds` uses the
 bounds; this module builds on `blanket`.
 
-Neighbours differ in one client's record (replace-one). A randomizer may be chosen by earlier
-messages if the order of speaking is hidden. docs/design/shuffling.md ("Approximate randomizers")
-has the proof.
+Neighbours differ in one client's record (replace-one). A randomizer may depend on earlier messages
+if the order of speaking is hidden. docs/design/shuffling.md ("Approximate randomizers") has the
+proof.
 
 Notation
     ε₀, δ₀  of the local randomizer, under replacement       e = e^{ε₀}     K = e^ε
@@ -22,9 +22,9 @@ Notation
 With probability δ₀ the victim's message may identify the victim. Otherwise the message is that of
 an ε₀-randomizer, by Kairouz, Oh and Viswanath 2015 (kairouz2015composition). The worst pair
 requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; each is at distance
-2δ₀/e of such a distribution. The clones pair requires at least (p + q)/(2e^{ε₀'}); that distance is
-δ₀/e. The distances of all n − 1 messages add up to τ = 2(n − 1)δ₀/e for the worst pair, and to half
-of that for the clones pair. If one of these messages is drawn from the missing part, the loss is at
+at most 2δ₀/e of one that is. The clones pair requires only (p + q)/(2e^{ε₀'}), at distance δ₀/e.
+The distances of all n − 1 messages add up to τ = 2(n − 1)δ₀/e for the worst pair, and to half of
+that for the clones pair. If one of these messages is drawn from the missing part, the loss is at
 most that of n − 1 clients without this message. So with either pair at ε₀'
 
     δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
@@ -241,7 +241,7 @@ class Rung(NamedTuple):
 def rungs_by_ratio(
     noise_multiplier: float, clients: int, ratios: FloatArray
 ) -> Iterator[tuple[Rung, BoolArray]]:
-    """Rungs whose bound is nearly the smallest at some K, each with a mask of these K.
+    """Candidates (`Rung`) whose bound is nearly the smallest at some K, with a mask of these K.
 
     Args:
         noise_multiplier: σ, standard deviation of one message's noise over the clip norm C.
@@ -339,19 +339,19 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def end(self, delta: float) -> float:
-        """Value of ε beyond which δ(ε) is negligible, or constant, at this δ."""
+        """Value of ε beyond which δ(ε) is constant, or negligible compared with the given δ."""
 
     @abstractmethod
     def wide(self, refinement: int) -> Curve:
         """Upper curve that is valid at every K, for callers that evaluate it at few K."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper polygon for both directions, sharp near one δ."""
+        """Upper polygon for both directions, tight near the given δ."""
         require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper polygon for both directions, sharp from 1 down to δ."""
+        """Upper polygon for both directions, tight from δ = 1 down to the given δ."""
         require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))
@@ -422,7 +422,7 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the likelihood ratio's standard deviation if all others are identical."""
+        """About twice the ratio's standard deviation if all other records are identical."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 
@@ -453,8 +453,8 @@ class InfinityMassBlock:
 
     This is the worst case of (ε₀, δ₀)-randomizers (infinity mass δ₀). In both worlds the victim
     sends a message of the base block or, with probability δ₀, a message that no other record can
-    produce. The others send messages of ε₀-randomizers. A lower curve of the base block gives a
-    lower curve.
+    produce. The other clients send messages of ε₀-randomizers. From a lower curve of the base block
+    follows a lower curve of this block.
 
     Attributes:
         base: block of the messages that do not identify the victim's record.
@@ -473,7 +473,7 @@ class InfinityMassBlock:
         return self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of the base block with the infinity mass, sharp near one δ."""
+        """Curve of the base block with the infinity mass, tight near the given δ."""
         hint = max(delta - self.infinity_mass, 0.01 * delta)
         curve = self.base.curve(direction, side, hint, refinement)
         return InfinityMassBound(curve, self.infinity_mass, side)
@@ -527,7 +527,7 @@ def shuffled_gaussian(
     Args:
         noise_multiplier: σ, the standard deviation of one message's noise over the clip norm C;
             another record moves a message by up to 2C.
-        clients: n ≥ 1, the clients of each round.
+        clients: n ≥ 1, number of clients of each round.
         delta: δ in (0, 1).
         rounds: number of rounds, at least 1.
 
@@ -576,7 +576,7 @@ def _near(block: PricedMessages, delta: float, refinement: int) -> PolygonCurve:
 
 @remembered
 def _enclosing(block: PricedMessages, delta: float, end: float) -> tuple[FloatArray, FloatArray]:
-    """Values of K around the K at which the bound reaches δ, with rough upper bounds there."""
+    """Values of K around the K at which the bound reaches δ, with rough upper bounds on δ(K)."""
     epsilons = _epsilons(block.loss_deviation, end, _COARSE)
     rough = block.price(_ROUGH).roughly(np.exp(epsilons))
     guess = float(epsilons[np.argmax(rough <= delta)])

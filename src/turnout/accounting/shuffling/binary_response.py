@@ -1,7 +1,7 @@
-"""Shuffled binary response: δ(K) if the others' bits are known, δ(K) for any bits, and the block.
+"""Shuffled binary response: δ(K) for known bits of all other clients, and for the worst bits.
 
-`BinaryResponseBlock` is the block of one round, `BinaryResponseCurve` the curve where the others'
-bits are known. A *split* is a pair of numbers: how many others have the bit 1 and the bit 0.
+`BinaryResponseBlock` is the block of one round, `BinaryResponseCurve` the curve for known bits of
+the other clients. A *split* is a pair of numbers: how many others have the bit 1 and the bit 0.
 `split_prices` returns lower and upper bounds on δ(K) of given splits as `SplitPrices`;
 `worst_split` bounds the largest δ(K) over all splits. `sampled_bits` and `lower_bounds` use `Bits`
 and `through`; `messages` makes the block. docs/design/shuffling.md, "Binary response", has the
@@ -24,10 +24,10 @@ which rises up to the best t and falls after it: two differences of the right si
 The other direction is the same with a and b swapped, because zeros and ones change places.
 
 **Masses.** v_s has the transform φ(θ) in closed form. Σ_l v_s(t + lP) is a sum over P frequencies,
-of which all but the few with |θ| ≤ about 9 deviations⁻¹ are negligible: |φ(θ)| ≤ exp(−var·(1 − cos
-θ)). At the tilt ln(c₂/c₁) the best t is the mean. So one bound takes about twenty-five cosines for
-any number of clients. The bounds add or subtract three errors: masses P away (Chernoff),
-frequencies left out, and round-off.
+of which only those with |θ| up to about 9 over the standard deviation of V matter: |φ(θ)| ≤
+exp(−var·(1 − cos θ)). At the tilt ln(c₂/c₁) the best t is the mean. So one bound needs about
+twenty-five cosines for any number of clients. The bounds add or subtract three errors: masses at a
+distance of P (Chernoff), frequencies left out, and round-off.
 
 **Any split.** A cell is a range a₁ ≤ a ≤ a₂. Its n − 1 others are a₁ ones, n − 1 − a₂ zeros and
 clients whose bits are unknown. If the messages of these clients are disclosed, they no longer hide
@@ -81,7 +81,7 @@ _REACHED = 0.9  # curves are made down to this part of the last δ
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """Round in which each of n ≥ 1 clients sends one randomized bit of local level ε₀."""
+    """Round in which each of n ≥ 1 clients sends one bit by binary response with parameter ε₀."""
 
     local_epsilon: float
     clients: int
@@ -109,7 +109,7 @@ class BinaryResponseBlock(Bits):
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper curve that is sharp near one δ, or exact lower curve of the worse direction."""
+        """Upper curve, tight near the given δ, or exact lower curve of the worse direction."""
         if side is Side.LOWER:
             return self._identical_others_curve(Direction.REMOVE)
         return _near(self, delta, refinement)
@@ -181,10 +181,15 @@ class BinaryResponseCurve:
         if self.side is Side.LOWER:
             return self._bounds(k).lower
         if self.local_epsilon > _LARGEST_KNOWN:
-            raise UnsupportedError(f"shuffled bits have no bound above epsilon0 = {_LARGEST_KNOWN}")
+            raise UnsupportedError(
+                f"no upper bound is known for shuffled bits if epsilon0 > {_LARGEST_KNOWN}"
+            )
         upper = self._bounds(k).upper
         if np.isinf(upper).any():
-            raise NumericalError("shuffled bits cannot be bounded: rounding hides the best event")
+            raise NumericalError(
+                "no upper bound can be certified for shuffled bits of so many clients: rounding "
+                "errors hide which event is best"
+            )
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
@@ -211,7 +216,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve through several K near the K at which the usually worst split reaches δ."""
+    """Upper curve through several K near the K at which δ(K) of a usually worst split is δ."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -276,7 +281,7 @@ _FIRST_CELLS, _PARTS, _MOST_CELLS = 8, 4, 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitPrices:
-    """Lower and upper bounds on δ(K) of splits and slopes in K, as arrays of one shape.
+    """Bounds on δ(K) for several splits, and slopes dδ/dK, as arrays of one shape.
 
     Attributes:
         lower: lower bounds on δ(K).
@@ -343,7 +348,7 @@ def worst_split(
         The lower and the upper bound; they differ by rounding alone if every cell is a single
         split. The upper bound is infinite where rounding hides which event is best.
     """
-    # First cells of the number of ones, and the extreme splits as a lower bound.
+    # First cells of the number of ones; the largest δ(K) of the two extreme splits as lower bound.
     edges = np.unique(np.linspace(0, others + 1, _FIRST_CELLS + 1).astype(int))
     first, last = edges[:-1], edges[1:] - 1
     ends = np.array([0, others])
@@ -357,7 +362,8 @@ def worst_split(
         single = first == last
         lower = max(lower, float(np.max(prices.lower, where=single, initial=0.0)))
         cells += first.size
-        # Cells that are close to it, hidden by rounding, or too many end; others are cut.
+        # A cell is final if its upper bound is close to the lower bound, if it is a single split,
+        # or if rounding or the number of cells stops the search; other cells are cut.
         hidden = np.isinf(prices.upper).any() or cells > _MOST_CELLS
         enough = single | (prices.upper <= lower * (1.0 + tolerance)) | hidden
         upper = max(upper, float(np.max(prices.upper, where=enough, initial=0.0)))
@@ -366,7 +372,7 @@ def worst_split(
 
 
 def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """First and last number of ones of the cells that result if each is cut into up to four."""
+    """First and last number of ones of each cell, after every cell is cut into up to four."""
     count = last - first + 1
     edges = first[:, None] + count[:, None] * np.arange(_PARTS + 1) // _PARTS
     starts, ends = edges[:, :-1].ravel(), edges[:, 1:].ravel() - 1

@@ -1,9 +1,9 @@
-"""δ(K) of a blanket pair, from above or below, and the block of one round of shuffled messages.
+"""Bounds on δ(K) of a blanket pair, and the block of one round of shuffled messages.
 
-`BlanketCurve` computes the curve from the `best_events` of its cells, in about a millisecond per
-K. `BlanketBlock` is the block of a round. `pair_epsilon` returns the ε of a pair composed over
-rounds, and `clones_2021` the ε of the clones pair. `messages`, `approximate` and `lower_bounds`
-build on this module; `blanket_pairs` has the pairs and the cells.
+`BlanketCurve` computes a bound from the `best_events` of its cells, in about a millisecond per K.
+`BlanketBlock` is the block of a round. `pair_epsilon` returns the ε of a pair composed over rounds,
+and `clones_2021` the ε of the clones pair. `messages`, `approximate` and `lower_bounds` build on
+this module; `blanket_pairs` has the pairs and the cells.
 
 Notation (see also `blanket_pairs`)
     n    clients                       K = e^ε
@@ -25,14 +25,15 @@ grows, because the mean of N exchangeable steps is a martingale in reverse; it f
 in t. E[(u − s)₊] rises with N. So the group contributes at most either of
   * u/N at N₁ with the smallest drift y/N (c at N₂, divided by N₂), and
   * u at N₂ with the smallest drift y (N₁, and c at N₂), divided by N₁,
-and at least the same terms with N₁ and N₂ exchanged. Which of the two is sharper depends on the
-parts of the drift; without neutral messages the first is sharper, and exact in t. The price is
-convex in c and falls as c grows: for an upper bound c is spread over a few points that keep its
-mean (hat weights), for a lower bound c is put on the means of few intervals (Jensen).
+and at least the same terms with N₁ and N₂ exchanged. Which of the two is tighter depends on the two
+terms of the drift; without neutral messages the first is tighter, and exact in t. The *price* of a
+cell, its term of δ(K) for one N and c, is convex in c and falls as c grows: for an upper bound c is
+spread over a few points that keep its mean (hat weights), for a lower bound c is put on the means
+of few intervals (Jensen).
 
-The price of a cell is the gain Pr₀ − K·Pr₁ of its best event A ≥ a, and its slope in K is −Pr₁. At
-another K the best event gains no less than this event does, so the line with this slope lies below
-the price.
+The price of a cell is the gain Pr₀ − K·Pr₁ of the best event A ≥ a, and the slope of the price in K
+is −Pr₁. At another K the best event gains no less than this event does, so the line with this slope
+lies below the price.
 
 **Fair coins**, from one to 10⁹: `heads` is the probability of a number of heads, and
 `chance_of_at_least` (by `betainc`) that of as many or more. Their relative errors stay below 1e-11
@@ -101,7 +102,7 @@ class BlanketCurve:
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the line through δ(K) below the pair's curve, or 0 for an upper curve."""
+        """Slope of a line through δ(K) that lies below the pair's curve; 0 for an upper curve."""
         return self.delta_and_slope(k)[1]
 
     def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -287,7 +288,7 @@ class BlanketBlock:
         return _near(self._pair(side), self.clients, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curve of both directions, sharp from 1 down to δ."""
+        """Curve of both directions, tight from δ = 1 down to the given δ."""
         curve = _down_to(self._pair(side), self.clients, side, delta, refinement)
         return CurvePair(side, [curve], [curve])
 
@@ -295,7 +296,7 @@ class BlanketBlock:
         if side is Side.UPPER:
             return self.upper
         if self.lower is None:
-            raise UnsupportedError("no lower bound is known for these shuffled messages")
+            raise UnsupportedError("no lower bound is known for messages of this randomizer")
         return self.lower
 
 
@@ -331,7 +332,7 @@ def _down_to(pair: BlanketPair, clients: int, side: Side, delta: float, refineme
 
 
 def _priced(curve: BlanketCurve) -> PricedSide:
-    """Function that returns a curve's δ at a given K and ignores its second argument, the side."""
+    """Function of K and a side that returns the value of ``curve`` at K and ignores the side."""
 
     def priced(k: float, _: Side) -> float:
         return float(curve.delta(np.array(k)))
@@ -394,11 +395,11 @@ def _polygon(
 def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -> Curve:
     """Lower polygon whose edges lie on or below the tangents at the nodes; its last value is 0."""
     gaps = np.diff(nodes)
-    # Each tangent is turned down about its node by what its slope may be rounded.
+    # Each tangent is lowered on both sides of its node by the rounding error of its slope.
     right, left = slopes[:-1] * (1.0 + _ROUNDING), slopes[1:] * (1.0 - _ROUNDING)
     apart = left - right
     meet = values[:-1] - values[1:] + left * gaps
-    # Slightly before they meet the later one is the lower, despite the rounding of the earlier.
+    # Slightly before the crossing the later tangent is the lower one, whatever the rounding.
     meet = (1.0 - _ROUNDING) * meet / np.where(apart > 0, apart, 1.0)
     proper = (apart > 0) & (meet > 0) & (meet < gaps)
     meet = np.where(proper, meet, 0.5 * gaps)
@@ -408,7 +409,7 @@ def _under_tangents(nodes: FloatArray, values: FloatArray, slopes: FloatArray) -
     points = np.concatenate([nodes[:1], nodes[:-1] + meet, [nodes[-1] + last * (1 - _ROUNDING)]])
     values = np.concatenate([values[:1], np.maximum(corners, 0.0), [0.0]])
     points, first = np.unique(points, return_index=True)
-    # The convex polygon below these points, whose sides only move down.
+    # The convex polygon below these points, which lies at or below the tangents.
     return upper_polygon(points, values[first] * (1.0 - _ROUNDING))
 
 

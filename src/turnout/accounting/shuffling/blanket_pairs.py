@@ -35,13 +35,13 @@ The gain of one message, (p − Kq)/m under m, then is
 The probabilities are linear in α, the mean is 1 − K for every α, and D and 0 lie between B and A:
 by the chord over [B, A] the gain rises with α in convex order. So δ(K), which is E[(sum of n
 gains)₊]/n, rises with α for every K and n, and its supremum is attained at the largest α,
-1/(e + 1): this is the pair of the stronger clones bound. If randomizers are chosen by earlier
-messages, each gain is, given all earlier messages, at most this gain in convex order, which is
-enough where the order of speaking is hidden (`turnout.schemes.SpeakingOrder`).
+1/(e + 1): this is the pair of the stronger clones bound. If randomizers depend on earlier messages,
+each gain is, given all earlier messages, at most this gain in convex order, which is enough where
+the order of speaking is hidden (`turnout.schemes.SpeakingOrder`).
 
 **Cells.** N, the number of high and low messages, is cut into groups, and c, the number of neutral
-messages given N, is put on a few points. Both moves change the price to one side only (notation of
-`blanket`). N − 1 and c are binomial:
+messages given N, is rounded to a few points. Either step moves the price (a term of δ(K), see
+`blanket`) in one direction only. N − 1 and c are binomial:
 
     N − 1 ~ Bin(n − 1, 2β),   c | N ~ Bin(n − N, p),   p = β₃/(1 − 2β).
 
@@ -128,8 +128,8 @@ def worst_pair(local_epsilon: float, total_variation: float = 1.0) -> BlanketPai
     another proof.
     Status: proved, upper bound at every K and n, in both directions, in two cases. Theorem 2 is for
     one randomizer that is fixed before the round. Theorem 3 (ours, reviewed, not found in print) is
-    for randomizers that differ from message to message and are chosen by earlier messages; it
-    requires that any two clients' distributions of the same message are within e^{ε₀}, and that
+    for randomizers that differ from message to message and depend on earlier messages. It requires
+    that any two clients' distributions of the same message are within a factor of e^{ε₀}, and that
     the order of speaking is uniform and unknown to the adversary and to the party that chooses the
     randomizers. The bound is never above that of `clones_pair`.
 
@@ -241,9 +241,9 @@ def hadamard_pair(local_epsilon: float) -> BlanketPair:
 
     Status: proved, upper bound. Two records share half of their likely messages, so a quarter of
     all messages is likely for the first record only (high), and a quarter for the second record
-    only (low). Every other message is either e^{ε₀} times or exactly as likely as in the blanket.
-    If these messages are replaced by fewer messages that are all e^{ε₀} times as likely, the gain
-    is larger in convex order.
+    only (low). Every other message is either as likely as in the blanket or e^{ε₀} times as likely.
+    If these other messages are replaced by fewer messages that are all e^{ε₀} times as likely, the
+    gain is larger in convex order.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -289,7 +289,7 @@ _LEAST_SHARE = 0.1  # of v₃², for a δ that depends on few messages
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Cells: values of N (number of high and low messages) and c (of neutral ones), with weights.
+    """Values of N (number of high and low messages) and of c (number of neutral ones), as cells.
 
     Each array has the shape (cells,). y is the drift of the threshold in `blanket`.
 
@@ -305,7 +305,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells of groups about N/(8·groups) wide, whose mean price lies on the given side.
+        """Cells whose weighted prices add up to a bound on δ(K) on the given side.
 
         Args:
             pair: blanket pair of the messages.
@@ -314,7 +314,7 @@ class Cells:
                 it is never above.
             groups: resolution; N is cut into groups about N/(8·groups) wide.
         """
-        # Groups of N, or single N's where there are few.
+        # Groups of N, or single values of N where there are few.
         others, chance = clients - 1, min(2.0 * pair.share, 1.0)
         few = others < (_MOST if pair.neutral == 0.0 else _FEWER) * groups
         first = np.arange(others + 1.0) if few else first_of_groups(others, chance, groups)
@@ -331,7 +331,7 @@ class Cells:
         row, neutrals, weights = points_of(others - far, p if p < _SURE else 1.0, side, fine)
         drift = 2.0 * pair.neutral_ratio * pair.share * neutrals
         sums = pair.high + pair.low
-        # Bound by the mean of the walk (loses in the share of c) or by the walk (loses in N).
+        # The smaller of two bounds: by u/N (it loses in c/N), or by u (it loses in N).
         mean = np.bincount(row, weights * drift, minlength=far.size)
         by_mean = mean <= sums * (far + 1.0)
         moved = np.where(by_mean, 0.0, sums * (near - far))
@@ -406,7 +406,7 @@ def points_of(
 
 
 def _similar_slices(trials: FloatArray, apart: float) -> list[slice]:
-    """Slices of the decreasing numbers ``trials``, each of numbers of about the same size."""
+    """Slices of the decreasing vector ``trials``; numbers in one slice have about equal size."""
     cuts, size = [0], trials.size
     while cuts[-1] < size:
         most = trials[cuts[-1]]
@@ -447,7 +447,7 @@ def _hats(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatA
 
 
 def _means(trials: float, chance: float, fine: float) -> tuple[FloatArray, FloatArray]:
-    """Mean and probability of Bin(trials, chance) in each interval, rounded to a lower bound."""
+    """Mean and probability of Bin(trials, chance) on each interval, rounded for a lower bound."""
     first = _places(trials, chance, fine)
     last = np.append(first[1:] - 1.0, trials)
     chances = group_chances(first, trials, chance, Side.LOWER)

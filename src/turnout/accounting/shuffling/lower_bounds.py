@@ -6,9 +6,10 @@ all others hold the same record. `kary_response_block` and `hadamard_response_bl
 bounds of two known randomizers. `messages` makes these blocks; they build on `blanket`,
 `binary_response` and `participation.check_ins`.
 
-(ε, δ) fails if one choice of the others' records has an event that is likelier than (ε, δ) allows.
-So every choice of the others' records gives a lower bound, and so does every function of the
-messages. docs/design/shuffling.md, "What is attained", gives the reasons for the choices here.
+A claim (ε, δ) is false if, for one choice of the others' records, some event is likelier than
+(ε, δ) allows. So every choice of the others' records gives a lower bound on ε, and so does every
+function of the messages. docs/design/shuffling.md, "What is attained", gives the reasons for the
+choices here.
 
 Notation
     ε₀        of the randomizer      e = e^{ε₀}
@@ -140,8 +141,8 @@ def identical_others_block(
     randomizer allows. The likelihood ratio is the mean of the ratios of n messages, as in random
     allocation of one step among n. The block is a lower bound, because the distance of the pair is
     slightly reduced and, where ε₀ is large, messages that the victim does not prefer are merged.
-    Merging loses a share of e^{−ε₀} of the variance and makes distributions of many messages ten
-    times as fast to compute.
+    Merging loses a fraction e^{−ε₀} of the variance and makes the distribution of the sum of many
+    messages ten times as fast to compute.
 
     Args:
         local_epsilon: ε₀ of each message, under replacement.
@@ -244,5 +245,5 @@ def hadamard_response_block(local_epsilon: float, clients: int) -> Block:
 
 
 def _others_elsewhere(upper: BlanketPair) -> BlanketPair:
-    """Blanket pair of the same victim if all messages except high and low ones are neutral."""
+    """Blanket pair with the victim's masses in which every message not high or low is neutral."""
     return BlanketPair(upper.high, upper.low, upper.share, 1.0 - 2.0 * upper.share)

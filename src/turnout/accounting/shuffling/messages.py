@@ -61,9 +61,10 @@ class Round:
         identical_others: lower block for others that all hold the record that the victim holds in
             one world; lower bounds of samples use this block. None if no such block is known.
         method: name of the analysis, in a few words.
-        quick: faster upper block for many numbers of messages; ``upper`` if None.
+        quick: upper block that is faster to compute, for samples of the clients, which need a block
+            for each of many numbers of messages; ``upper`` is used if None.
         bits: ε₀ if each message is one randomized bit of the only coordinate, or of a uniform
-            coordinate that the message names; samples of such messages have a sharper upper bound.
+            coordinate that the message names; samples of such messages have a tighter upper bound.
     """
 
     upper: Block
@@ -164,8 +165,8 @@ def _(randomizer: HadamardResponse, clients: int) -> Round:
 def _(randomizer: SampledBitResponse, clients: int) -> Round:
     epsilon0 = randomizer.epsilon0
     upper = SampledBitsBlock(SampledBitsRound(epsilon0, clients))
-    # All others may hold one word, the client that or the opposite one: then only the number of
-    # true bits counts, which is binary response.
+    # Lower bound: all others hold one word, and the client holds this word or the opposite one.
+    # Then only the number of true bits matters, as in binary response.
     lower = BinaryResponseBlock(epsilon0, clients)
     identical_others = IdenticalOthersBlock(epsilon0, clients)
     method = "sampled bits, worst of all others' words"
@@ -208,7 +209,7 @@ def _(randomizer: RepeatedMessages, clients: int) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class UpperMessages:
-    """Function from the number of messages of one randomizer to their upper block.
+    """Function from a number of messages of one randomizer to the upper block of their round.
 
     Attributes:
         randomizer: randomizer of every message.
@@ -217,14 +218,14 @@ class UpperMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Upper block of ``clients`` messages."""
+        """Upper block of a round of ``clients`` messages."""
         one = one_round(self.randomizer, clients)
         return one.quick or one.upper
 
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """Function from the number of messages to their block with identical others.
+    """Function from a number of messages to the lower block in which all others are identical.
 
     Attributes:
         randomizer: randomizer of every message.
@@ -233,7 +234,7 @@ class IdenticalOthersMessages:
     randomizer: object
 
     def __call__(self, clients: int) -> Block:
-        """Block of ``clients`` messages with identical others."""
+        """Lower block of ``clients`` messages in which all other clients hold one record."""
         block = one_round(self.randomizer, clients).identical_others
         assert block is not None
         return block

@@ -20,13 +20,14 @@ Notation
     g        half the chance that another client's message is made up, a uniform bit; g < p
     D, λ     number of messages that are made up, Bin(n − 1, 2g), and its mean
 
-**All clients.** Disclose which messages are made up, but not their senders. If at least one is made
-up, the senders of the other messages are a random subset of the n − 1 others, and the victim could
-take the place of one more: the victim hides in n − D slots with f = (p − g)/(1 − 2g), the chance
-that a bit which is not made up differs from the true bit (`Slots`). Fewer slots reveal more, so D
-is rounded up to one of a few numbers d. If D = 0, the bound is that of the blanket of f; if D is
-above the largest d, it is the δ of the victim's message alone. Every g and every choice of numbers
-d give a bound; the choice here makes these last two terms negligible.
+**All clients.** Assume that the adversary sees which messages are made up, but not their senders.
+If at least one is made up, the senders of the other messages are a random subset of the n − 1
+others, and the victim could take the place of one more: the victim hides in n − D slots with
+f = (p − g)/(1 − 2g), the chance that a bit which is not made up differs from the true bit
+(`Slots`). Fewer slots reveal more, so D is rounded up to one of a few numbers d. If D = 0, the
+bound is that of the blanket with f; if D is above the largest d, it is the δ of the victim's
+message alone. Every g and every choice of numbers d give a bound; the choice here makes these last
+two terms negligible.
 
 **Slots.** δ(K) is at most (γ/N)·max over j of E(S_j)₊. Adding independent noise of mean 0 to S only
 makes E(S)₊ larger (Jensen), and Gaussian noise of deviation τ makes the transform M fall like
@@ -114,7 +115,7 @@ class SampledBitsRound(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """Upper bound on δ(K) from made-up messages, at the chosen g and numbers d."""
+        """Upper bound on δ(K) from made-up messages, at a chosen g and chosen numbers d."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
@@ -147,7 +148,7 @@ class SampledBitsRound(Bits):
 
 
 def _edges(mean: float, chance: float) -> list[int]:
-    """Numbers d to which D is rounded up; D exceeds the largest of them with small probability.
+    """Numbers d to which D is rounded up; D exceeds the largest number with small probability.
 
     By Chernoff's bound P(D ≥ d + 1) ≤ exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ).
     """
@@ -165,7 +166,7 @@ def _blanket(pair: BlanketPair, clients: int, k: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampledBitsBlock:
-    """Round of sampled bits, with upper bounds only."""
+    """Round in which every client sends a sampled bit, with upper bounds only."""
 
     price: BitsPrice
 
@@ -175,12 +176,12 @@ class SampledBitsBlock:
         return self.price.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper curve for both directions, sharp near one δ."""
+        """Upper curve for both directions, tight near the given δ."""
         _require_upper(side)
         return _near(self.price, delta)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper curve for both directions, sharp from 1 down to δ."""
+        """Upper curve for both directions, tight from δ = 1 down to the given δ."""
         _require_upper(side)
         curve = _down_to(self.price, delta, refinement)
         return CurvePair(side, [curve], [curve])
@@ -254,7 +255,7 @@ class Slots:
     flip: float
 
     def delta(self, k: float) -> float:
-        """Upper bound on δ(K), the largest over the slots' true bits.
+        """Upper bound on the largest δ(K) over all true bits of the slots.
 
         The bound is 0 for K ≥ 1 + γ(e^{ε₀} − 1).
 
@@ -272,7 +273,7 @@ class Slots:
         return min(alone, self.rate * _largest_mean(gains, self.count))
 
     def _alone(self, k: float) -> float:
-        """Value δ(K) of the client's message without other messages, diluted by the rate γ."""
+        """Value δ(K) of the client's message alone, if the client sends with probability γ."""
         if math.log(k) >= self.local_epsilon:
             return 0.0
         growth = math.expm1(min(self.local_epsilon, 600.0))
@@ -286,7 +287,7 @@ def flip_of(local_epsilon: float) -> float:
 
 
 def _largest_mean(gains: _Gains, count: int) -> float:
-    """Upper bound on E(S_j)₊/N, the largest over j."""
+    """Upper bound on the largest E(S_j)₊/N over all j."""
     terms = _Terms.of(gains, count)
     nodes = np.unique(np.rint(np.linspace(0.0, count, _FIRST_NODES + 1)))
     values, bends = terms.at(nodes)
@@ -305,7 +306,7 @@ def _largest_mean(gains: _Gains, count: int) -> float:
 
 
 def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatArray:
-    """Upper bounds on T(j) at the whole numbers j of each interval."""
+    """Upper bound on T(j) over the whole numbers j of each interval."""
     gaps = np.diff(nodes)
     inner = np.where(gaps > 1.0, gaps**2 / 8.0, 0.0)
     return np.maximum(values[1:], values[:-1]) + inner * np.maximum(bends[1:], bends[:-1])
@@ -389,9 +390,9 @@ class _Terms:
         one, zero, size = _logs(gains, zeta)
         shape = 0.5 * (tau * zeta) ** 2 - 2.0 * np.log(zeta)
         slope = one - zero
-        # Another branch of the logarithm is as good, for j is whole.
+        # A multiple of 2πi may be subtracted, since j is a whole number.
         slope = slope - 2j * math.pi * np.rint(np.imag(slope) / (2.0 * math.pi))
-        # Weights of the sum; each frequency but 0 counts for its conjugate too.
+        # Weights of the sum; each frequency except 0 stands for its conjugate too.
         weight = np.full(last + 1, step / math.pi)
         weight[0] *= 0.5
         # Rounding of each term, and a bound on the frequencies left out.

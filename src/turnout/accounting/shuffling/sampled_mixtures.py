@@ -1,8 +1,8 @@
 """Self-sampling: mixtures over the number of clients that send a message.
 
 `Mixture` is a bound on δ(K) of a `Sample` of clients in one direction, computed by groups of N
-(`groups`). `SampledCurve` is a sharper upper bound for a blanket pair, by `SampledCells`: values
-of the numbers of messages and their probabilities, at the resolution of a `Grain`.
+(`groups`). `SampledCurve` is a tighter upper bound for a blanket pair, by `SampledCells`: cells of
+the distribution of the numbers of messages, at the resolution of a `Grain`.
 `sampled_rounds` makes blocks of both; `schemes` uses `groups_from`. docs/design/shuffling.md
 ("Sampling") has the proofs.
 
@@ -22,14 +22,15 @@ gives an upper bound if N is spread on N₁ and N₂ with its mean unchanged, an
 a lower bound if N is replaced by its mean. The same holds for both directions of a diluted pair,
 (1 − γ)Q + γP against Q.
 
-**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Taken together, the numbers have
-the distributions
+**Blanket pairs.** δ_N itself is a mean over B and c (`blanket`). Together with N, these numbers
+have the distributions
 
     B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
 
-p = β₃/(1 − 2β), and δ(K) is q times the mean of a price at 1 + (K − 1)ρ. The gain of an event is a
-constant less a multiple of ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together
-and falls in both; from above:
+p = β₃/(1 − 2β), and δ(K) is q times the mean of a price (the gain of the best event, as in
+`blanket`) at 1 + (K − 1)ρ. The gain of an event is a constant less a multiple of
+ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together and falls in both. An upper
+bound uses:
 
   * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with the distribution of m at B₂ and N = B₂ + m.
     (With the same coins of the others, this m is at most the true m, and this N at least the true
@@ -39,7 +40,8 @@ and falls in both; from above:
     4·N_a·N_b/(N_a + N_b)² times its chord. If ρ at both ends is multiplied by this factor, the
     price lies below the chord of the prices at the ends.
   * c | m for all m from m' on: m/m'·Bin(m', p), which is larger in convex order.
-  * Cells of negligible probability count as lost: a price is at most 1.
+  * Cells of negligible probability are left out, and their probability is added: a price is at
+    most 1.
 """
 
 from __future__ import annotations
@@ -95,14 +97,16 @@ class Grain(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledCells:
-    """Values of the numbers of messages and their probabilities, for an upper bound on δ(K).
+    """Cells of the distribution of the numbers of messages, for an upper bound on δ(K).
 
-    Each array has the shape (cells,).
+    Each cell is one value of B (high and low messages), of c (neutral messages) and of N (all
+    messages). Each array has the shape (cells,).
 
     Attributes:
-        coins: B − 1, the number of steps of the walk minus 1.
-        excess: the threshold's part as in `blanket_pairs.Cells`, at (ρc)/ρ instead of c.
-        rate: 1/ρ of the cell, at least γ = N/n.
+        coins: B − 1.
+        excess: part of the threshold that neutral messages add, as in `blanket_pairs.Cells`, with
+            c·``rate``·n/N in place of c.
+        rate: value used in place of γ = N/n, never below it.
         weight: probability of the cell times q, the probability that a client sends.
         lost: upper bound on the total probability of all cells that are left out.
     """
@@ -115,7 +119,7 @@ class SampledCells:
 
     @classmethod
     def of(cls, pair: BlanketPair, population: int, rate: float, grain: Grain) -> SampledCells:
-        """Cells whose mean bound is never below the true mean.
+        """Cells whose weighted prices, plus ``lost``, add up to an upper bound on δ(K).
 
         Args:
             pair: blanket pair of the messages.
@@ -201,7 +205,7 @@ def _spread(
     apart = max(min(_COARSEST, typical / math.sqrt(fine) / wide), 1.0 / wide)
     offsets = stretched(apart)
     points = np.rint(mean[:, None] + deviation[:, None] * offsets)
-    # However little it deviates, no long chord ends at the mean.
+    # Neighbours of the mean, so that no long chord ends at the mean for small deviations.
     about = np.rint(mean)[:, None] + np.arange(-1.0, 2.0)
     points = np.concatenate([about, points], axis=1)
     # All small numbers where the mean is small, and the ends of the range.
@@ -262,12 +266,12 @@ def _hats(x: FloatArray, row: IntArray, trials: FloatArray, chance: float) -> Fl
 def _tail(
     x: FloatArray, trials: FloatArray, chance: float, *, high: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Two upper tail probabilities of binomial variables if ``high``, else two lower ones.
+    """Two upper tail probabilities of binomial variables where ``high``, else two lower ones.
 
     With l = ``trials``, the results are P(Bin(l) > x) and P(Bin(l − 1) ≥ x) if ``high``, else
     P(Bin(l) < x) and P(Bin(l − 1) < x − 1).
     """
-    # Upper tails: of l trials, and of l − 1.
+    # Upper tails, for points above the mean: of l trials, and of l − 1.
     less = np.maximum(trials - 1.0, 1.0)
     above = high & (x < trials)
     up = np.where(above, x + 1.0, 1.0)
@@ -276,7 +280,7 @@ def _tail(
     up = np.where(inside, x, 1.0)
     inner_high = betainc(up, np.where(inside, less - x + 1.0, 1.0), chance)
     inner_high = np.where(inside, inner_high, np.where(above, 1.0, 0.0))
-    # Lower tails, likewise.
+    # Lower tails, for all other points.
     low = ~high & (x >= 1)
     outer_low = betaincc(np.where(low, x, 1.0), np.where(low, trials - x + 1.0, 1.0), chance)
     lower = ~high & (x >= 2)
@@ -293,7 +297,8 @@ def _neutrals(
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Cell, value and weight of each point for the number c of neutral messages given m.
 
-    The points give an upper bound for every number of messages from ``least`` to ``m``.
+    The points give an upper bound for every number of messages from ``least`` to ``m`` that are
+    not high or low.
     """
     rest = 1.0 - 2.0 * pair.share
     p = min(pair.neutral_share / rest, 1.0) if rest > 0 else 1.0
@@ -383,7 +388,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Curve that bounds δ_N of a group of N, and the rates γ and weights at which it is used."""
+    """Curve that bounds δ_N for a group of N, with pairs of a rate γ and its weight."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -394,7 +399,7 @@ class Sample:
     """Round in which each of n clients sends a message with probability q.
 
     Attributes:
-        base: function from the number of messages to the block of their round.
+        base: function from the number of messages to the block of a round of them.
         population: n, the number of clients.
         rate: q in (0, 1].
         identical_others: whether the blocks assume that all other clients hold identical records.
@@ -419,7 +424,7 @@ class Mixture:
     def of(
         cls, sample: Sample, direction: Direction, side: Side, delta: float, refinement: int
     ) -> Mixture:
-        """Mixture of the curves of all groups of N, sharp where its value is at least δ."""
+        """Mixture of the curves of all groups of N, tight where δ(K) is at least the given δ."""
         # One curve for each group, at the end of the group that is valid for the side.
         parts: list[_Part] = []
         floor = 0.0
@@ -472,7 +477,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestCurve:
-    """Curve that takes the sharpest of several bounds at each K."""
+    """Curve that is the best of several bounds at each K."""
 
     pair: CurvePair
     direction: Direction
@@ -489,7 +494,7 @@ class _BestCurve:
 def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve of a block in one direction, sharp where its value is at least δ."""
+    """Curve of a block in one direction, tight where δ(K) is at least the given δ."""
     if isinstance(block, PricedMessages):
         require_upper(side)
         return block.wide(refinement)
@@ -503,7 +508,7 @@ def wide_curve(
 
 
 def best_curve(pair: CurvePair, direction: Direction) -> Curve:
-    """Curve of one direction of a `CurvePair`, with the sharpest of its curves at each K."""
+    """Curve of one direction of a `CurvePair`, which uses the best of its curves at each K."""
     curves = pair.remove if direction is Direction.REMOVE else pair.add
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
@@ -561,7 +566,7 @@ def groups_from(first: IntArray, population: int, rate: float, side: Side) -> li
     sums, off = _between(first - 1, population - 1, rate)
     found: list[RoundGroup] = []
     for i in range(first.size):
-        # Both are moved to the side; the mean stays within the group.
+        # Round the probability and the total of N to the side; the mean stays within the group.
         lowest, highest = int(first[i]), int(last[i])
         if side is Side.UPPER:
             chance = min(chances[i] + errors[i], 1.0)
@@ -588,7 +593,8 @@ def _groups_of(sample: Sample, side: Side, refinement: int) -> list[RoundGroup]:
         deviation = math.sqrt(mean * (1.0 - rate))
         edges = [1.0, math.floor(mean) + 1.0, math.ceil(mean + 2.0 * deviation) + 1.0]
         first = np.unique(np.clip(edges, 1, population)).astype(np.int64)
-        # Groups of many more are rare, and their curve is that of all clients.
+        # The group of the largest N has a small probability, and needs the slow curve of all
+        # clients: a lower bound may leave it out.
         return groups_from(first, population, rate, side)[:2]
     return groups(population, rate, side, refinement)
 

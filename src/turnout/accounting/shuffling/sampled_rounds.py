@@ -91,8 +91,8 @@ class SampledApproximate:
     that take part independently, so D is at most q. The bound of a single message holds too.
 
     Attributes:
-        hidden: bounds by the others that hide the victim, one for each blanket.
-        alone: bound of a single message, δ₀ included, mixed over γ.
+        hidden: bounds if other messages hide the victim, one for each blanket pair.
+        alone: bound of a single message, δ₀ included, averaged over γ.
     """
 
     hidden: Sequence[HiddenCurve]
@@ -123,7 +123,7 @@ class SampledGaussian:
     At each K one ε₀ is used for all numbers of messages.
 
     Attributes:
-        alone: bound of a single message, mixed over γ.
+        alone: bound of a single message, averaged over γ.
     """
 
     noise_multiplier: float
@@ -155,7 +155,7 @@ def _rung(price: SampledGaussian, rung: Rung) -> SampledApproximate:
 
 
 def _hidden(sample: Sample, grain: Grain, rung: Rung) -> HiddenCurve:
-    """Upper bound on δ if other messages hide the victim, for one blanket."""
+    """Upper bound on δ if other messages hide the victim, for one blanket pair."""
     n, q = sample.population, sample.rate
     pair, distance = Blanket.of(*rung)
     few = Grain(max(grain.groups // _FEWER, 1), grain.fine / _FEWER, grain.lost)
@@ -177,7 +177,7 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """Upper bound on δ(K) of a sample over all numbers of messages, or None if none is known.
+    """Upper bound on δ(K) of a sample for all numbers of messages at once; None if unknown.
 
     Args:
         sample: self-sampling round, with the blocks of its messages.
@@ -235,23 +235,23 @@ class SubsampledBlock:
         return self.rate * self.base.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; lower curves need ``identical_others``."""
+        """Curve that is tight near the given δ; lower curves need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         if self.identical_others and direction is Direction.ADD:
-            # The δ of the base at this δ is not known beforehand.
+            # The δ at which the base must be tight is not known beforehand.
             return best_curve(self.curves(side, delta, refinement), direction)
         hint = min(_LARGEST_HINT, delta / self.rate)
         base = self.base.curve(direction, side, hint, refinement)
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves as sharp as the base's down to δ/γ; lower curves need ``identical_others``."""
+        """Curves from the base's curves down to δ/γ; lower curves need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         # Curves of the base at δ/γ, and their floors diluted.
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         floors = self.rate * base.floors[0], self.rate * base.floors[1]
         if self.identical_others and self.rate < 1:
-            floors = floors[0], 0.0  # nothing is impossible with the victim, which may stay away
+            floors = floors[0], 0.0  # the victim may be absent, so no output is impossible in P
         # Every curve of the base, diluted by its direction.
         return CurvePair(
             side,
@@ -306,19 +306,19 @@ class SelfSamplingBlock:
         )
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Polygon that is sharp near one δ; a lower polygon needs ``identical_others``."""
+        """Curve that is tight near the given δ; a lower curve needs ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _near(self, direction, side, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Polygons from 1 down to δ; lower polygons need ``identical_others``."""
+        """Curves tight from δ = 1 down to the given δ; lower ones need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         return _down_to(self, side, delta, refinement)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _StepCurve:
-    """Lower curve of steps: δ falls with K, so a bound at one K holds at all smaller K."""
+    """Lower curve that is a step function: a bound on δ at one K holds at all smaller K."""
 
     nodes: FloatArray
     values: FloatArray
@@ -362,18 +362,18 @@ class _TangentCurve:
 def _near(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve through a few values of K around the K at which the curve reaches δ."""
+    """Curve from bounds at a few values of K around the K at which δ(K) is the given δ."""
     # The mixture as a function of K, and a first guess of ε.
     mixture = _priced(block, direction, side, _grain(_SINGLE, delta, refinement), refinement)
     guess = max(_guess(block, direction, side, delta), _LEAST_EPSILON)
     known: dict[float, float] = {0.0: block.rate if side is Side.UPPER else 0.0}
     apart = _APART
     for _ in range(_BRACKETS):
-        # Four ε's around the guess; keep all values that are known.
+        # Bounds at four values of ε around the guess, added to those known already.
         epsilons = guess * (1.0 + apart * np.array([-1.0, 0.0, 1.0, 3.0]))
         values = mixture.delta(np.exp(epsilons))
         known.update(zip(epsilons.tolist(), values.tolist(), strict=True))
-        # The bracket of δ so far; a close one is enough.
+        # The interval known to contain the crossing; a short one is enough.
         low = max((e for e, value in known.items() if value > delta), default=0.0)
         high = min((e for e, value in known.items() if value <= delta and e > 0), default=math.inf)
         if high <= max(low * (1.0 + 2.5 * _APART), _LEAST_EPSILON):
@@ -387,12 +387,15 @@ def _near(
         if guess * (1.0 + 3.0 * apart) > _LARGEST_EPSILON:
             break
     if side is Side.LOWER or min(known.values()) <= delta:
-        return _through_few(known, side)  # less sharp, and proved all the same
-    raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+        return _through_few(known, side)  # less tight, but still a proved bound
+    raise NumericalError(
+        f"delta = {delta:.3g} cannot be certified: the bound on delta of the sampled round stays "
+        "above it at every epsilon tried"
+    )
 
 
 def _grain(first: Grain, delta: float, refinement: int) -> Grain:
-    """Resolution at which a curve is sharp down to δ."""
+    """Resolution at which a curve is tight down to the given δ."""
     lost = first.lost * _REACHED * delta
     return Grain(first.groups << refinement, first.fine * 2**refinement, lost)
 
@@ -400,7 +403,7 @@ def _grain(first: Grain, delta: float, refinement: int) -> Grain:
 def _priced(
     block: SelfSamplingBlock, direction: Direction, side: Side, grain: Grain, refinement: int
 ) -> Mixture | SampledPrice:
-    """Bound on δ(K) at any K, an upper one over all numbers of messages at once where known."""
+    """Bound on δ(K) at any K; an upper bound by `sampled_price` where this is known."""
     if side is Side.UPPER:
         found = sampled_price(block.sample, grain)
         if found is not None:
@@ -416,7 +419,7 @@ def _guess(block: SelfSamplingBlock, direction: Direction, side: Side, delta: fl
         curve = mean.curve(direction, side, delta, 0)
     try:
         return epsilon_at(curve, delta, side)
-    except NumericalError:  # with no message on average, fewer are exposed than with one
+    except NumericalError:  # on average less than one message, so the bound for one is too large
         return block.loss_deviation
 
 
@@ -443,7 +446,7 @@ def _through_few(known: dict[float, float], side: Side) -> Curve:
 
 @remembered
 def _down_to(block: SelfSamplingBlock, side: Side, delta: float, refinement: int) -> CurvePair:
-    """Polygons from 1 down to δ in both directions."""
+    """Curves of both directions, tight from δ = 1 down to the given δ."""
     directions = list(Direction) if block.identical_others else [Direction.REMOVE]
     found = [_polygon(block, direction, side, delta, refinement) for direction in directions]
     (remove, under_remove), (add, under_add) = found[0], found[-1]
@@ -459,11 +462,15 @@ def _polygon(
     values = mixture.delta(nodes)
     if isinstance(mixture, Mixture) and side is Side.LOWER:
         return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
-    # With few messages more is shown than with a middling number: it may go on for long.
+    # A round of few messages reveals more than one of the mean number, so δ may fall slowly: add
+    # larger K until δ is near its limit.
     while values[-1] > mixture.floor * (1.0 + 1e-9) + _REACHED * delta:
         furthest = max(math.log(nodes[-1]), block.loss_deviation)
         if not furthest < _LARGEST_EPSILON:
-            raise NumericalError(f"delta = {delta:.3g} cannot be certified")
+            raise NumericalError(
+                f"delta = {delta:.3g} cannot be certified: the bound on delta of the sampled round "
+                f"stays above it up to epsilon = {_LARGEST_EPSILON:g}"
+            )
         further = np.exp(furthest * _FURTHER ** np.arange(1, _AT_ONCE + 1))
         nodes, values = np.append(nodes, further), np.append(values, mixture.delta(further))
     return upper_polygon(nodes, values), mixture.floor
@@ -488,11 +495,11 @@ def _nodes(block: SelfSamplingBlock, delta: float, refinement: int) -> FloatArra
 def _require_side(side: Side, *, identical_others: bool) -> None:
     if side is Side.LOWER and not identical_others:
         raise UnsupportedError(
-            "a lower bound of a sample needs identical records of all other clients"
+            "a lower bound for a sample of the clients needs identical records of all other clients"
         )
 
 
 def _rate(rate: float) -> None:
     checks.probability(rate=rate)
     if rate == 0:
-        raise ParameterError("rate", rate, "a number above 0; at 0 no client sends a message")
+        raise ParameterError("rate", rate, "a number above 0, since at 0 no client sends a message")

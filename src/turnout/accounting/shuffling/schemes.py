@@ -93,15 +93,16 @@ def shuffled_blocks(
         randomizer: randomizer of every message, as accounting treats it.
 
     Raises:
+        ParameterError: the scheme has no number of clients.
         UnsupportedError: no analysis is known, or the order of speaking is not hidden.
     """
-    # Refuse what has no analysis.
+    # Raise an error for schemes without an analysis.
     _require_analysis(scheme)
     draw, rounds = part.draw, part.full
     clients = _population(scheme, draw)
     # All clients in every round.
     if isinstance(draw, Always):
-        if isinstance(randomizer, RepeatedMessages):  # as many rounds of one message
+        if isinstance(randomizer, RepeatedMessages):  # each message counts as one more round
             randomizer, rounds = randomizer.each, rounds * randomizer.messages
         one = one_round(randomizer, clients)
         lower = one.lower
@@ -193,8 +194,8 @@ def _require_hidden_order(scheme: Scheme) -> None:
     pure = isinstance(scheme.randomizer, PureRandomizer)
     fixed = ", or use NonAdaptiveRandomizer (non-adaptive)" if pure else ", or also"
     raise UnsupportedError(
-        f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may be chosen by "
-        "earlier messages, which has a bound only if the order is uniform and unknown to the "
+        f"the order of speaking {declared}: {type(scheme.randomizer).__name__} may depend on "
+        "earlier messages, so a bound needs an order that is uniform and unknown to the "
         "adversary and to the party that chooses the next randomizer; declare order = "
         f"{SpeakingOrder.HIDDEN.value!r} if the order is uniform and unknown{fixed} if all clients "
         "use one randomizer that is chosen before the round"
@@ -214,7 +215,7 @@ SHUFFLED_RANDOMIZERS = (PureRandomizer, PublishedRandomizer, ApproximateRandomiz
 
 @dataclass(frozen=True, slots=True)
 class AveragedWindow:
-    """Blocks of one window of averaged check-ins; ``lower`` is None if no bound is known."""
+    """Blocks of one window of averaged check-ins; ``lower`` is None if no lower bound is known."""
 
     upper: Block
     lower: Block | None
@@ -260,7 +261,8 @@ def averaged_window(
         if lowers is not None:
             lower = SelfSamplingBlock(lowers, population, probability, identical_others=True)
     if sensitivity < 2.0 and isinstance(randomizer, GaussianNoise):
-        # Others' records may lie 2C away from the client's, which without them need not be counted.
+        # The blocks above allow distances of 2C between records; here the client's two records are
+        # closer, and the bound without any other message may be smaller.
         alone = PairBlock(GaussianPair(randomizer.noise_multiplier / sensitivity))
         upper = MinOfBlocks(upper, alone)
     return AveragedWindow(upper, lower)
@@ -285,7 +287,7 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True)
 class SummedMessages:
-    """Function that returns the block of the sum of n messages if all others hold one record.
+    """Function from n to the block of the sum of n messages if all others hold one record.
 
     The averages and the counts of a window determine this sum. The sum of shuffled bits reveals as
     much as the bits; the sum of Gaussian messages is Gaussian.
@@ -314,16 +316,16 @@ class MinOfBlocks:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: the smaller of both blocks'."""
+        """Approximate standard deviation of the privacy loss: the smaller of the two blocks'."""
         return min(self.one.loss_deviation, self.other.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Smaller of both blocks' upper curves at each K, sharp near one δ."""
+        """Smaller of the two blocks' upper curves at each K, tight near the given δ."""
         blocks = (self.one, self.other)
         return BestCurve(side, [b.curve(direction, side, delta, refinement) for b in blocks])
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper curves of both blocks, of which the smallest applies at each K."""
+        """Upper curves of both blocks, of which the smaller is used at each K."""
         one, other = (block.curves(side, delta, refinement) for block in (self.one, self.other))
         floors = min(one.floors[0], other.floors[0]), min(one.floors[1], other.floors[1])
         return CurvePair(side, [*one.remove, *other.remove], [*one.add, *other.add], floors)
@@ -432,11 +434,11 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Lower block among identical others, with its directions swapped if that is the worse order.
+    """Lower block with identical others, whose two worlds are exchanged if that is worse.
 
-    In the *remove* direction of the base block the client differs from all others in P, in the
-    *add* direction in Q. For one round the lower curve is the larger of both directions at each K;
-    for composition it is the curve of one order.
+    In the *remove* direction of the base block the client's record differs from all others in P, in
+    the *add* direction in Q. For one round the lower curve is the larger of both directions at each
+    K; for composition it is the curve of one order of the two worlds.
 
     Attributes:
         base: block of rounds in which the client takes part with probability γ, with curves of
@@ -456,13 +458,13 @@ class WorseOrderBlock:
     def swapped(self) -> bool:
         """True if the *add* and *remove* directions of the base block are exchanged.
 
-        To first order in ε the *add* direction has the larger tail if γ ≥ 1/3. But its loss is at
-        most −ln(1 − γ), which is small where the others hide no client.
+        To first order in ε the *add* direction has the larger tail if γ ≥ 1/3. But its privacy loss
+        is at most −ln(1 − γ), which is small where other clients do not hide the client.
         """
         return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; a lower curve is the larger direction at each K."""
+        """Curve that is tight near the given δ; a lower one is the larger direction at each K."""
         if side is Side.UPPER:
             other = Direction.ADD if direction is Direction.REMOVE else Direction.REMOVE
             return self.base.curve(other if self.swapped else direction, side, delta, refinement)
