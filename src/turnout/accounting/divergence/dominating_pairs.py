@@ -124,8 +124,8 @@ def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
 def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
-            f"{type(randomizer).__name__} is analysed only against the absence of a client, "
-            "but replace-one and one-client releases compare two contributions"
+            f"{type(randomizer).__name__} has an analysis against the absence of a client only; "
+            "replace-one and one-client releases compare two contributions"
         )
 
 
