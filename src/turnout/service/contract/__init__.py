@@ -1,1 +1,1 @@
-"""The contract of coordinator, device and verifier: messages, charter, computation, ledger."""
+"""Data that coordinator, device and verifier share: messages, charter, computation, ledger."""

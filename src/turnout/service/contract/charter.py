@@ -1,8 +1,8 @@
 """The charter: all public terms of a task, frozen before the first device is invited.
 
-`Charter` holds the terms, `Timing` the schedule of a step. The charter's digest is the task's name.
-Every record of the ledger and every invitation contain this digest, so a changed term is noticed:
-by devices, and by `turnout.verification`.
+`Charter` has the terms, `Timing` the schedule of a step. The charter's digest is the task's name.
+Every record of the ledger and every invitation contain this digest, so devices and
+`turnout.verification` notice a changed term.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ class Timing:
 
     Attributes:
         step_seconds: length of a step.
-        check_in_seconds: length of the check-in phase; an update is a check-in (aggregated rule).
+        check_in_seconds: length of the check-in phase. Under the aggregated rule a client checks in
+            by sending its update.
         answer_seconds: length of the phase in which the chosen client sends its update
             (one-client rule).
-        compute_seconds: longest time in which a device computes an update. The device sends the
-            update at a moment that it drew before the computation. None lets `bounded` choose; a
-            charter always has a number.
+        compute_seconds: longest time that a device may take to compute an update. The device sends
+            the update at a moment that it drew before the computation. None lets `bounded` choose
+            a value; a charter always has a number.
 
     Raises:
         ParameterError: a length is not positive, or the phases are longer than the step.
@@ -96,10 +97,13 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """Phase lengths of a step: ¾ for check-ins, ⅙ for answers, at most 1/12 for computing.
+        """Schedule with ¾ of a step for check-ins, ⅙ for answers, and at most 1/12 for computing.
 
         Args:
             step_seconds: length of a step, in seconds, above 0.
+
+        Raises:
+            ParameterError: the length is not positive.
         """
         return cls(step_seconds, 0.75 * step_seconds, step_seconds / 6, step_seconds / 12)
 
@@ -108,19 +112,19 @@ class Timing:
         return self.answer_seconds if asks_one else self.check_in_seconds
 
     def bounded(self, *, asks_one: bool) -> Self:
-        """Phases with a limit on the time of computing, by default a third of the update phase."""
+        """Copy with a limit on computing time, by default a third of the phase of updates."""
         third = self.update_seconds(asks_one=asks_one) / 3
         return replace(self, compute_seconds=self.compute_seconds or third)
 
     def require_room(self, *, asks_one: bool) -> None:
-        """Require that computing may take at most half of the phase in which updates are sent.
+        """Require that the limit on computing time is at most half of the phase of updates.
 
         Raises:
-            ParameterError: the time for computing is not set, or is longer.
+            ParameterError: the limit is not set, or is larger.
         """
         phase, bound = self.update_seconds(asks_one=asks_one), self.compute_seconds
         if bound is None:
-            raise ParameterError("compute_seconds", None, "a number of seconds")
+            raise ParameterError("compute_seconds", None, "a length in seconds")
         if 2 * bound > phase:
             name = "answer_seconds" if asks_one else "check_in_seconds"
             raise ParameterError(
@@ -155,23 +159,27 @@ class Charter:
         scheme: participation, randomizer, relation, release rule and trust.
         delta: the δ of (ε, δ).
         target: the ε that must not be exceeded.
-        charged_steps: ascending numbers of released steps, of which the last is the whole run's.
-        charged: upper bounds on ε after each of the `charged_steps`; between two of these numbers,
-            the bound of the larger number is charged.
+        charged_steps: numbers of released steps for which `charged` has a bound on ε, ascending;
+            the last one is the number of all steps.
+        charged: upper bounds on ε after each of the `charged_steps`. Between two of these numbers,
+            the bound of the larger number holds.
         encoding: bytes of an update: whole numbers under central trust (`Lattice`), a message
             that the client randomized under local trust (`MessageEncoding`).
-        expected_check_ins: public divisor of aggregated sums; None with the one-client rule.
+        expected_check_ins: public number by which aggregated sums are divided; None with the
+            one-client rule.
         minibatch: number of steps accumulated before the model moves (one-client).
         initial_model: SHA-256 of the first parameters, little-endian float32.
-        timing: the schedule; the phase of updates is at least twice the bound on computing.
+        timing: schedule of a step; the phase of updates is at least twice as long as the limit on
+            computing time.
         coordinator_key: Ed25519 public key, 32 bytes.
-        computation: the computation of a device.
-        plugins: plug-ins whose code draws the steps; devices must have the same code.
+        computation: how a device computes its update.
+        plugins: plug-ins whose code draws the steps in which a client participates; devices must
+            have the same code.
 
     Raises:
         ParameterError: a term is outside its domain, or two terms contradict each other.
-        UnsupportedError: terms that are not served: averaged check-ins, shuffled trust, other
-            privacy units than the client.
+        UnsupportedError: the terms are not served: averaged check-ins, shuffled trust, or a privacy
+            unit other than the client.
     """
 
     plan: str
@@ -218,10 +226,10 @@ class Charter:
         )
         ordered = all(0 <= a <= b for a, b in zip(self.charged, self.charged[1:], strict=False))
         if not (rising and ordered and len(self.charged) == len(self.charged_steps) > 0):
-            expected = "bounds that never fall, one for each of the rising charged_steps"
+            expected = "bounds on ε that never fall, one for each of the ascending charged_steps"
             raise ParameterError("charged", self.charged, expected)
         if self.charged_steps[-1] != self.steps:
-            expected = f"the run's {self.steps} steps as the last number"
+            expected = f"{self.steps} as the last number, since the run has {self.steps} steps"
             raise ParameterError("charged_steps", self.charged_steps, expected)
 
     def _require_trust(self) -> None:
@@ -237,7 +245,7 @@ class Charter:
             raise ParameterError("encoding", type(self.encoding).__name__, expected)
         if trust is TrustModel.LOCAL:
             if self.expected_check_ins is None:
-                expected = "a number, since messages are divided by it"
+                expected = "a number, since the sum of messages is divided by it"
                 raise ParameterError("expected_check_ins", None, expected)
             self.mechanism  # noqa: B018 raises unless the messages are the scheme's
 
@@ -255,12 +263,14 @@ class Charter:
         """Upper bound on the ε of the first ``steps`` releases.
 
         Args:
-            steps: number of released steps, from 0 to the run's.
+            steps: number of released steps, from 0 to the number of all steps.
+
+        Returns:
+            A value that is never below the true ε at the charter's δ.
 
         Raises:
-            ParameterError: the run has fewer steps.
-            BudgetExceededError: the bound exceeds the target, or is not a number: nothing may be
-                released.
+            ParameterError: the number is negative, or the run has fewer steps.
+            BudgetExceededError: the bound exceeds the target, or is NaN: nothing may be released.
         """
         checks.count(0, steps=steps)
         checks.at_most("the run's steps", self.steps, steps=steps)
@@ -311,7 +321,7 @@ class Charter:
         """Coordinator state machine of the protocol under these terms.
 
         Args:
-            progress: state of a stored run, as `turnout.protocol.coordinator.Coordinator` takes it.
+            progress: keyword arguments that restore a stored run (`turnout.protocol.coordinator`).
         """
         from turnout.protocol.coordinator import Coordinator
 
@@ -363,7 +373,7 @@ class Charter:
         return document_of(self.encoding)["format"]
 
     def _messages(self) -> dict[str, dict[str, Any]]:
-        """Formats of all messages; the entry of an update also has the format's parameters."""
+        """Name of each message's format; the entry ``update`` also has the format's parameters."""
         named = {name: {"format": each} for name, each in _MESSAGES.items()}
         return named | {"update": document_of(self.encoding)}
 
@@ -402,17 +412,17 @@ class Charter:
         # A charter that does not give the same bytes again has other terms than its digest names.
         if charter.canonical() != data:
             raise StorageError("the charter is damaged: its bytes are not canonical")
-        # The code that draws the steps here must be the one that was priced.
+        # The code that draws the steps here must be the code for which ε was computed.
         if charter.plugins != plugins_of(charter.scheme):
-            raise StorageError("the charter names other plug-ins than those its scheme is made of")
+            raise StorageError("the charter names other plug-ins than those that its scheme uses")
         return charter
 
 
 def plugins_of(scheme: Scheme) -> tuple[PluginVersion, ...]:
-    """Plug-ins whose code a device runs under a scheme; empty if all of it is part of turnout.
+    """Plug-ins whose code a device runs under a scheme; empty if turnout alone has this code.
 
     Raises:
-        UnsupportedError: the code is in no installed package.
+        UnsupportedError: the participation is defined in no installed package.
     """
     plugin = plugin_of(type(scheme.participation))
     if plugin is None:
@@ -420,7 +430,7 @@ def plugins_of(scheme: Scheme) -> tuple[PluginVersion, ...]:
     if not plugin.package:
         raise UnsupportedError(
             f"{type(scheme.participation).__name__} is defined in a file: a coordinator and its "
-            "devices take plug-ins from installed packages alone"
+            "devices can only use plug-ins from installed packages"
         )
     return (PluginVersion(plugin.package, plugin.version, plugin.digest),)
 
@@ -429,7 +439,7 @@ def _require_plugins(plugins: tuple[PluginVersion, ...]) -> None:
     """Refuse a charter with a plug-in that is not installed here with the same code.
 
     Raises:
-        StorageError: names the plug-in and its version.
+        StorageError: a plug-in is missing or differs; the error names it and its version.
     """
     here = {
         (plugin.package, plugin.version): plugin.digest
@@ -438,10 +448,12 @@ def _require_plugins(plugins: tuple[PluginVersion, ...]) -> None:
     for plugin in plugins:
         if here.get((plugin.name, plugin.version)) != plugin.digest:
             held = [version for name, version in here if name == plugin.name]
-            stated = f"{', '.join(held)} is installed" if held else "it is not installed"
+            versions = ", ".join(held)
+            stated = f"version {versions} is installed here" if held else "it is not installed here"
+            cause = f"{stated} with other code" if plugin.version in held else stated
             raise StorageError(
                 f"the charter needs the plug-in {plugin.name} {plugin.version} with the code "
-                f"{plugin.digest}, but here {stated}, or has other code: install that version"
+                f"{plugin.digest}, but {cause}: install that version"
             )
 
 
@@ -449,7 +461,7 @@ def _require_known(fields: dict[str, Any]) -> None:
     """Refuse a charter that names an unknown format.
 
     Raises:
-        StorageError: a format is unknown; the error states it and its place in the charter.
+        StorageError: a format is unknown; the error names it and its place in the charter.
     """
     _require_named("", fields["format"], FORMAT)
     model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}
@@ -480,7 +492,7 @@ def _require_named(what: str, given: object, *known: str) -> None:
 
 
 def _hexed(value: Any) -> Any:
-    """JSON value in which each float is ``{"float": hex}``, at all levels."""
+    """JSON value in which each float is ``{"float": hex}``, also inside lists and objects."""
     if isinstance(value, float):
         return {"float": value.hex()}
     if isinstance(value, dict):

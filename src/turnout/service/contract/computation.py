@@ -1,9 +1,10 @@
 """The computation of a device's update, described by names of formats instead of by a plan.
 
-`Computation` names the model, the features and the local steps; `Artefact` is a content that the
-charter names by digest, such as a graph; `Labels` is the form of a record's label, which
-`checked_labels` checks. A format that is not named here is refused. A new format gets a new name
-and no new version of the protocol: devices that know it take part in tasks that name it.
+`Computation` names the model, the features and the local steps; `Artefact` is content that the
+charter names by digest, such as a graph; `Labels` is the format of a record's label, and
+`checked_labels` checks labels against it. A format that is not named here is refused. A new format
+gets a new name and no new version of the protocol: devices that know it participate in tasks that
+name it.
 """
 
 from __future__ import annotations
@@ -114,13 +115,15 @@ class Artefact:
         return {"digest": self.digest.hex(), "size": self.size}
 
     def checked(self, content: bytes) -> bytes:
-        """Content, refused if its digest or its length is not the artefact's.
+        """The given content, after a check of its digest and its length.
 
         Raises:
             RemoteProtocolError: the content has another digest or length.
         """
         if Artefact.of(content) != self:
-            raise RemoteProtocolError("an artefact is not the one that the charter names")
+            raise RemoteProtocolError(
+                "an artefact does not have the digest and size that the charter states"
+            )
         return content
 
 
@@ -135,11 +138,13 @@ class Computation:
         classes: number of classes, labels 0 to classes − 1; with ``labels``, number of outputs.
         steps: number of steps of gradient descent in one update.
         learning_rate: learning rate of these steps.
-        update: graph of an architecture of ``UPDATE_GRAPHS``; None with all others.
+        update: graph that computes the update, for an architecture in ``UPDATE_GRAPHS``; None for
+            any other architecture.
         vectors: expected outputs of this graph for known inputs; None without such a graph.
-        feature_map: graph of the features ``FEATURES_GRAPH``; None with all others.
-        labels: labels of the architecture ``LABELLED_GRAPH``; None with all others, whose records
-            have one class each.
+        feature_map: graph that computes the features, for ``FEATURES_GRAPH``; None for any other
+            features.
+        labels: label format, for the architecture ``LABELLED_GRAPH``; None for any other
+            architecture, for which each record has one class.
 
     Raises:
         ParameterError: an unknown format, an artefact that the format does not need, one that is
@@ -192,8 +197,8 @@ class Computation:
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
         """Computation that the clients of a plan run.
 
-        A custom module or feature function has no format name: the default in its place must be
-        replaced by its graph.
+        A custom module or feature function has no format name. The result has a default name in
+        its place, which the caller must replace by the name of its graph.
 
         Args:
             plan: plan with the model, the features and the local steps.
@@ -271,11 +276,11 @@ MOST_SIDE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Format of labels that are not a single class: kind and count of the values of a record.
+    """Format of labels other than a single class: kind and number of values in a record's label.
 
     Attributes:
-        kind: "tags", 0 or 1 each; "numbers", finite; or "tokens", whole numbers from 0, and −1
-            where there is none to predict.
+        kind: "tags", each 0 or 1; "numbers", each finite; or "tokens", each a whole number from 0,
+            or −1 where no token is to be predicted.
         count: number of values in a record's label.
 
     Raises:
@@ -293,7 +298,7 @@ class Labels:
 
     @property
     def dtype(self) -> type[np.float32] | type[np.int64]:
-        """NumPy type of the labels that the graph takes."""
+        """NumPy type in which the graph expects labels."""
         return np.int64 if self.kind == "tokens" else np.float32
 
     def document(self) -> dict[str, Any]:
@@ -307,11 +312,11 @@ class Labels:
 
 
 def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> NDArray[Any]:
-    """Labels in the type of the graph's input: int64 ``(m,)``, or ``(m, count)`` of ``form``.
+    """Checked labels in the type of the graph's input: int64 ``(m,)``, or ``(m, form.count)``.
 
     Args:
         labels: labels of a device's m records, shape ``(m,)`` or ``(m, count)``.
-        form: their form in the charter; None for one class for each record.
+        form: label format in the charter; None if each record has one class.
         outputs: number of the model's outputs: classes, tags, numbers, or tokens of the vocabulary.
 
     Raises:

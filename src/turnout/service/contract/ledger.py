@@ -1,9 +1,9 @@
 """The ledger: releases and their ε, as a chain of records.
 
 Each `Record` contains the digest of the one before, the first record the charter's; `require_chain`
-checks a link. The chain alone does not show whether the stored ledger is an old copy of itself; a
-`Head` that has left the coordinator shows it. `SigningKey` and `verified` are Ed25519 signatures of
-the `cryptography` package, for devices and coordinator.
+checks a link. The chain alone does not show whether the stored ledger is an old copy; a `Head` that
+was stored outside the coordinator shows it. `SigningKey` and `verified` make and check the Ed25519
+signatures of devices and coordinator, with the `cryptography` package.
 """
 
 from __future__ import annotations

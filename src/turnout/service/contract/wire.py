@@ -139,7 +139,7 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """Part of a request that the device signs: method, path and headers.
+    """Signed part of a device's request: method, path and headers.
 
     The signature covers the body's digest, and is checked before the body is read.
 
@@ -329,7 +329,7 @@ class SignedHead:
 class WireReceipt:
     """Receipt that the coordinator returns for a signed request.
 
-    Every copy of a request gets the same receipt, as long as the coordinator has the first copy.
+    Every copy of a request gets the same receipt, as long as the coordinator stores the first one.
 
     Attributes:
         answer: outcome of the request.
@@ -338,7 +338,7 @@ class WireReceipt:
         step: step of the request; −1 for a request without a step.
         digest: SHA-256 of the update; None for a request without an update.
         detail: cause of a refusal, as text; "" otherwise.
-        asked: whether the client's update is requested; None before the client is chosen.
+        asked: whether the client's update is requested; None before the coordinator has chosen.
     """
 
     answer: WireAnswer
@@ -492,8 +492,8 @@ def document_of(encoding: UpdateEncoding) -> Document:
     document = _message_document(encoding)
     if encoding_of(document) != encoding:
         raise UnsupportedError(
-            f"no format of a charter describes {encoding.randomizer}; use a randomizer that a plan "
-            "can name, without the encoding as printed in a paper"
+            f"no charter format describes {encoding.randomizer}; use a randomizer that a plan can "
+            "name, in its default encoding"
         )
     return document
 
@@ -508,7 +508,7 @@ def _message_document(encoding: MessageEncoding) -> Document:
         "dimension": randomizer.dimension,
         "message_bits": randomizer.message_bits,
     }
-    # Parameters of each kind of randomizer, derived ones included.
+    # Parameters of the one kind of randomizer, derived ones included, and the format's name.
     match randomizer:
         case SeededCode():
             own = {key: getattr(randomizer, key) for key in _CODE}
@@ -520,7 +520,7 @@ def _message_document(encoding: MessageEncoding) -> Document:
         case _:
             kind = type(randomizer).__name__
             raise UnsupportedError(
-                f"no format of a charter describes {kind}; use a randomizer that a plan can name"
+                f"no charter format describes {kind}; use a randomizer that a plan can name"
             )
     return common | {"epsilon": float(randomizer.epsilon)}
 
@@ -562,11 +562,11 @@ def _require_fields(fields: Document, *own: str) -> None:
     """
     due = {"dimension", "epsilon", "clip_norm", "message_bits", *own}
     if set(fields) != due:
-        raise KeyError(", ".join(sorted(set(fields) ^ due)))
+        raise KeyError("missing or unknown fields: " + ", ".join(sorted(set(fields) ^ due)))
 
 
 def _messages(randomizer: Any) -> UpdateEncoding:
-    """Update encoding for the messages of a randomizer."""
+    """Update encoding whose messages the given randomizer makes."""
     from turnout.protocol.randomized import MessageEncoding
 
     return MessageEncoding(randomizer)
