@@ -1,10 +1,11 @@
 """The coordinator's decisions about requests and steps: no network, no clock, no threads.
 
 `Engine` answers requests inside transactions of the storage; its caller says when a phase ends. All
-that a method writes is committed, or none of it. A commit that fails ends the process, since the
-engine's memory is then ahead of the storage; a new engine reads the storage. The protocol's own
-coordinator decides which clients are admitted, the charter's mechanism computes the release, and
-the engine gives them stored data, so a restart in the middle of a step changes no result.
+writes of a method are committed, or none of them. A commit that fails ends the process, since the
+engine's state in memory is then ahead of the storage; a new engine reads the storage. The
+protocol's own coordinator decides which clients are admitted, and the charter's mechanism computes
+the release. The engine gives both of them stored data, so a restart in the middle of a step changes
+no result.
 
 `ReleasedCheckIns` keeps the check-ins of the last released step in memory, since the storage
 deletes them with the release: a client that missed the answer to its last request repeats it, most
@@ -113,11 +114,12 @@ class Engine:
     Guarantees:
         A client takes part at most as often as the participation allows, despite crashes,
         repeated requests and copies of its device; one update counts for one check-in.
-        While a step is open, every copy of a request gets the same receipt. After the release it
-        gets that receipt from memory, if the request is of the last released step and the process
-        has not restarted; otherwise the receipt says that the step is over. No copy counts again.
-        A step is charged, released and recorded in one transaction, once. Noise is drawn after
-        the budget has allowed the step, and never again for a stored step.
+        While a step is open, every copy of a request gets the same receipt. After the release a
+        copy gets that receipt from memory, if the request is for the last released step and the
+        process has not restarted; otherwise the receipt states that the step is over. No copy is
+        counted again.
+        The ε of a step is spent, and the step released and recorded, in one transaction, once.
+        Noise is drawn after the budget has allowed the step, and never again for a stored step.
     """
 
     def __init__(
@@ -184,8 +186,8 @@ class Engine:
 
         Args:
             seen: the ledger head.
-            is_own_signature: function that says whether this coordinator signed the ledger head;
-                called only if the ledger does not have it.
+            is_own_signature: function that tells whether this coordinator signed the ledger head;
+                called only if the ledger does not have this head.
 
         Raises:
             SetBackError: this coordinator signed a ledger head that the ledger does not have:
@@ -254,7 +256,7 @@ class Engine:
     def requested(self, tx: Transaction, client: int, step: int) -> WireReceipt:
         """Receipt that tells whether the client was chosen to send an update (one-client rule).
 
-        Its ``asked`` is None until the client is chosen.
+        The receipt's ``asked`` is None until the coordinator has chosen a client.
         """
         stored = self._check_in_of(tx, client, step)
         if stored is None and self._asks_one and step < self._step:
@@ -295,7 +297,7 @@ class Engine:
         self._phase = StepPhase.ANSWERS
 
     def close_step(self, tx: Transaction) -> ReleaseRow:
-        """Stored release of the step: ε is charged, noise is added and the model is changed.
+        """Stored release of the step: its ε is spent, noise is added and the model is changed.
 
         The release is public after `publish`.
 
@@ -314,7 +316,7 @@ class Engine:
         return stored
 
     def publish(self) -> Published:
-        """Published state after the last release, which must be committed; opens the next step."""
+        """Open the next step after a committed release; return the newly published state."""
         head = self._releases.head
         self._step = head.steps
         self._published = Published(head, self._releases.parameters)
@@ -328,7 +330,7 @@ class Engine:
     # -- parts ------------------------------------------------------------------------------
 
     def _coordinator_at(self, view: Transaction, step: int) -> Coordinator:
-        """Protocol coordinator before a step, with all earlier participations of its block."""
+        """Protocol coordinator before a step, with the earlier check-ins of the step's block."""
         return self.charter.coordinator(
             first_step=step,
             mechanism_state=self._releases.mechanism_state,
@@ -356,7 +358,7 @@ class Engine:
         return WireReceipt(answer, self.task, client, step, **more)
 
     def _check_in_of(self, tx: Transaction, client: int, step: int) -> ParticipationRow | None:
-        """Check-in of a client at a step; None if there is none or its row is deleted."""
+        """Check-in of a client at a step, from storage or memory; None if neither has it."""
         stored = tx.participation_at(client, step)
         return stored or self._released_check_ins.participation_at(client, step)
 

@@ -24,9 +24,9 @@ _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 
 
 def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
-    """Lines of an exported ledger with line feeds: charter, records, signed ledger head.
+    """Lines of an exported ledger, each with its line feed: charter, records, signed ledger head.
 
-    A ledger that could not be verified is refused.
+    A ledger with a broken chain of records or with another key is refused.
 
     Args:
         transaction: transaction of a snapshot, so that all lines describe the same moment.
@@ -52,12 +52,12 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
 
 
 def export_ledger(transaction: Transaction, path: Path) -> None:
-    """Write the ledger to a file, replaced as a whole.
+    """Write the ledger to a file, which is replaced as a whole.
 
     After an interruption the file is either the old one or the new one, complete.
 
     An exported ledger head can reveal a restored backup, so an existing export is overwritten only
-    by a ledger that continues it.
+    by a ledger that continues the exported one.
 
     Args:
         transaction: transaction of a snapshot.

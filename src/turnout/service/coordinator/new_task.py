@@ -160,7 +160,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
 
 
 def _require_own_draws(participation: Participation) -> None:
-    """Refuse a participation whose steps a device cannot draw independently of other devices."""
+    """Refuse a participation in which a device cannot draw its steps independently of others."""
     if any(isinstance(span.draw, Cohort) for span in normal_form(participation).spans):
         raise UnsupportedError(
             f"under {type(participation).__name__} no device can draw its own steps, since the "

@@ -1,4 +1,4 @@
-"""The release of a step: the charge of ε, the noisy sum, the new model and the ledger record.
+"""The release of a step: the ε that it spends, the noisy sum, the new model, the ledger record.
 
 `Releases` makes a release; a stored release is read again, and its noise is never drawn again.
 `Learner` is the plan's optimizer, which changes the model. `pack_state`, `unpack_state`,
@@ -34,7 +34,7 @@ class Releases:
     """All releases of a task, and the model after the last of them.
 
     Guarantees:
-        The noise of a step is drawn after the budget has allowed the step, and once.
+        The noise of a step is drawn once, after the budget has allowed the step.
 
     Args:
         charter: terms of the task.
@@ -58,7 +58,8 @@ class Releases:
 
     def _read_model(self, view: Transaction) -> None:
         """Read the model and optimizer state after the last release; check the model's digest."""
-        # Before the first release the charter names the model; after it the ledger does.
+        # The stored model and states. Before the first release the charter has the model's digest;
+        # after it the ledger has it.
         last = view.last_release()
         self._state: State | None = None
         self.mechanism_state = self._charter.mechanism.initial_state()
@@ -70,6 +71,7 @@ class Releases:
             self.mechanism_state = unpack_mechanism_state(
                 self.mechanism_state, last.mechanism_state
             )
+        # A model with another digest was damaged or changed.
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(
                 f"the stored model after {self.head.steps} steps is not the one in the ledger: the "
@@ -146,7 +148,9 @@ class Releases:
 
         total = self._charter.encoding.summed(bodies())
         if not self._charter.asks_one and not np.array_equal(clients, tx.arrived(step)):
-            raise StorageError(f"step {step} has check-ins without updates, or the reverse")
+            raise StorageError(
+                f"step {step} has check-ins without updates, or updates without check-ins"
+            )
         return Updates(step, np.array(clients, np.int64), total)
 
     def _next_model(self, outcome: StepRelease) -> tuple[bytes, State]:
@@ -179,7 +183,7 @@ def unpack_mechanism_state(
     """
     little = {name: _little_endian(initial[name]) for name in sorted(initial)}
     if len(data) != sum(array.nbytes for array in little.values()):
-        raise StorageError("the mechanism's state is damaged: its length is wrong")
+        raise StorageError("the mechanism's state is damaged: it has the wrong length")
     state, start = dict[str, NDArray[Any]](), 0
     for name, array in little.items():
         read = np.frombuffer(data, array.dtype, array.size, start).reshape(array.shape)

@@ -1,10 +1,10 @@
 """Distinguishing game against a served task: its engine, storage, messages and restarts.
 
-`ServedGame` creates a task of a plan's charter in a separate database; its clients upload the bytes
-that devices upload. Many canaries share a task: each moves a coordinate that no other client moves,
-so that each canary is one trial. In randomly drawn steps the coordinator stops between the first
-and the second half of the uploads, a new one opens the database, and every device repeats its
-uploads.
+`ServedGame` creates a task with a given charter in a temporary database; the clients of this task
+upload the same bytes as devices. Many canaries share a task: each moves a coordinate that no other
+client moves, so that each canary is one trial. In randomly drawn steps the coordinator stops
+between the first and the second half of the uploads; a new coordinator then opens the database, and
+every device repeats its uploads.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ class ServedGame:
     """Distinguishing game: runs of a served task with and without the canary.
 
     Args:
-        charter: terms of the task, with Gaussian noise of the coordinator, aggregated releases and
-            clients with equal draws. Noise, participation, divisor, lattice and budget are used as
-            they are; the model gets one coordinate for each canary.
-        engine: class of the engine; tests give one with a fault.
-        noise: function from a generator to the noise of releases.
+        charter: terms of the task. The coordinator must add Gaussian noise, releases must be
+            aggregated, and all clients must draw their steps in the same way. Noise, participation,
+            divisor, lattice and budget are used as they are; the model gets one coordinate for
+            each canary.
+        engine: class of the engine; tests pass a class with a defect.
+        noise: function that makes the noise of releases from a generator.
         tell: receives the number of runs played since its last call.
 
     Raises:
-        UnsupportedError: the charter's scheme is of another kind.
+        UnsupportedError: the charter's scheme does not meet these conditions.
     """
 
     charter: Charter
@@ -119,7 +120,7 @@ class ServedGame:
 
 
 def _sent(relation: Relation, world: int) -> float:
-    """Canary's update along its coordinate, in units of the clip norm C."""
+    """Update of a canary along its own coordinate, in units of the clip norm C."""
     if world == 0:
         return 1.0
     return -1.0 if relation is Relation.REPLACE_ONE else 0.0
@@ -216,7 +217,7 @@ class _Task:
 
         Args:
             clients: canaries that participate in the step.
-            sent: update of each of them, in units of C along its coordinate.
+            sent: update of each canary along its own coordinate, in units of C.
         """
         step, half = self._engine.step, clients.size // 2
         self._upload(step, clients[:half], sent)
