@@ -189,7 +189,7 @@ def test_a_device_refuses_a_charter_of_another_task_before_enrolment(tmp_path):
     world = World(tmp_path)
     other = charter_of(CheckIn(3, 3))
     world.coordinator.charter_bytes = other.canonical()
-    with pytest.raises(RemoteProtocolError, match="not the one that the invitation names"):
+    with pytest.raises(RemoteProtocolError, match="does not have the digest in the invitation"):
         world.start()
     assert [path for _, path, _, _ in world.coordinator.requests] == ["/v1/charter"]
 

@@ -8,8 +8,9 @@ A failure costs the device a participation, never privacy:
     it stores the new state of a slot before it sends anything for that slot;
     it sends the same bytes again or none;
     it stops when the coordinator's ledger does not extend the ledger that it saw before.
-A device sleeps for relative times that the coordinator reports, plus random delays, so that devices
-do not arrive all at once. A device sends an update at a moment that it drew before the computation.
+A device sleeps until times that the coordinator reports in seconds from now, plus random delays, so
+that devices do not arrive all at once. A device sends an update at a moment that it drew before the
+computation.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ class TaskDevice:
     """One client of a task, from its invitation to its last participation.
 
     Guarantees:
-        Nothing is sent before the slots are durable (a `Diary` exists only then), and no message
-        from the coordinator changes the slots.
-        The device sends in the steps that it drew and, with dummy traffic, in all steps. Its times
-        depend neither on the machine's clock nor on the client's records.
+        Nothing is sent before the slots (the drawn steps) are durable: a `Diary` exists only then.
+        No message from the coordinator changes the slots.
+        The device sends in the steps that it drew and, with dummy traffic, in all steps. The times
+        of sending depend neither on the machine's clock nor on the client's records.
 
     Args:
         invitation: invitation of the client.
@@ -65,9 +66,9 @@ class TaskDevice:
         try_out: compute one update before enrolment and discard it, so that errors show early.
         tell: receives messages for the owner: that the device participates, and what it waits
             for. The messages name no step, and none is sent at the time of a participation.
-        on_outcome: receives the tally of outcomes when a participation has ended; a log of these
+        on_outcome: receives the number of participations by outcome after each one; a log of these
             calls links the client to its steps.
-        cover: send dummy traffic in every other step, as much as in a participation.
+        cover: send dummy traffic in all steps that were not drawn, as much as in a participation.
         random_bytes: bytes of the dummy traffic; by default the operating system's.
         source: randomness of a client's messages; by default the operating system's.
     """
@@ -104,14 +105,15 @@ class TaskDevice:
         )
 
     async def run(self) -> Counter[str]:
-        """Number of participations by outcome, after the device has taken part until the end.
+        """Run the device until its last participation; return the participations by outcome.
 
         Raises:
             RemoteProtocolError: the coordinator broke the protocol, restored an old ledger, refused
-                the invitation, or did not answer within the patience of the limits.
+                the invitation, or gave no answer for longer than `Limits.patience_seconds`.
             StorageError: the device's state cannot be made durable.
             ParameterError: the records do not fit the task, or no update can be computed.
-            UnsupportedError: dummy traffic for a release rule where it would hide nothing.
+            UnsupportedError: dummy traffic is on, and the release rule is one under which it would
+                hide nothing.
         """
         charter = await self._patiently(self._remote.charter)
         self._pace.follow(charter)
@@ -126,7 +128,7 @@ class TaskDevice:
     async def _take_part(
         self, charter: Charter, trainer: UpdateFunction, heard: float
     ) -> Counter[str]:
-        """Run the device until its last participation; return the tally of outcomes."""
+        """Prepare, enrol and participate to the end; return the participations by outcome."""
         actions = StepActions(
             self._remote,
             charter,
@@ -173,15 +175,16 @@ class TaskDevice:
             await self._workshop(compute, charter.timing.compute_seconds or 0.0)
         except UnfinishedError as error:
             if not error.late:
-                raise ParameterError("update", str(error), "a function without error") from None
+                expected = "a function that raises no error"
+                raise ParameterError("update", str(error), expected) from None
             self._tell(f"before enrolment, {error}: in a step this device would send zeros")
 
     async def _artefact(self, named: Artefact) -> bytes:
         return await self._patiently(lambda: self._remote.artefact(named))
 
     async def _step(self, actions: StepActions) -> bool:
-        """Act on the step in progress, then sleep; return False when no step is left."""
-        # Which step is in progress; the device is done when the run is over.
+        """Act on the step in progress, then sleep; return False if the device is done."""
+        # Get the step in progress; the device is done when the run is over.
         status = await self._patiently(self._remote.status)
         if status.phase is StepPhase.FINISHED:
             actions.over()
@@ -224,14 +227,14 @@ class TaskDevice:
         if receipt.answer is not WireAnswer.ACCEPTED:
             reason = receipt.detail or receipt.answer.value
             raise RemoteProtocolError(f"the coordinator refuses the invitation: {reason}")
-        # From now on the state file says that the key is registered.
+        # From now on the state file records that the key is registered.
         memory.enrolled, memory.receipt = True, receipt
         self._diary.keep()
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Answer to a request, which is repeated until an answer arrives or the patience ends."""
+        """Answer to a request, which is repeated until an answer arrives or the time is over."""
         while True:
-            # Notify the owner once when the first answer is slow.
+            # Send the request; notify the owner once if the answer is slow.
             asked = asyncio.ensure_future(ask())
             try:
                 await asyncio.wait({asked}, timeout=_SILENT_SECONDS)
@@ -241,7 +244,7 @@ class TaskDevice:
             except UnreachableError as error:  # pause, longer each time, then repeat the request
                 self._wait(str(error))
                 await self._pace.after_failure(error)
-            else:
+            else:  # an answer: notify an owner who was told of the wait
                 self._pace.heard()
                 if self._waits:
                     self._tell("the coordinator answers")

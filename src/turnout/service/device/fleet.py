@@ -1,8 +1,9 @@
 """Fleet: many devices on one machine, in a few processes, for a trial of the service.
 
 `run_fleet` runs a `Trial` and returns a `FleetResult`; `Standing` counts participations and
-compares them with their expectation under the scheme; `Watch` notices a coordinator that stops
-answering. `turnout fleet` prints the result. Each device is a coroutine with its own state file.
+compares them with the number that the scheme leads one to expect; `Watch` notices a coordinator
+that stops answering. `turnout fleet` prints the result. Each device is a coroutine with its own
+state file.
 
 For trials only: the owner of a fleet holds all records, keys and participations, whereas a real
 device holds only its own. State files survive a killed process but not a power cut: one disk
@@ -68,9 +69,9 @@ class Standing:
 
     Attributes:
         tally: number of participations by outcome, including those still to come.
-        taken: participations that the coordinator counted.
-        expected: expectation of the participations so far, under the scheme's participation.
-        variance: upper bound on the variance of the number of participations.
+        taken: number of participations that the coordinator counted.
+        expected: expected number of participations so far, under the scheme's participation.
+        variance: upper bound on the variance of the number of participations so far.
         schedule: number of steps of the run and length of a step in seconds; (0, 0.0) before a
             device has received the charter.
     """
@@ -106,7 +107,8 @@ class Standing:
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
     """Counts of participations of the given devices after the first ``steps`` steps.
 
-    ``asks_one``: of several check-ins one is chosen to send its update; the others count as taken.
+    ``asks_one`` is for the one-client rule: one of a step's check-ins is chosen to send its update,
+    and the other check-ins count as participations that the coordinator counted.
     """
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
@@ -197,14 +199,14 @@ class Trial:
     Attributes:
         url: the coordinator's address.
         tokens: the invitations, one per device.
-        data: name of the data set that is dealt to the devices, or file that is split by the plan's
-            column of clients; None for the data set of the plan.
+        data: name of the data set that is dealt to the devices, or path of a file that is split by
+            the plan's column of clients; None for the data set of the plan.
         folder: folder of the state files.
         ca: file of certificates (PEM) to trust.
         cover: send dummy traffic in the steps that a device did not draw.
         allow_http: accept ``http://`` to another machine.
-        patience_seconds: all devices end when the coordinator has answered none of them for this
-            time; once it has reported that all steps are over, they end at once.
+        patience_seconds: time after which all devices end if the coordinator has answered none of
+            them; once it has reported that all steps are over, they end at its first silence.
     """
 
     url: str
@@ -268,9 +270,9 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
     try:
         lines = path.read_text("utf-8-sig").split()
     except (OSError, UnicodeDecodeError):
-        raise ParameterError("--tokens", str(path), "a file of tokens, one a line") from None
+        raise ParameterError("--tokens", str(path), "a file of tokens, one per line") from None
     if not lines:
-        raise ParameterError("--tokens", str(path), "a file of tokens, one a line")
+        raise ParameterError("--tokens", str(path), "a file of tokens, one per line")
     wanted = len(lines) if devices is None else devices
     if not 0 < wanted <= len(lines):
         raise ParameterError("--devices", devices, f"1 to {len(lines)}, the tokens in {path}")
@@ -309,10 +311,11 @@ async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
 
 
 def _trainers(data: str | None) -> Callable[[int], TrainerOf]:
-    """Function of a client's id, whose value builds the client's update function.
+    """Function that maps a client's id to the function that builds the client's update function.
 
     Args:
-        data: file that is split into clients, or name of a built-in data set; None: the plan's.
+        data: path of a file that is split into clients, or name of a built-in data set; None for
+            the data set of the plan.
     """
     if data is not None and Path(data).exists():
         return trainers_on_split(Path(data))
@@ -321,9 +324,9 @@ def _trainers(data: str | None) -> Callable[[int], TrainerOf]:
 
 
 def shared(places: int) -> Workshop:
-    """Workshop that runs at most ``places`` computations at once.
+    """`Workshop` that runs at most ``places`` computations at once, each in a forked process.
 
-    The time that a computation waits for a place counts towards its time limit.
+    The time that a computation waits for a free place counts towards its time limit.
     """
     free = asyncio.Semaphore(places)
 
@@ -341,11 +344,12 @@ def shared(places: int) -> Workshop:
 
 def run_fleet(trial: Trial, processes: int, tell: Tell) -> FleetResult:
     """Joint outcome of all devices of a trial, which run in several processes."""
+    # Deal the invitations to the processes; a single process is this one.
     shares = min(processes, len(trial.tokens))
     parts = [replace(trial, tokens=trial.tokens[i::processes]) for i in range(shares)]
     if len(parts) == 1:
         return asyncio.run(run_devices(trial, tell))
-    # Spawned workers report counts and their result through a queue.
+    # Spawned workers report counts and their result through a queue, and end with this process.
     context = multiprocessing.get_context("spawn")
     queue: SimpleQueue[tuple[int, Standing | FleetResult]] = context.SimpleQueue()
     workers = [
@@ -414,7 +418,7 @@ class _DeviceGroup:
         self._charter: Charter | None = None
 
     def noting_terms(self, trainer_of: TrainerOf) -> TrainerOf:
-        """Trainer builder that also stores the charter in this group."""
+        """Builder that calls ``trainer_of`` and stores the charter in this group."""
 
         def build(charter: Charter) -> UpdateFunction:
             self._charter = charter
@@ -423,9 +427,9 @@ class _DeviceGroup:
         return build
 
     async def run(self, devices: Sequence[TaskDevice], tell: Tell) -> FleetResult:
-        """Joint outcome of the group's devices, run until the end or the coordinator's silence.
+        """Outcome of the group's devices, once all have ended or the coordinator is silent.
 
-        A device that fails ends no other device.
+        The failure of a device ends no other device.
         """
         runs = [asyncio.ensure_future(device.run()) for device in devices]
         looking = asyncio.ensure_future(self._look())
@@ -442,7 +446,7 @@ class _DeviceGroup:
         return self._result(runs)
 
     def _is_over(self) -> bool:
-        """Whether the coordinator has been silent for longer than the patience."""
+        """Whether the coordinator has been silent for longer than the trial allows."""
         silent = self._watch.silent_seconds()
         return silent > (0.0 if self._watch.finished else self._patience)
 
@@ -463,7 +467,7 @@ class _DeviceGroup:
         return replace(counts, schedule=(charter.steps, charter.timing.step_seconds))
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
-        """Outcomes of all devices of the group; runs that were interrupted are cancelled."""
+        """Outcomes of all devices of the group; a device that had not ended has a cancelled run."""
         cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
         errors = [
             error for run in runs if not run.cancelled() and (error := run.exception()) is not None

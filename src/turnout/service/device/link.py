@@ -1,9 +1,9 @@
 """Requests to the coordinator: signed, with answers of bounded size.
 
 `Link` sends one request at a time and never repeats it. A request without an answer raises
-`UnreachableError`; it may have arrived or not. The caller may send the same bytes again with a new
-nonce, because the coordinator gives repetitions the same answer. `remote` and `step_actions` send
-through it.
+`UnreachableError`; the coordinator may have received the request or not. The caller may send the
+same bytes again with a new nonce, because the coordinator gives repetitions the same answer.
+`remote` and `step_actions` send through it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Link:
         random_bytes: source of nonces; by default the operating system's random bytes.
 
     Raises:
-        ParameterError: the address is invalid, or is without encryption.
+        ParameterError: the address is invalid, or does not use encryption.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Link:
         Raises:
             UnreachableError: no answer arrived.
             GoneError: the coordinator does not have this resource.
-            RemoteProtocolError: the answer is not such a body.
+            RemoteProtocolError: the status is not 200, or the body is longer or compressed.
         """
         status, body = await self._exchange("GET", path, limit)
         if status in (404, 410):
@@ -102,14 +102,15 @@ class Link:
         """Coordinator's receipt for a signed request.
 
         Args:
-            memory: holds the client's key and its newest ledger head, which the request shows.
+            memory: state of the device, with the client's key, which signs the request, and the
+                newest ledger head, which the request contains.
             path: URL path of the request.
             step: step that the receipt must state; −1 for an enrolment.
             body: the bytes that are sent.
             body_format: name of the format of an update; empty for other requests.
 
         Raises:
-            UnreachableError: no answer arrived; the request may have arrived or not.
+            UnreachableError: no answer arrived; the coordinator may have the request or not.
             RemoteProtocolError: the answer is no receipt, or is a receipt for another request.
         """
         # The signature covers the body, its format, a fresh nonce and the newest ledger head.
@@ -154,7 +155,7 @@ class Link:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, bytes]:
-        """HTTP status and body of an answer, of at most ``limit`` bytes."""
+        """HTTP status and body of an answer; a body of more than ``limit`` bytes is refused."""
         # No compression: it would make the length of an answer depend on its contents.
         sent = {"Accept-Encoding": "identity"} | (headers or {})
         try:
@@ -228,7 +229,7 @@ def _checked_address(url: str, allow_http: bool) -> str:
 
 
 def _receipt(status: int, body: bytes) -> WireReceipt:
-    """Receipt in an answer; an answer of a proxy becomes the receipt of a refusal."""
+    """Receipt in an answer; an error page without a receipt becomes the receipt of a refusal."""
     answer = _ANSWERS.get(status)
     if answer is None and 400 <= status < 500:
         return WireReceipt(WireAnswer.REFUSED, detail=f"HTTP {status}")
@@ -241,7 +242,7 @@ def _receipt(status: int, body: bytes) -> WireReceipt:
             raise RemoteProtocolError(f"the coordinator's receipt is invalid: {error}") from None
         return WireReceipt(answer, detail=f"HTTP {status}")
     if receipt.answer is not answer:
-        raise RemoteProtocolError(f"HTTP {status} and '{receipt.answer}' contradict each other")
+        raise RemoteProtocolError(f"the receipt '{receipt.answer}' has the HTTP status {status}")
     return receipt
 
 

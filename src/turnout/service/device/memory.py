@@ -2,9 +2,9 @@
 
 `Memory` is the content, `StateFile` the durable file with its lock, and `Diary` both together;
 `device.TaskDevice` works on a `Diary`. `drawn_slots` draws the slots, once for the whole run. A
-second draw would double the device's chance of a step, so a damaged memory is refused, never
-replaced. The file is written next to its place, synced and renamed, and its folder is synced: after
-a kill or a power cut it has either the old contents or the new ones, complete.
+second draw would double the device's chance of a step, so damaged state is refused, never replaced.
+New contents are written to a temporary file, which is synced and renamed, and the folder is synced:
+after a kill or a power cut the file has either the old contents or the new ones, complete.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Memory:
         law: the participation from which the slots were drawn.
         client: the client's id.
         key: the client's signing key.
-        participant: the client's slots and their states, as the protocol moves them.
+        participant: state machine of the protocol, with the client's slots and the state of each.
         enrolled: whether the coordinator has the client's public key.
         head: the highest signed ledger head that the device saw; None before the first.
         digests: slot → SHA-256 of the only update that the device may send for it.
@@ -77,22 +77,22 @@ class Memory:
 
     @classmethod
     def drawn(cls, invitation: Invitation, source: Source | None = None) -> Self:
-        """New memory with a new key and with slots drawn for the whole run."""
+        """State of a new device, with a new key and with slots drawn for the whole run."""
         slots = drawn_slots(invitation, OSRandomness() if source is None else source)
         participant = Client(invitation.client, slots)
         return cls(*_BEGUN(invitation), key=SigningKey.new(), participant=participant)
 
     def require(self, invitation: Invitation) -> None:
-        """Check that the memory was made from this invitation.
+        """Check that this state was made from the given invitation.
 
         Raises:
-            StorageError: the memory belongs to another task or another client.
+            StorageError: the state belongs to another task or another client.
         """
         if _BEGUN(self) != _BEGUN(invitation):
             raise StorageError("the state file belongs to another task or another client")
 
     def forget_before(self, step: int) -> None:
-        """Delete sending times and updates of earlier steps, whose requests got no answer."""
+        """Delete sending times and updates of earlier steps, for which no answer arrived."""
         for held in (self.moments, self.messages):
             for slot in [slot for slot in held if slot < step]:
                 del held[slot]
@@ -105,8 +105,8 @@ class Memory:
         )
 
     def encoded(self) -> bytes:
-        """ASCII JSON of the memory, with a digest that reveals damage to the file."""
-        # All fields; each slot has its state and what was sent for it.
+        """ASCII JSON of the state, with a digest that reveals damage to the file."""
+        # All fields; the entry of each slot has its state and all that was stored for it.
         state = {
             "task": self.task,
             "coordinator_key": self.coordinator_key.hex(),
@@ -135,12 +135,12 @@ class Memory:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """Memory from the JSON bytes of `encoded`.
+        """Device state parsed from the JSON bytes of `encoded`.
 
         Raises:
             StorageError: the bytes are damaged; the slots are lost, and must not be drawn again.
         """
-        # Format and digest first, then each field.
+        # The format and the digest must be right; then each field is parsed.
         try:
             document = json.loads(data)
             state, turns = document["state"], document["state"]["turns"]
@@ -219,8 +219,8 @@ class StateFile:
 
     Args:
         path: path of the file.
-        synced: whether contents survive a power cut. Otherwise contents survive only the end of the
-            process, which suits trials in which one disk serves many devices.
+        synced: whether contents survive a power cut. If False, they survive only the end of the
+            process, which is enough for trials in which one disk serves many devices.
 
     Raises:
         StorageError: (on entering) another process holds the lock, or the folder is not writable.
@@ -283,10 +283,10 @@ class StateFile:
 
 
 class Diary:
-    """Memory of a device together with the file that stores it.
+    """State of a device (`Memory`) together with the file that stores it.
 
     Guarantees:
-        A diary exists only once its memory is durable: slots are drawn and stored before the
+        A diary exists only once its state is durable: slots are drawn and stored before the
         constructor returns, and never drawn a second time.
 
     Raises:
@@ -307,7 +307,7 @@ class Diary:
             self.memory.require(invitation)
 
     def keep(self) -> None:
-        """Write the memory to its file; the memory is durable on return."""
+        """Write the state to its file; the state is durable on return."""
         self._file.store(self.memory.encoded())
 
 

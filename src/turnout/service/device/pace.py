@@ -34,7 +34,7 @@ class Limits:
         recheck_seconds: the longest sleep before the next request for the status.
         first_backoff_seconds: the first pause after a request without an answer.
         longest_backoff_seconds: the longest pause; each pause is twice the last, up to this limit.
-        patience_seconds: time without any answer after which the device ends.
+        patience_seconds: total of the pauses without an answer after which the device ends.
     """
 
     recheck_seconds: float = 600.0
@@ -54,8 +54,8 @@ class Limits:
 class Pace:
     """Schedule of one device: computes the times of its actions and waits for them.
 
-    Guarantee: a moment of sending is uniform between the latest end of the computation, plus a gap,
-    and the beginning of the phase's last eighth.
+    Guarantee: the time of sending is uniform between two times, which do not depend on the records:
+    the latest end of the computation plus a gap, and the beginning of the phase's last eighth.
 
     Args:
         limits: bounds on waiting.
@@ -91,7 +91,7 @@ class Pace:
         self._longest = min(self._longest, timing.step_seconds / 4)
 
     def heard(self) -> None:
-        """Note an answer of the coordinator; the time of waiting starts again from zero."""
+        """Note an answer of the coordinator; the time without an answer starts again from zero."""
         self._waited = 0.0
 
     def succeeded(self) -> None:
@@ -102,7 +102,7 @@ class Pace:
         """Wait before a failed action is repeated; the wait doubles with each failure.
 
         Raises:
-            RemoteProtocolError: the pauses without an answer exceed the patience.
+            RemoteProtocolError: the pauses since the last answer exceed `Limits.patience_seconds`.
         """
         longest = min(self._longest, self._shortest * 2.0 ** min(self._failures, 30))
         self._failures += 1
@@ -143,8 +143,9 @@ class Pace:
     async def until_ready(self, since: float) -> None:
         """Wait until a positive whole number of time units has passed since ``since``.
 
-        Preparing the records takes a time that depends on them. Rounding it up to whole units hides
-        it, unless it exceeds a unit: the time limit of computing, or a second where that is longer.
+        The time to prepare the records depends on the records; waiting for a whole unit hides this
+        time, unless it exceeds one unit. A unit is the charter's time limit of computing, and at
+        least one second.
         """
         unit = max(self._compute_seconds, _LEAST_PREPARATION_SECONDS)
         times = ceil((self.now() - since) / unit) or 1

@@ -80,7 +80,7 @@ class CoordinatorStatus:
         Raises:
             RemoteProtocolError: the body is no status, or names another task.
         """
-        # Each field is checked for its type and range.
+        # Each field is checked for its type and range; the step counts are at most the run's.
         try:
             fields = json.loads(data)
             named = fields["task"]
@@ -94,6 +94,7 @@ class CoordinatorStatus:
             )
         except NOT_SO as error:
             raise RemoteProtocolError(f"the coordinator's status is invalid: {error}") from None
+        # The status must be that of this device's task.
         if named != task:
             raise RemoteProtocolError("the coordinator serves another task")
         return status
@@ -104,10 +105,10 @@ class Remote:
     """Client of the coordinator that checks every charter, status and model it fetches.
 
     Guarantees:
-        A ledger head that is behind the highest one that this device saw, or does not extend it,
-        is refused. The highest head is durable before anything is sent. The device then sends this
-        head to the coordinator, and the coordinator stops when it receives the head.
-        A model has the digest that the charter names, or a record under a signed ledger head.
+        A ledger head that does not extend the newest one that this device saw is refused. The
+        device then sends its newest head to the coordinator, which stops if it receives the head.
+        The newest head is durable before the device sends anything.
+        A model has the digest that the charter states, or a record under a signed ledger head.
     """
 
     link: Link
@@ -225,7 +226,7 @@ class Remote:
             )
 
     async def _records(self, first: int) -> list[Record]:
-        """Ledger records from a step on; the coordinator may return only a part of them."""
+        """Ledger records from step ``first`` on; the coordinator may return only some of them."""
         return records_of(await self.link.get(f"{RECORDS_PATH}?from={first}", _RECORDS_BYTES))
 
 
@@ -233,11 +234,11 @@ def charter_of(data: bytes, memory: Memory) -> Charter:
     """Charter in the body of an answer, checked against the invitation in the device's memory.
 
     Raises:
-        RemoteProtocolError: the charter has another digest, participation, population or key of
-            the coordinator.
+        RemoteProtocolError: the charter has another digest, participation, population or
+            coordinator key, or is damaged.
     """
     if hashlib.sha256(data).hexdigest() != memory.task:
-        raise RemoteProtocolError("the charter is not the one that the invitation names")
+        raise RemoteProtocolError("the charter does not have the digest in the invitation")
     try:
         charter = Charter.from_canonical(data)
     except StorageError as error:

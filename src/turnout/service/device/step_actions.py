@@ -60,14 +60,14 @@ class UpdateFunction(Protocol):
 
 @runtime_checkable
 class FetchingUpdates(UpdateFunction, Protocol):
-    """Update function that first fetches contents which the charter names by digest."""
+    """Update function that needs content, such as a graph, which the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
-        """Fetch and check the contents, before the device sends anything."""
+        """Fetch and check the content that the charter names, before the device sends anything."""
         ...
 
     def close(self) -> None:
-        """Release all held resources; a later use acquires them again."""
+        """Release all resources, such as processes; a later `update` acquires them again."""
         ...
 
 
@@ -183,7 +183,7 @@ class StepActions:
     def _move(self, status: CoordinatorStatus) -> None:
         """Update the states of all slots for the step in progress; store any changed state.
 
-        A check-in or an update is sent only after this, so its state is always on disk before.
+        A check-in or an update is sent only afterwards, so the state file is never behind.
         """
         participant, step = self._diary.memory.participant, status.step
         before = participant.slots
@@ -249,7 +249,7 @@ class StepActions:
     async def _prepare(self, step: int, before_end: float, parameters: NDArray[np.float32]) -> None:
         """Store the sending time of the update, then compute and store the update.
 
-        The slot counts as answered from the first write on: a restart never computes again.
+        The slot is stored as answered before the computation, so a restart never computes again.
         """
         memory = self._diary.memory
         asked, encoding = UpdateRequests(step, np.array([memory.client])), self._charter.encoding
@@ -313,7 +313,7 @@ class StepActions:
         self._due = step
 
     async def _check_in(self, status: CoordinatorStatus) -> After | None:
-        """Check in, or ask which client was chosen; None if this client was chosen."""
+        """Check in, or ask for the coordinator's choice; return None if this client is chosen."""
         memory, step = self._diary.memory, status.step
         if status.phase is not StepPhase.CHECK_INS:
             return await self._await_choice(step)
@@ -326,7 +326,7 @@ class StepActions:
         return After.SPOKEN
 
     async def _await_choice(self, step: int) -> After | None:
-        """Ask the coordinator whether this client is chosen to send an update; None if so."""
+        """Ask the coordinator whether this client is chosen; return None if it is."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not WireAnswer.ACCEPTED:
@@ -342,7 +342,7 @@ class StepActions:
         return After.SPOKEN
 
     def _rejected(self, step: int, receipt: WireReceipt) -> After:
-        """Record a check-in that was not counted; a check-in that was too early is repeated."""
+        """Store the outcome of a check-in that was not counted; repeat one that was too early."""
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         participant = self._diary.memory.participant
@@ -381,8 +381,9 @@ class StepActions:
 
         An update is computed and discarded, so that the machine has the same load.
         """
+        # Once per step: fetch the model, compute and write in the order of a participation, and
+        # wait for a random time of sending.
         step = status.step
-        # Fetch, compute and write once per step, in the order of a participation.
         if self._dummy is None or self._dummy[0] != step:
             parameters = await self._parameters(status)
             moment = self._pace.moment(status.phase_ends)
@@ -402,6 +403,7 @@ class StepActions:
             self._dummy[1],
             self._charter.update_format,
         )
+        # As after an update: repeat if it was too early, otherwise write to the disk once more.
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         self._dummy_sent_until = step

@@ -46,8 +46,8 @@ class Trainer:
 
     Args:
         task: model and records.
-        only: id of the only client, whose records are client 0 of ``task``; None where ``task``
-            holds the records of all clients under their own ids.
+        only: id of the client whose records ``task`` has under id 0; None if ``task`` has the
+            records of all clients under their own ids.
         clips: whether updates are clipped in ℓ2; False under local trust, where the randomizer
             clips in its own norm.
     """
@@ -56,7 +56,7 @@ class Trainer:
         self._task, self._only, self._clips = task, only, clips
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """Update of the client, shape ``(d,)``; zero for a client without records.
+        """Update of the client, shape ``(d,)``; zeros for a client without records.
 
         Raises:
             ParameterError: the trainer has the records of another client.
@@ -99,6 +99,10 @@ def npz_records(path: Path) -> OwnRecords:
 def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
     """Inputs and labels of one client's records as checked arrays.
 
+    Args:
+        inputs: numbers of any type, shape ``(m, …)``.
+        labels: numbers of any type, shape ``(m,)`` or ``(m, count)``.
+
     Raises:
         ParameterError: there are no records, the labels are not a number or a row of numbers for
             each record, or a number is not finite; the error names its record.
@@ -117,7 +121,7 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
 
 
 def _require_finite(name: str, numbers: NDArray[Any]) -> None:
-    """Check that all numbers are finite; the error names the first record that is not."""
+    """Check that all numbers are finite; the error names the first record with another number."""
     if numbers.dtype.kind != "f" or np.isfinite(numbers).all():
         return
     record = int(np.argmin(np.isfinite(numbers).reshape(len(numbers), -1).all(1)))
@@ -128,8 +132,8 @@ def _require_finite(name: str, numbers: NDArray[Any]) -> None:
 def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     """Function that builds the update function of a client from its inputs and labels.
 
-    If the charter names a graph, the graph computes the update; otherwise the plan's model does,
-    in PyTorch.
+    If the charter names a graph, the graph computes the update; otherwise PyTorch computes it with
+    the plan's model.
     """
 
     def build(charter: Charter) -> UpdateFunction:
@@ -188,7 +192,12 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
     The clients hold the records that a simulation deals to them.
 
     Args:
-        name: name of the data set, which must be the plan's; None accepts the plan's.
+        name: name of a built-in data set, which must be the data set of the charter's plan; None
+            accepts the plan's data set.
+
+    Raises:
+        ParameterError: (when an update function is built) the plan has another data set or a file
+            instead, or fewer records than clients.
     """
     built: dict[str, Trainer] = {}
 
@@ -197,7 +206,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
         from turnout.plans import Plan
         from turnout.runs.workload import Workload
 
-        # Built once for all clients of the trial.
+        # Built once for all clients of the trial, from the data set of the charter's plan.
         if charter.task not in built:
             plan = Plan.from_toml(charter.plan, "the charter's plan")
             if name not in (None, plan.data.name):
@@ -205,6 +214,7 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
             if plan.data.name is None:
                 expected = "the file of records that the task's plan describes"
                 raise ParameterError("--data", MISSING, expected)
+            # Each client needs at least one record.
             data = load_images(plan.data.name)
             if charter.population > len(data.train):
                 raise ParameterError(
@@ -218,13 +228,17 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
 
 
 def trainers_on_split(path: Path) -> Callable[[int], TrainerOf]:
-    """Function of a client's id, whose value builds the update function of this client.
+    """Function that maps a client's id to the function that builds the client's update function.
 
     The file is split by the column of clients that the charter's plan names, as in a simulation of
-    the plan: client i has the records of client i.
+    the plan: client i of the task has the records of client i of the simulation.
 
     Args:
         path: file or folder of the records of all clients, in a format of [data] in plans.
+
+    Raises:
+        ParameterError: (when an update function is built) the plan names no column of clients, or
+            the file has another number of clients than the task.
     """
     opened: dict[str, tuple[Workload, Trainer | None]] = {}
 
@@ -241,6 +255,7 @@ def trainers_on_split(path: Path) -> Callable[[int], TrainerOf]:
             workload, trainer = of_task(charter)
             if trainer is not None:
                 return trainer
+            # With a graph, only the records of this client are passed on.
             held = workload.data.holdings
             assert held is not None
             own = held.records[held.offsets[client] : held.offsets[client + 1]]
@@ -254,7 +269,7 @@ def trainers_on_split(path: Path) -> Callable[[int], TrainerOf]:
 
 
 def _split(path: Path, charter: Charter) -> Workload:
-    """Workload of a charter's plan whose records are those of a file, by client.
+    """Workload of a charter's plan with the records of a file, split by client.
 
     Raises:
         ParameterError: the plan names no column of clients, or the file has another number of
@@ -266,7 +281,7 @@ def _split(path: Path, charter: Charter) -> Workload:
 
     plan = Plan.from_toml(charter.plan, "the charter's plan")
     if plan.data.path is None or plan.data.client is None:
-        expected = "no file: the task's plan names no column of clients"
+        expected = "no file, since the task's plan names no column of clients"
         raise ParameterError("--data", str(path), expected)
     data = own_data(plan.data.model_copy(update={"path": str(path.resolve())}), Path())
     held = 0 if data.holdings is None else data.holdings.population
@@ -293,13 +308,14 @@ def task_of_charter(workload: Workload, charter: Charter) -> FedSGD:
     from turnout.learning.algorithm import FedSGD
     from turnout.runs.building import build_algorithm
 
-    # The plan is the coordinator's: refuse it before anything is built from it.
+    # The plan is text from the coordinator, so it is checked before anything is built from it.
     plan = workload.plan
     _require_no_code(plan)
     if plan.client.rule != "fedsgd":
         expected = "'fedsgd': devices keep no personal models, and run no algorithm of a plug-in"
         raise ParameterError("client.rule", plan.client.rule, expected)
     _require_agreement(plan, charter)
+    # The task of the plan, on the CPU.
     run = plan.run.model_copy(update={"device": "cpu"})
     workload = replace(workload, plan=plan.model_copy(update={"run": run}))
     task, encoding = build_algorithm(workload), charter.encoding
@@ -385,7 +401,7 @@ def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, ob
 
 
 def _names_in_both(planned: Computation, held: Computation) -> list[tuple[str, object, object]]:
-    """Pairs of names of model and features in plan and charter, without those of graphs."""
+    """Format names of model and features to compare, in plan and charter; graphs have none."""
     pairs = (
         ("model.name", planned.architecture, held.architecture, held.update),
         ("model.features", planned.features, held.features, held.feature_map),

@@ -1,9 +1,10 @@
 """Computation of one update in a forked process that is killed at a time limit.
 
 `in_a_process` is the `Workshop` of `step_actions` and `fleet`: it runs a `Work` function and
-returns its array or raises `UnfinishedError`. The computation must not affect the process that
-sends, neither by its time nor by its memory or its errors. So a process is forked for each update,
-with everything that is already loaded, and it has ended before the moment of sending.
+returns its array or raises `UnfinishedError`. The time, the memory use and
+the errors of the computation must not affect the process that sends the update. So a process is
+forked for each update, with everything that is already loaded, and it has ended before the time of
+sending.
 """
 
 from __future__ import annotations
