@@ -194,7 +194,7 @@ def test_an_onnx_graph_for_class_labels_is_refused_for_other_labels():
 
     labels, graph = Labels("numbers", 1), read_graph(GRAPH)
     require_update_signature(graph, DIMENSION)
-    with pytest.raises(RemoteProtocolError, match="does not take"):
+    with pytest.raises(RemoteProtocolError, match="does not have"):
         require_update_signature(graph, DIMENSION, labels)
     with pytest.raises(RemoteProtocolError, match="update-vectors-2"):
         task_graphs.decode_vectors(VECTORS, labels)

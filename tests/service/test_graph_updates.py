@@ -150,7 +150,7 @@ def other_vectors():
                     inputs=(*INPUTS[:1], port("inputs", 1, "records", 2, 3), *INPUTS[2:]),
                 )
             },
-            "takes records of",
+            "needs records of",
         ),
     ],
 )
@@ -259,7 +259,7 @@ def test_records_of_a_wrong_shape_or_type_are_refused_for_an_onnx_graph(inputs, 
 
 
 def test_an_onnx_graph_with_another_digest_is_refused():
-    with pytest.raises(RemoteProtocolError, match="not the one"):
+    with pytest.raises(RemoteProtocolError, match="digest and size"):
         Artefact.of(GRAPH).checked(GRAPH + b"\n")
     assert Artefact.of(GRAPH).checked(GRAPH) == GRAPH
 
@@ -306,7 +306,7 @@ def test_a_device_sends_nothing_if_the_onnx_graph_has_another_digest(tmp_path):
         digest = COMPUTATION.update.digest.hex()
         coordinator.artefacts[digest] = model([IDENTITY]).ljust(len(GRAPH), b"\0")
 
-    with pytest.raises(RemoteProtocolError, match="not the one that the charter names"):
+    with pytest.raises(RemoteProtocolError, match="digest and size that the charter states"):
         take_part(tmp_path, other)
 
 

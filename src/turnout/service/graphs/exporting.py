@@ -48,7 +48,7 @@ def convolution_backward(  # noqa: PLR0917 - PyTorch's signature
     groups: int,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients of ``aten.convolution`` in inputs (n, c, …), weights (o, c, …) and biases (o,).
+    """Gradients of ``aten.convolution`` by inputs (n, c, …), weights (o, c, …) and biases (o,).
 
     Raises:
         UnsupportedError: the convolution is transposed or grouped.
@@ -102,7 +102,7 @@ def max_pool2d_backward(  # noqa: PLR0917 - PyTorch's signature
     ceil_mode: bool,
     indices: Tensor,
 ) -> Tensor:
-    """Gradient of ``aten.max_pool2d_with_indices`` in its inputs (n, c, h, w)."""
+    """Gradient of ``aten.max_pool2d_with_indices`` with respect to its inputs (n, c, h, w)."""
     del kernel_size, stride, padding, dilation, ceil_mode
     flat = torch.zeros_like(inputs).flatten(-2)
     return flat.scatter_add(-1, indices.flatten(-2), upstream.flatten(-2)).view(inputs.shape)
@@ -118,7 +118,7 @@ def avg_pool2d_backward(  # noqa: PLR0917 - PyTorch's signature
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> Tensor:
-    """Gradient of ``aten.avg_pool2d`` in its inputs (n, c, h, w).
+    """Gradient of ``aten.avg_pool2d`` with respect to its inputs (n, c, h, w).
 
     Raises:
         UnsupportedError: a window crosses the border, or a mean has a divisor other than the
@@ -208,8 +208,9 @@ def update_function(
         form: format of labels that are not classes.
 
     Returns:
-        A function of parameters ``(d,)``, records, labels, weights ``(n,)`` that sum to 1, and the
-        clip norm, to an update ``(d,)`` of ℓ2 norm at most the clip norm.
+        A function whose arguments are the parameters ``(d,)``, records, labels, weights ``(n,)``
+        that sum to 1, and the clip norm. It returns an update ``(d,)`` of ℓ2 norm at most the clip
+        norm.
     """
     local = local or LocalTraining()
 
@@ -275,7 +276,7 @@ def _blank_labels(form: Labels | None, count: int) -> Tensor:
 
 
 def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> bytes:
-    """ONNX graph of a feature function, float32 ``(n, …)`` to ``(n, …)``, as ``onnx-features-1``.
+    """ONNX graph in the format ``onnx-features-1`` of a feature function.
 
     Raises:
         UnsupportedError: ONNX cannot express an operation of the function; the error names it.
@@ -286,7 +287,7 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
 
 
 def _unlike(*sides: int) -> int:
-    """A number of records that differs from all sides, so that the tracer tells them apart."""
+    """Number of records that differs from all given sides, so that the tracer can tell it apart."""
     return next(n for n in (11, 13, 17, 19, 23, 29, 31, 37, 41, 43) if n not in sides)
 
 
@@ -300,8 +301,8 @@ def _exported(
     """ONNX graph of a function.
 
     Args:
-        function: traced on the arguments.
-        arguments: example tensors.
+        function: function to trace.
+        arguments: example tensors, on which the function is traced.
         by_record: positions of the arguments that have one row for each record.
         names: names of the graph's inputs.
         output: name of the graph's output.

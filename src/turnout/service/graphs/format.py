@@ -3,19 +3,19 @@
 `read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators. `updates` reads a
 coordinator's graph with it, and `task_graphs` checks that its own graphs pass.
 
-A graph is written by the coordinator, who must not run code on a device. Only plain tensors and
-operators of the list pass: no other domain, no functions, no nested graphs, no external files. A
-graph does not show its memory and time; `turnout.service.graphs.sandbox` bounds them. Protobuf
-messages are parsed so strictly that no two parsers could disagree. Field numbers are those of
-onnx.proto3 (ONNX, IR version 10).
+A graph is written by the coordinator, who must not run code on a device. So only plain tensors and
+the listed operators are accepted: no other domain, no functions, no nested graphs, no external
+files. The memory and time of a run cannot be read from a graph; `turnout.service.graphs.sandbox`
+limits them. Protobuf messages are parsed so strictly that no two parsers could disagree. Field
+numbers are those of onnx.proto3 (ONNX, IR version 10).
 
 Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
 never from values of its inputs, because inputs include the client's records.
 
-**Operators** are tensor arithmetic only. Excluded on purpose: operators that run another graph (If,
-Loop, Scan, SequenceMap), that draw random numbers (Random…, Bernoulli, Multinomial, Dropout), that
-use strings, sequences or optional values, whose output shape depends on the data (NonZero, Unique,
-Compress), and all domains other than ONNX's.
+**Operators** are tensor arithmetic only. Excluded on purpose are all domains other than ONNX's, and
+operators that run another graph (If, Loop, Scan, SequenceMap), that draw random numbers (Random…,
+Bernoulli, Multinomial, Dropout), that use strings, sequences or optional values, or whose output
+shape depends on the data (NonZero, Unique, Compress).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Value = int | bytes
 
 
 class MalformedError(ValueError):
-    """Error: the bytes are not a message of the expected kind."""
+    """The bytes are not a protobuf message of the expected kind."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and value of each field, in the message's order.
+    """Number, wire type and value of each field of a protobuf message, in the message's order.
 
     Raises:
         MalformedError: (while iterating) a field is cut off or has another wire type, or there are
@@ -53,7 +53,8 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
         count += 1
         if count > MOST_FIELDS:
             raise MalformedError(f"a message has more than {MOST_FIELDS} fields")
-        # A key holds the field's number and its wire type.
+        # A field begins with a key, which has the field's number and its wire type. The value of a
+        # VARINT field is one more number.
         key, at = varint(data, at)
         number, kind = key >> 3, key & 7
         if number == 0:
@@ -62,7 +63,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
             value, at = varint(data, at)
             yield number, kind, value
             continue
-        # Other types have a size, in the message or fixed.
+        # The value of other types is bytes, whose number is in the message or fixed.
         if kind == BYTES:
             size, at = varint(data, at)
         elif kind == FIXED32:
@@ -76,7 +77,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint of at most 64 bits, and the position after it.
+    """Protobuf varint of at most 64 bits that begins at position ``at``, and the position after it.
 
     Raises:
         MalformedError: the number is cut off, or has more than 64 bits.
@@ -95,12 +96,12 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed_number(value: int) -> int:
-    """The signed number of an int64 field."""
+    """Signed number from the unsigned value of an int64 field."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def whole_numbers(kind: int, value: Value) -> list[int]:
-    """Numbers of a repeated int64 field, packed or single.
+    """Numbers in one entry of a repeated int64 field, which is packed or a single number.
 
     Raises:
         MalformedError: the field has another wire type, or too many numbers.
@@ -108,7 +109,9 @@ def whole_numbers(kind: int, value: Value) -> list[int]:
     if isinstance(value, int):
         return [signed_number(value)]
     if kind != BYTES or len(value) > 10 * _MOST_PACKED:
-        raise MalformedError(f"expected at most {_MOST_PACKED} whole numbers")
+        raise MalformedError(
+            f"a list of numbers has another form: expected at most {_MOST_PACKED} whole numbers"
+        )
     numbers, at = [], 0
     while at < len(value):
         number, at = varint(value, at)
@@ -174,7 +177,7 @@ Field = tuple[int, Value]
 class Port:
     """An input or an output of a graph: its name, element type and shape.
 
-    A side of the shape is a number, or a name where only a run determines it.
+    A side of the shape is a number, or a name if only a run determines the number.
     """
 
     name: str
@@ -223,7 +226,7 @@ def _graph(data: bytes) -> Graph:
     message = _message(data, "the graph", repeated | {2: BYTES}, {2}, repeated=set(repeated))
     nodes, initializers = message.all(1), message.all(5)
     if not 0 < len(nodes) <= MOST_NODES or len(initializers) > MOST_NODES:
-        raise MalformedError(f"{len(nodes)} nodes: expected 1 to {MOST_NODES}")
+        raise MalformedError(f"the graph has {len(nodes)} nodes: expected 1 to {MOST_NODES}")
     inputs = tuple(_port(each) for each in message.all(11))
     outputs = tuple(_port(each) for each in message.all(12))
     fixed = [_tensor(each) for each in initializers]
@@ -240,7 +243,7 @@ def _graph(data: bytes) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Names of the values ``defined`` so far, and of the ``fixed`` values among them.
+    """Names of the values that a graph has defined so far, and of the fixed ones among them.
 
     A fixed value follows from initializers and shapes alone. A shape that followed from an input's
     values would differ from client to client, and so would the time and memory of a run.
@@ -276,7 +279,7 @@ class _Values:
 
 
 def _node(data: bytes, values: _Values) -> str:
-    """Operator of a node, whose outputs are added to ``values``."""
+    """Operator of a node; its outputs are added to ``values``."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
     operator = message.text(4)
@@ -300,7 +303,9 @@ def _attribute(data: bytes) -> None:
     if filled is None or any(
         message.all(number) for number in _ATTRIBUTES.values() if number != filled
     ):
-        raise MalformedError(f"attribute {name!r}: expected numbers, a tensor or a string")
+        raise MalformedError(
+            f"the attribute {name!r} has another type: expected numbers, a tensor or a string"
+        )
     if filled == 5 and message.all(5):
         _tensor(message.one(5))
     if filled == 4:

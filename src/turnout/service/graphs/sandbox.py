@@ -38,9 +38,9 @@ class GraphLimits:
     """Bounds on memory and time of a graph.
 
     Attributes:
-        memory_bytes: address space of the process; Python and ONNX Runtime take some hundred MiB
+        memory_bytes: address space of the process; Python and ONNX Runtime use some hundred MiB
             of it.
-        seconds: time of one request, after which the process is killed.
+        seconds: longest time of one request, after which the process is killed.
     """
 
     memory_bytes: int = 4 << 30
@@ -72,7 +72,8 @@ class Sandbox:
             raise UnsupportedError(
                 "a charter's graph needs a system with process limits, not Windows"
             )
-        # The worker limits itself before it reads the graph.
+        # A process with few environment variables; it limits its own rights before it parses the
+        # graph.
         self._bounds = bounds or GraphLimits()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", _WORKER, str(os.getpid()), self._memory],
@@ -98,7 +99,11 @@ class Sandbox:
         return str(self._bounds.memory_bytes)
 
     def run(self, arrays: Mapping[str, NDArray[Any]], most_bytes: int) -> NDArray[np.float32]:
-        """The graph's output, float32, of at most ``most_bytes`` bytes.
+        """The graph's output as float32.
+
+        Args:
+            arrays: inputs of the graph, by name.
+            most_bytes: largest accepted size of the output in bytes.
 
         Raises:
             ExhaustedError: the graph failed, exceeded its limits, or returned another type or size.
@@ -146,7 +151,7 @@ class Sandbox:
             try:
                 view = view[os.write(descriptor, view) :]
             except BrokenPipeError:
-                raise ExhaustedError("the process of the charter's graph ended") from None
+                raise ExhaustedError("the process of the charter's graph ended early") from None
 
     def _line(self) -> bytes:
         while b"\n" not in self._left:
@@ -172,14 +177,14 @@ class Sandbox:
         self._await(pipe.fileno(), selectors.EVENT_READ)
         part = os.read(pipe.fileno(), 1 << 20)
         if not part:
-            raise ExhaustedError("the charter's graph failed, or exceeded its memory")
+            raise ExhaustedError("the charter's graph failed, or exceeded its memory limit")
         self._left += part
 
     def _await(self, descriptor: int, event: int) -> None:
         """Wait until the pipe can be read or written.
 
         Raises:
-            ExhaustedError: the time is over.
+            ExhaustedError: the request has exceeded its time limit.
         """
         self._selector.register(descriptor, event)
         try:
@@ -192,7 +197,7 @@ class Sandbox:
 
 
 def _shape_of(line: bytes, most_bytes: int) -> tuple[int, ...]:
-    """The shape in the first line of an answer.
+    """Shape of the output, from the first line of an answer.
 
     Raises:
         ExhaustedError: the type is not float32, or the size exceeds ``most_bytes``.

@@ -60,8 +60,8 @@ class Vector:
         shape: shape of each input.
         labels: labels of the records: classes, or rows of numbers.
         clip_norm: clip norm C of the update.
-        every: ``update`` has the coordinates 0, every, 2·every, … of the clipped update.
-        update: these coordinates.
+        every: distance of the coordinates of the clipped update that ``update`` contains.
+        update: the coordinates 0, every, 2·every, … of the clipped update.
         norm: ℓ2 norm of the whole clipped update.
         form: format of labels that are not classes.
     """
@@ -77,16 +77,20 @@ class Vector:
     form: Labels | None = None
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any]]:
-        """Parameters (d,), inputs (m, …) and labels, (m,) or (m, count)."""
+        """Arrays of the vector: parameters (d,), inputs (m, …) and labels (m,) or (m, count)."""
         rows = [filled(given).reshape(self.shape) for given in self.inputs]
         kind = np.int64 if self.form is None else self.form.dtype
         return filled(self.parameters), np.stack(rows), np.array(self.labels, kind)
 
     def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
-        """Check that the sizes are the model's, before arrays of these sizes are allocated.
+        """Check that the sizes are those of a model, before arrays of these sizes are allocated.
+
+        Args:
+            dimension: number of the model's parameters d.
+            shape: shape of the model's input for one record.
 
         Raises:
-            ValueError: the sizes are another model's.
+            ValueError: the sizes are those of another model.
         """
         sizes = [_length(given) for given in self.inputs]
         few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
@@ -94,7 +98,7 @@ class Vector:
         sides = () if self.form is None else (self.form.count,)
         labelled = all(np.shape(label) == sides for label in self.labels)
         if not (few and fits and labelled and self.shape == shape and self.every > 0):
-            raise ValueError("a vector has the sizes of another model")
+            raise ValueError("a test vector has the sizes of another model")
 
     def document(self) -> dict[str, Any]:
         """The vector's JSON fields."""
@@ -111,7 +115,7 @@ class Vector:
 
 
 def formula(length: int, multiplier: int, modulus: int, scale: float) -> dict[str, Any]:
-    """JSON fields that describe a long vector by a formula."""
+    """JSON fields of the formula that gives ``length`` numbers (see the head of this module)."""
     return {"length": length, "multiplier": multiplier, "modulus": modulus, "scale": scale}
 
 
@@ -120,7 +124,18 @@ def _length(given: Any) -> int:
 
 
 def filled(given: Any) -> NDArray[np.float32]:
-    """The numbers of a list or formula, flat: float32, or int64 for a list of whole numbers."""
+    """Numbers of a JSON list or of a `formula`, as a flat array.
+
+    Args:
+        given: list of numbers, or JSON fields of a formula.
+
+    Returns:
+        float32 ``(n,)``; int64 ``(n,)`` for a list of whole numbers.
+
+    Raises:
+        ValueError: the modulus of the formula is below 1.
+        KeyError: the formula lacks a field.
+    """
     if isinstance(given, list):
         numbers = np.array(given)
         return numbers if numbers.dtype == np.int64 else numbers.astype(np.float32)
@@ -133,7 +148,7 @@ def filled(given: Any) -> NDArray[np.float32]:
 
 
 def encoded(vectors: Sequence[Vector]) -> bytes:
-    """The file of test vectors that the charter names, ASCII JSON."""
+    """Contents of a file of test vectors, ASCII JSON, which the charter names by digest."""
     form = FORMAT if vectors[0].form is None else LABELLED_FORMAT
     document = {"format": form, "vectors": [each.document() for each in vectors]}
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -148,10 +163,10 @@ def decode_vectors(data: bytes, labels: Labels | None = None) -> list[Vector]:
     try:
         document, form = json.loads(data), FORMAT if labels is None else LABELLED_FORMAT
         if document["format"] != form or not 0 < len(document["vectors"]) <= _MOST_CASES:
-            raise ValueError(f"their format is not {form}")
+            raise ValueError(f"expected 1 to {_MOST_CASES} vectors in the format {form}")
         return [_vector(each, labels) for each in document["vectors"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the charter's vectors are invalid: {error}") from None
+        raise RemoteProtocolError(f"the charter's test vectors are invalid: {error}") from None
 
 
 def _vector(fields: dict[str, Any], labels: Labels | None) -> Vector:
@@ -173,6 +188,12 @@ def require_all(
 ) -> None:
     """Check that a computation gives the updates of all test vectors, up to `TOLERANCE`.
 
+    Args:
+        vectors: the test vectors.
+        compute: the computation of a clipped update.
+        dimension: number of the model's parameters d.
+        shape: shape of the model's input for one record.
+
     Raises:
         RemoteProtocolError: an update differs, or the vectors do not fit the model; the device must
             not participate.
@@ -182,7 +203,7 @@ def require_all(
             vector.require_fit(dimension, shape)
             parameters, inputs, labels = vector.arrays()
         except (ValueError, KeyError, TypeError, OverflowError) as error:
-            raise RemoteProtocolError(f"the charter's vectors are invalid: {error}") from None
+            raise RemoteProtocolError(f"the charter's test vectors are invalid: {error}") from None
         # Compare the kept coordinates and the norm of the whole update.
         made = np.asarray(compute(parameters, inputs, labels, vector.clip_norm), np.float64)
         known = np.array(vector.update)
@@ -208,10 +229,10 @@ def graph_computation(
     labels: Labels | None = None,
     features: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Computation, list[bytes]]:
-    """The computation with its model as a graph, and the artefacts: graph, vectors, features.
+    """Computation whose model is a graph, and the artefacts: graph, vectors, features.
 
     Args:
-        computation: computation of the task, whose model name is replaced.
+        computation: computation of the task, in which the graph replaces the model's name.
         model: the model itself.
         example: a record in the form of the model's input, float32 or int64; its values are not
             used.
@@ -230,7 +251,8 @@ def graph_computation(
     read_graph(graph)
     function = update_function(model, local, loss, labels)
     known = encoded(_vectors(model, blank, function, labels, computation.classes))
-    # The charter names both by digest; a feature function without a name becomes a third artefact.
+    # The charter names graph and vectors by digest; a feature function without a name becomes a
+    # third artefact.
     made = replace(
         computation,
         architecture=UPDATE_GRAPH if labels is None else LABELLED_GRAPH,
@@ -255,6 +277,7 @@ def _vectors(
     classes: int,
 ) -> list[Vector]:
     """Two test vectors: one record with a clipped update, three records with an unclipped one."""
+    # One record with a clip norm below the norm of the update, three with one far above it.
     made = []
     for records, clip_norm in ((1, 1e-3), (3, 1e6)):
         # Inputs and labels that differ from record to record, by formulas that any language has.
@@ -272,7 +295,7 @@ def _vectors(
             0.0,
             form,
         )
-        # The update by PyTorch completes the vector.
+        # The update that PyTorch computes, of which every k-th coordinate is kept.
         update = _computed(function, vector)
         kept = tuple(float(number) for number in update[:: vector.every])
         made.append(replace(vector, update=kept, norm=float(np.linalg.norm(update))))

@@ -1,8 +1,8 @@
 """Updates of a device by the charter's graph, without PyTorch and without the plan.
 
-`GraphUpdates` is the update function of `trainer.trainer_on` for such a task. `featured` computes
-named feature functions in NumPy. `clip_update` is the last bound before an update is quantized: the
-device clips the result of every computation.
+`GraphUpdates` is the update function that `trainer.trainer_on` builds if the charter names a graph.
+`featured` computes named feature functions in NumPy. `clip_update` is the last step before an
+update is quantized: the device clips the result of every computation.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ MARGIN, LARGEST_NORM = 2.0**-20, 1e30
 def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
     """Update for a charter's encoding, shape ``(d,)``; clipped in ℓ2 norm under central trust.
 
+    Args:
+        update: computed update, shape ``(d,)``.
+        charter: charter with the encoding; under local trust its randomizer clips.
+
     Raises:
         ParameterError: the update is not a vector of the charter's dimension.
     """
@@ -46,9 +50,14 @@ def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
 
 
 def clip_update(update: NDArray[Any], dimension: int, clip_norm: float) -> NDArray[np.float64]:
-    """The update clipped in ℓ2, float64 ``(d,)``; zeros where it is not finite.
+    """The update clipped in ℓ2, float64 ``(d,)``; zeros if its norm is NaN or above 1e30.
 
     Guarantee: the result has ℓ2 norm at most ``clip_norm``, whatever ``update`` contains.
+
+    Args:
+        update: computed update, shape ``(d,)``.
+        dimension: number of parameters d.
+        clip_norm: clip norm C.
 
     Raises:
         ParameterError: the update is not a vector of ``dimension`` real numbers.
@@ -70,7 +79,7 @@ def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
 
 
 def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
-    """The model's inputs by a named feature function, float32 ``(m, …)``.
+    """Inputs of the model that a named feature function makes from records, float32 ``(m, …)``.
 
     Args:
         name: format of the features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
@@ -78,7 +87,7 @@ def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
         whole: return whole numbers unchanged, as int64, for a model with such inputs.
 
     Raises:
-        ParameterError: the records have another type of numbers than the model.
+        ParameterError: the records do not have the type of numbers that the model needs.
     """
     # Tokens and other whole numbers pass unchanged.
     if whole:
@@ -120,16 +129,17 @@ class GraphUpdates:
     Guarantees:
         The graph is parsed completely, and gives the updates of its test vectors, before the
         device participates.
-        An update is within the charter's clip norm, whatever the graph returns.
-        A graph runs on the client's records only inside `update`, whose time and errors do not
-        show: the coordinator wrote the graph and could use both to learn about the records.
+        An update is within the charter's clip norm, whatever the graph returns (under local trust,
+        once the randomizer has clipped it).
+        A graph runs on the client's records only inside `update`, whose running time and errors the
+        device hides: the coordinator wrote the graph, and could learn about the records from both.
 
     Args:
         charter: charter that names the graph by digest.
         inputs: records, shape ``(m, *input_shape)``: uint8 (fractions of 255), floats, or whole
             numbers where the graph needs them.
         labels: labels of the records in the charter's format, shape ``(m,)`` or ``(m, count)``.
-        client: id of the records' owner.
+        client: id of the client that has these records.
         bounds: limits of the process that runs the graph.
     """
 
@@ -175,8 +185,8 @@ class GraphUpdates:
         blank = features(np.zeros((1, *held.input_shape), self._inputs.dtype))
         if blank.shape[1:] != shape:
             raise RemoteProtocolError(
-                f"the charter's graph takes records of shape {shape}, but its features have "
-                f"{blank.shape[1:]}"
+                f"the charter's graph needs records of shape {shape}, but its features have "
+                f"the shape {blank.shape[1:]}"
             )
         # Run the test vectors, which hold no client's records.
         self._graph = graph
@@ -195,10 +205,11 @@ class GraphUpdates:
             self._features = lambda: features(self._inputs)
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """The client's update, shape ``(d,)``, clipped to the charter's norm except for messages.
+        """The client's update, shape ``(d,)``; under local trust the randomizer clips it later.
 
         Raises:
             ExhaustedError: a graph fails on the records, or exceeds its limits.
+            ParameterError: the records are those of another client.
         """
         if client != self._client:
             raise ParameterError("client", client, f"{self._client}, the client with these records")
@@ -221,8 +232,8 @@ class GraphUpdates:
         labels: NDArray[Any],
         clip_norm: float,
     ) -> NDArray[np.float32]:
-        """The graph's output, shape ``(d,)``; a failure ends its process."""
-        # The inputs of the graph, in the order of its format.
+        """The graph's output, shape ``(d,)``; a failure ends the process that runs the graph."""
+        # The inputs of the graph, in the order of its format; all records have equal weights.
         arrays = {
             "parameters": parameters.astype(np.float32),
             "inputs": inputs,
@@ -230,6 +241,7 @@ class GraphUpdates:
             "weights": np.full(len(labels), 1 / len(labels), np.float32),
             "clip_norm": np.array(clip_norm, np.float64),
         }
+        # One process serves all calls; after a failure the next call starts a new one.
         try:
             self._sandbox = self._sandbox or Sandbox(self._graph, self._bounds)
             made = self._sandbox.run(arrays, 4 * self._charter.encoding.dimension)
@@ -259,14 +271,14 @@ class GraphUpdates:
             with Sandbox(graph, self._bounds) as sandbox:
                 made = sandbox.run({"inputs": numbers}, _FEATURE_BYTES)
             if made.shape[:1] != inputs.shape[:1]:
-                raise ExhaustedError("the charter's features do not have one row for each record")
+                raise ExhaustedError("the charter's features are not one row for each record")
             return made
 
         return mapped
 
 
 def require_update_signature(graph: Graph, dimension: int, labels: Labels | None = None) -> Port:
-    """The graph's input for records, if its inputs and outputs are those of an update.
+    """The graph's input for records, after a check of all inputs and outputs of the graph.
 
     Args:
         graph: the parsed graph.
@@ -289,11 +301,12 @@ def require_update_signature(graph: Graph, dimension: int, labels: Labels | None
     given = [(port.name, _type_and_sides(port)) for port in graph.outputs]
     fits = found == due and given == [("update", (FLOAT, (dimension,)))]
     if records is None or not fits or len(ports) != len(graph.inputs):
-        raise RemoteProtocolError(f"the charter's graph does not take {', '.join(due)} and inputs")
+        expected = f"the inputs {', '.join(due)} and inputs, and the output update"
+        raise RemoteProtocolError(f"the charter's graph does not have exactly {expected}")
     # The records may have any type and shape of the model's inputs, the same for every record.
     kind, sides = _type_and_sides(records)
     if kind not in (FLOAT, INT64) or sides[:1] != (None,) or None in sides[1:]:
-        raise RemoteProtocolError("the charter's graph does not take records of one fixed shape")
+        raise RemoteProtocolError("the charter's graph does not accept records of one fixed shape")
     return records
 
 
@@ -313,9 +326,9 @@ def require_features_signature(graph: Graph, input_shape: tuple[int, ...]) -> No
     taken = [(port.name, _type_and_sides(port)) for port in graph.inputs]
     given = [(port.name, port.type) for port in graph.outputs]
     if taken != [("inputs", (FLOAT, (None, *input_shape)))] or given != [("features", FLOAT)]:
-        raise RemoteProtocolError("the charter's features do not map one record to one row")
+        raise RemoteProtocolError("the charter's features graph does not map a record to one row")
 
 
 def _type_and_sides(port: Port) -> tuple[int, tuple[int | None, ...]]:
-    """Element type and sides of a port; None for a side that only a run determines."""
+    """Element type and sides of an input or output; None for a side that only a run determines."""
     return port.type, tuple(side if isinstance(side, int) else None for side in port.sides)

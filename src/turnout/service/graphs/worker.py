@@ -21,6 +21,7 @@ from turnout.service.processes import end_with
 
 def main() -> None:
     """Serve requests until the input ends."""
+    # End with the parent process, and import what needs files while files may be opened.
     end_with(int(sys.argv[1]))
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
@@ -36,6 +37,7 @@ def main() -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    # Answer requests until the input ends.
     sink.write(b"ready\n")
     sink.flush()
     while line := source.readline():
@@ -44,7 +46,7 @@ def main() -> None:
 
 
 def _give_up(memory_bytes: int) -> None:
-    """Limit memory, and forbid opening files, starting processes and dumping core."""
+    """Limit the memory of this process; forbid it to open files, start processes and dump core."""
     import resource
 
     for kind, limit in (
