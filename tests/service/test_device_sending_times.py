@@ -236,7 +236,7 @@ def test_preparing_records_does_not_change_sending_times(tmp_path):
 def test_an_update_function_that_always_fails_is_refused_before_enrolment(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     world.workshop = failing(0.1)
-    with pytest.raises(ParameterError, match="'it failed': expected a function without error"):
+    with pytest.raises(ParameterError, match="expected a function that raises no error"):
         world.start()
     assert not world.coordinator.keys
 
