@@ -58,7 +58,7 @@ def computed() -> Rows:
         # Replacing a unit vector moves the sum by up to 2.
         gaussian = d * (2 * noise / CLIENTS) ** 2
         samples = min(d, CLIENTS)
-        for name, redundancy in (("thesis, levels made right", 1.0), ("turnout, Kashin", 4.0)):
+        for name, redundancy in (("thesis, corrected", 1.0), ("turnout, Kashin", 4.0)):
             found = shuffled_l2(d, CLIENTS, EPSILON, DELTA, samples=samples, redundancy=redundancy)
             sent = f"{found.messages:,}", f"{found.randomizer.message_bits:,}"
             # As the plans predict: including the error of clipping, which does not fall with n.
