@@ -15,17 +15,18 @@ ORDERS = {
     "shuffled": "√T + 1/ε (Theorem 6.5.1)",
     "local": "√T/ε₀ (Theorem 6.4.1)",
 }
-INTRODUCTION = """# Table 6.1 with measured slopes, and what each idea buys
+INTRODUCTION = """# Table 6.1 of the thesis with measured slopes, and an ablation
 
 `python benchmarks/bandits.py` writes this page and its figures, in an hour on one core (one study
-needs MABWiser). Actions and θ are uniform on the sphere, rewards ±1, δ = 1e-6. A cell has the mean
-regret and the point below which 95 % of the runs lie. *Printed* is the thesis' algorithm as
-printed, whose central ε is 2 where 1 is stated, and whose shuffled ε is unknown
-([errata.md](errata.md)); "2/ε" has the noise of the stated ε.
+needs MABWiser). The table is that of Girgis 2023, Chapter 6 ([bandits.md](bandits.md)). Actions and
+θ are uniform on the sphere, rewards ±1, δ = 1e-6. A cell has the mean regret and, after the
+semicolon, the 95 % quantile over the runs. *Printed* is the algorithm as printed in the thesis. Its
+central ε is twice the stated ε, and its shuffled ε is unknown ([errata.md](errata.md)); "2/ε" means
+that the noise is increased so that the stated ε holds.
 
-The thesis does not state the base of the logarithm in q = (2T)^{1/log T} and the constant B of the
-core set, on which the regret of the printed algorithms depends. The table of the next section has
-the natural log and B = 1; the table below is over 60 of its seeds:
+The regret of the printed algorithms depends on the base of the logarithm in q = (2T)^{1/log T} and
+on the constant B of the core set, which the thesis does not state. The next section has the natural
+logarithm and B = 1; here are other choices, over 60 of its seeds:
 
 | log, B | without privacy | central | central 2/ε |
 |---|---|---|---|
@@ -35,13 +36,14 @@ the natural log and B = 1; the table below is over 60 of its seeds:
 | to base 2, 16 | 9,318 | 11,488 | 13,706 |
 | to base 10, 1 | 5,789 | 6,457 | 7,324 |
 
-Lemma 6.3.2 also allows a core set of value 2d; ours has value 1.01d.
+Lemma 6.3.2 also allows a core set of value 2d; turnout's core set has value 1.01d.
 """
-PEERS = """LinUCB on noisy statistics: central
-with tree-based Gaussian noise in batches of 100 (Shariff and Sheffet 2018), local with Gaussian
-noise of each client in batches of 1,000 (Zheng et al. 2020), shuffled with randomized bits in
-batches of 5,000 (after Chowdhury and Zhou 2022), each (1, 1e-6)-DP by certified accounting under
-replace-one of a client's action, context and reward together."""
+PEERS = """LinUCB on noisy statistics uses
+tree-based Gaussian noise in batches of 100 in the central model (Shariff and Sheffet 2018),
+Gaussian noise of each client in batches of 1,000 in the local model (Zheng et al. 2020), and
+randomized bits in batches of 5,000 in the shuffled model (after Chowdhury and Zhou 2022). Each is
+(1, 1e-6)-DP by certified accounting under replace-one of a client's action, context and reward
+together."""
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -78,7 +80,7 @@ def main_table(found: dict[str, Any]) -> str:
             ("as printed", "printed"),
             ("LinUCB", "LinUCB"),
             ("phased elimination", "phased"),
-            ("LinUCB on noisy statistics (protects actions too)", "private LinUCB"),
+            ("LinUCB on noisy statistics (actions are protected too)", "private LinUCB"),
         )
     ]
     noisy = _cell(found.get("printed central 2/ε"))
@@ -246,18 +248,19 @@ def _cells(entries: dict[str, Any], name: str) -> dict[str, list[float]]:
 
 TABLES = {
     "main": main_table,
-    "ablation": ablation_of("What each idea of elimination buys (central, as above)"),
+    "ablation": ablation_of("Elimination without one of its ideas (central, as above)"),
     "sizes": grouped("Other sizes, ε = 1 (sizes differ in seeds: 100, 20, 20)", "size"),
-    "gaps": grouped("The two best actions a gap apart, T = 1e5, K = 10, 20 seeds", "gap"),
+    "gaps": grouped("Gap between the two best actions, T = 1e5, K = 10, 20 seeds", "gap"),
     "epsilons": grouped("Figure 6.2a: T = 1e6, K = 10, 20 seeds", "ε"),
     "slopes": slopes,
     "coverage_close": coverage_close,
     "coverage": coverage,
     "contexts": grouped(
-        "Contexts of a known law: synthetic (T = 1e5, 5 seeds), MNIST (T = 60,000, 10 seeds)",
+        "Contexts of a known distribution: synthetic (T = 1e5, 5 seeds), "
+        "MNIST (T = 60,000, 10 seeds)",
         "task",
     ),
-    "mabwiser": ablation_of("Beside MABWiser, no privacy, T = 1e4, K = 10, 5 seeds"),
+    "mabwiser": ablation_of("Comparison with MABWiser, no privacy, T = 1e4, K = 10, 5 seeds"),
     "core_sets": grouped("Figure 6.2b: T = 1e7, K = 1000, central", "ε"),
 }
 FIGURES = {
