@@ -3,7 +3,8 @@
 `Odometer` bounds the ε of a run that may stop at any time, even if releases decide when the run
 stops (`mixture_epsilon`). `RenyiFilter` contains an odometer and refuses a window that would exceed
 the budget. `spent` and `running` return ε after each number of steps of a scheme. This module
-builds on `divergence.renyi` and on the terms of `plan`. docs/design/ledger.md has the proofs.
+builds on `divergence.renyi`, and on `BudgetTerms` and `Entry` of `budgets.plan`.
+docs/design/ledger.md has the proofs.
 
 Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
 windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
@@ -18,14 +19,14 @@ loss L,
 When the run stops, the mean of the right side is at most δ, and the mean of the left side is the
 hockey-stick divergence of the run at e^ε. With one order, ε = R(α) + ln(c_α/δ)/(α − 1) satisfies
 (*), where c_α = (1/α)(1 − 1/α)^{α−1} (Canonne, Kamath & Steinke 2020, Proposition 12). With several
-orders, ε is at most R(α) + ln(c_α/(w_α·δ))/(α − 1) for each order. The minimum over orders
-*without* weights is not a bound.
+orders, ε is at most R(α) + ln(c_α/(w_α·δ))/(α − 1) for each order. Without weights, the minimum
+over orders is *not* a bound.
 
 **Filter.** With one order α this is the Rényi filter of Feldman & Zrnic 2021: if the sum of the
 windows' divergences is at most B, all releases together have a Rényi divergence of at most B, for
 every rule that chooses the windows. For one (ε, δ) a single order is enough, but the best order
-depends on the windows. The order is chosen in advance for the expected windows, or several orders
-have weights.
+depends on the windows. So the order is chosen in advance for the expected windows, or several
+orders are used with weights.
 """
 
 from __future__ import annotations
@@ -79,10 +80,16 @@ class Odometer:
     order) and with the hockey stick instead of a tail probability: docs/design/ledger.md.
 
     Attributes:
+        terms: relation, unit and trust model of the guarantee.
         orders: increasing orders α.
         weights: weights of the orders, with a sum of at most 1; they must not depend on releases.
-        left_out: probability that may be cut off from the tails of each window.
-        most_windows: largest number of windows; the cuts of so many windows are charged in advance.
+        left_out: probability that may be cut off from the tails of each window's privacy loss.
+        most_windows: largest number of windows; the cut tails of so many windows are subtracted
+            from δ in advance.
+        entries: charges that were recorded so far.
+
+    Raises:
+        ParameterError: a field is out of range, or the entries do not fit the other fields.
     """
 
     terms: BudgetTerms
@@ -126,10 +133,11 @@ class Odometer:
         Args:
             expected: a typical window; the odometer has its relation, unit and trust model.
             windows: the number of windows after which the bound should be tightest.
-            delta: the δ at which the bound will be read, between 0 and 1.
+            delta: the δ at which the bound will be read, strictly between 0 and 1.
             most_windows: largest number of windows that will be run.
 
         Raises:
+            ParameterError: δ or a number of windows is out of range.
             UnsupportedError: filters and odometers have no analysis of such a scheme.
         """
         checks.open_unit(delta=delta)
@@ -143,7 +151,7 @@ class Odometer:
             for order, rate in zip(CANDIDATES, rates, strict=True)
         ]
         best = CANDIDATES[costs.index(min(costs))]
-        # Spread the weights over orders around it, for runs that turn out different.
+        # Put weights on several orders around it, since the run may differ from what is expected.
         orders = tuple(1 + (best - 1) * 2.0**power for power in _AROUND)
         return cls(terms, orders, tuple(_AROUND.values()), left_out, most_windows)
 
@@ -161,11 +169,16 @@ class Odometer:
         return sum(entry.count for entry in self.entries)
 
     def charge(self, scheme: Scheme) -> RenyiBounds:
-        """Upper bounds on the Rényi divergences of one scheme, at the odometer's orders."""
+        """Upper bounds on the Rényi divergences of one scheme, at the odometer's orders.
+
+        Raises:
+            ParameterError: relation, unit or trust differ from those of the odometer.
+            UnsupportedError: filters and odometers have no analysis of such a scheme.
+        """
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
     def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
-        """Odometer after one more scheme, charged ``times`` times before the scheme runs.
+        """Odometer that also counts ``times`` runs of a scheme; record these before they start.
 
         Args:
             scheme: the scheme that will run.
@@ -174,6 +187,8 @@ class Odometer:
 
         Raises:
             BudgetExceededError: more windows than ``most_windows``.
+            ParameterError: relation, unit or trust differ from those of the odometer.
+            UnsupportedError: filters and odometers have no analysis of such a scheme.
         """
         left = self.most_windows - self.windows
         if times > left:
@@ -182,23 +197,28 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """Upper bound on ε of all recorded windows together, as `Odometer` guarantees.
+        """Upper bound on ε of all recorded windows together; for its guarantee see `Odometer`.
 
         Args:
-            delta: δ, above ``left_out * most_windows`` and the same at all times.
+            delta: δ, above ``left_out * most_windows``; every call for a run has to use the same δ.
 
         Returns:
             ε rounded up; 0 before anything was recorded.
 
         Raises:
-            ParameterError: δ is not larger than the probability that is cut off the windows' tails.
+            ParameterError: δ is outside (0, 1), or not above the probability of all cut tails.
         """
         return self.bound_of(self.spent, delta)
 
     def bound_of(self, total: RenyiBounds, delta: float) -> float:
         """Upper bound on ε from given total Rényi divergences of all windows.
 
-        Arguments, result and errors are otherwise those of `bound`.
+        Args:
+            total: upper bounds on the Rényi divergences of all windows together.
+            delta: δ, as in `bound`.
+
+        Returns:
+            ε rounded up; 0 if all divergences are 0.
 
         Raises:
             ParameterError: δ is outside (0, 1), or not above the probability of all cut tails.
@@ -230,7 +250,11 @@ class Odometer:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Odometer:
-        """Odometer restored from the output of `to_dict`."""
+        """Odometer restored from the output of `to_dict`.
+
+        Raises:
+            ParameterError: the data is not that of an odometer, or a value is out of range.
+        """
         require_kind(data, _KIND)
         return cls(
             BudgetTerms.from_dict(data["terms"]),
@@ -250,7 +274,7 @@ def mixture_epsilon(
 ) -> float:
     """Least ε ≥ 0 that satisfies (*) of the module header at every loss L, rounded up.
 
-    This ε is the maximum of the concave function g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}). A
+    The least ε is the maximum of the concave function g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}). A
     tangent at the left end of a bracket of the maximum gives an upper bound.
 
     Args:
@@ -324,7 +348,13 @@ class RenyiFilter:
     several orders, both directions and the cut tails see `Odometer` and docs/design/ledger.md.
 
     Attributes:
-        odometer: the account; its bound never exceeds ``epsilon``.
+        epsilon: budget of ε, positive.
+        delta: δ, strictly between 0 and 1.
+        odometer: charges so far; its bound on ε never exceeds ``epsilon``.
+
+    Raises:
+        ParameterError: ε or δ is out of range.
+        BudgetExceededError: the charges of the odometer exceed the budget.
     """
 
     epsilon: float
@@ -361,7 +391,9 @@ class RenyiFilter:
             most_windows: largest number of windows that will be run.
 
         Raises:
-            ParameterError: ε is so small that no order allows any divergence.
+            ParameterError: an argument is out of range, or ε is so small that no order allows any
+                divergence.
+            UnsupportedError: filters and odometers have no analysis of the expected window.
         """
         checks.positive(epsilon=epsilon)
         checks.open_unit(delta=delta)
@@ -390,7 +422,7 @@ class RenyiFilter:
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
-        """Filter after ``times`` charges of a scheme; after that, all of these runs may start.
+        """Filter that also charges ``times`` runs of a scheme; afterwards these runs may start.
 
         Args:
             scheme: the scheme that will run.
@@ -408,7 +440,12 @@ class RenyiFilter:
         return replace(self, odometer=after)
 
     def fits(self, scheme: Scheme) -> int:
-        """Number of further runs of a scheme that the budget allows."""
+        """Number of further runs of a scheme that the budget allows.
+
+        Raises:
+            ParameterError: relation, unit or trust differ from those of the filter.
+            UnsupportedError: filters and odometers have no analysis of such a scheme.
+        """
         odometer = self.odometer
         charge, spent = odometer.charge(scheme), odometer.spent
         most = odometer.most_windows - odometer.windows
@@ -429,7 +466,11 @@ class RenyiFilter:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiFilter:
-        """Filter restored from the output of `to_dict`."""
+        """Filter restored from the output of `to_dict`.
+
+        Raises:
+            ParameterError: the data is not that of a filter, or a value is out of range.
+        """
         require_kind(data, _FILTER_KIND)
         return cls(data["epsilon"], data["delta"], Odometer.from_dict(data["odometer"]))
 
@@ -466,7 +507,8 @@ def running(
 
     Args:
         bound: function from a number of steps, at least 1, to a proved upper bound on ε; if it
-            raises NumericalError, the bound of the next step is used. Called once per step.
+            raises NumericalError, the bound of the next larger number is used. Called once per
+            number.
         steps: numbers of steps, in any order.
         whole: a proved upper bound on ε of the whole run, which no result exceeds.
 
@@ -478,6 +520,8 @@ def running(
         releases, so the bound for more steps is valid for fewer steps too.
 
     Raises:
+        ParameterError: ``whole`` is below 0, or a number of steps is not a whole number of at least
+            0.
         NumericalError: no bound can be certified from some step on.
     """
     # Check the arguments.
@@ -485,7 +529,7 @@ def running(
         checks.non_negative(whole=whole)
     counts = list(steps)
     checks.count(0, **{f"steps[{i}]": step for i, step in enumerate(counts)})
-    # From the last step back: each step has the least bound of all later ones, with `whole`.
+    # From the last step back: each step gets the least of its bound, later bounds and `whole`.
     bounds: dict[int, float] = {}
     least = whole
     failure: NumericalError | None = None

@@ -1,10 +1,10 @@
 """Budgets of plans that are fixed in advance: terms, ledger, and the budget left after some steps.
 
-`BudgetTerms` are the relation, unit and trust model that all windows of an account share; `Entry`
-is one charge of an account. `Ledger` composes several `BudgetPhase`s; `remaining` returns the state
-of a plan after some of its steps (`Remaining`). `odometer` uses the same terms and entries;
-`reporting` shows the remaining budget. This module builds on `pricing`, `calibration` and
-`divergence.renyi`.
+`BudgetTerms` are the relation, unit and trust model that all windows of a ledger, filter or
+odometer share; `Entry` is one charge of a filter or odometer. `Ledger` composes several
+`BudgetPhase`s; `remaining` returns a `Remaining`: the state of a plan after some steps. `odometer`
+uses the same terms and entries; `reporting` shows the remaining budget. This module builds on
+`pricing`, `calibration` and `divergence.renyi`.
 
 A `Ledger` is for plans that do *not* depend on results: phases, noise and numbers of windows are
 fixed before the data is accessed, or depend on no release. The ε of a ledger is not the sum of its
@@ -13,7 +13,7 @@ phases' ε; phases are composed exactly, as one run. For plans that depend on re
 
 Two decisions may depend on results nevertheless: when to stop early, and whether to repeat the
 *same* window once more, as long as the number of windows never exceeds the number that the budget
-allows. Both decisions only leave out releases of the longest run.
+allows. Both decisions only leave out some releases of the longest possible run.
 """
 
 from __future__ import annotations
@@ -43,10 +43,15 @@ from turnout.schemes.registry import is_registered
 
 @dataclass(frozen=True, slots=True)
 class BudgetTerms:
-    """Relation, unit and trust model of a guarantee; all windows of a ledger must agree on them.
+    """Relation, unit and trust model of a guarantee, which all windows of a ledger must share.
 
     Attributes:
-        relation: neighbouring relation, without a default.
+        relation: neighbouring relation; has no default.
+        unit: unit of privacy, all data of a client or one example.
+        trust: parties that a client must trust for ε to hold.
+
+    Raises:
+        ParameterError: a value is not a member of its enumeration.
     """
 
     relation: Relation
@@ -62,30 +67,34 @@ class BudgetTerms:
         return cls(scheme.relation, scheme.unit, scheme.trust)
 
     def require(self, scheme: Scheme) -> None:
-        """Raise a ParameterError for a scheme with another relation, unit or trust model."""
+        """Raise a ParameterError for a scheme with another relation, unit or trust model.
+
+        Raises:
+            ParameterError: relation, unit or trust model differ.
+        """
         for name in ("relation", "unit", "trust"):
             ours, theirs = getattr(self, name), getattr(scheme, name)
             if ours is not theirs:
                 raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
 
     def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
-        """Run of a scheme, or of its first ``steps`` steps, that a privacy filter charges.
+        """Blocks of a scheme, or of its first ``steps`` steps, that a privacy filter can charge.
 
         Raises:
             ParameterError: relation, unit or trust differ.
-            UnsupportedError: the relation takes two neighbour bounds, or windows differ by client.
+            UnsupportedError: the relation needs two neighbour bounds, or windows differ by client.
         """
         self.require(scheme)
         if is_per_client(scheme):
             raise UnsupportedError(
-                "filters and odometers have one account for all clients, so windows must not "
-                "differ by client; charge the smallest window that any client may have"
+                "filters and odometers keep one bound for all clients, so windows must not differ "
+                "by client; charge the smallest window that any client may have"
             )
         parts = decompose(scheme, steps)
         if parts.replacement_against_null is not None:
             raise UnsupportedError(
-                f"{scheme.relation.value} takes two neighbour bounds here, which filters and "
-                "odometers do not follow; keep the account under add-remove"
+                f"relation = {scheme.relation.value!r} needs two neighbour bounds here, which "
+                "filters and odometers do not support; use add-remove"
             )
         return parts.record_against_null.upper
 
@@ -123,7 +132,11 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
 
 
 def window_count(scheme: Scheme) -> int:
-    """Number of windows of a scheme, or of steps if each step has its own draw."""
+    """Number of windows of a scheme, or of steps if each step has its own draw.
+
+    Raises:
+        UnsupportedError: the participation is not a sequence of equal windows.
+    """
     return getattr(scheme.participation, _repeating(scheme))
 
 
@@ -146,7 +159,16 @@ def _unequal_windows(kind: type) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Charge of one window, counted ``count`` times."""
+    """Charge of ``count`` equal windows in a filter or odometer.
+
+    Attributes:
+        charge: upper bounds on the Rényi divergences of one window.
+        count: number of such windows, at least 1.
+        label: name of the entry in reports.
+
+    Raises:
+        ParameterError: the count is not a whole number of at least 1.
+    """
 
     charge: RenyiBounds
     count: int = 1
@@ -171,7 +193,7 @@ def with_entry(entries: Entries, fresh: Entry) -> Entries:
 
 
 def entries_from(data: Mapping[str, Any]) -> Entries:
-    """Entries of an account, restored from the output of its `to_dict`."""
+    """Entries restored from the dictionary that `Odometer.to_dict` returned."""
     return tuple(
         Entry(RenyiBounds.from_dict(item["charge"]), item["count"], str(item["label"]))
         for item in data["entries"]
@@ -179,19 +201,23 @@ def entries_from(data: Mapping[str, Any]) -> Entries:
 
 
 def require_kind(data: Mapping[str, Any], kind: str) -> None:
-    """Raise a ParameterError unless a record has the given kind."""
+    """Raise a ParameterError unless ``kind`` is the kind of a record."""
     if data.get("kind") != kind:
         raise ParameterError("kind", data.get("kind"), repr(kind))
 
 
 _TOLERANCE = 1e-4  # relative, of a noise multiplier
 MOST_WINDOWS = 10**6
-"""The largest count of allowed runs that is searched."""
+"""Largest number of further runs that a search considers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetPhase:
-    """The first ``steps`` steps of a scheme, as one part of a plan."""
+    """Phase of a plan: the first ``steps`` steps of a scheme.
+
+    Raises:
+        ParameterError: the scheme has fewer steps.
+    """
 
     scheme: Scheme
     steps: int
@@ -235,7 +261,8 @@ class Ledger:
             label: name of the phase in reports.
 
         Raises:
-            ParameterError: relation, unit or trust differ, or the scheme has fewer steps.
+            ParameterError: relation, unit or trust differ from the ledger's, or the scheme has
+                fewer steps.
         """
         steps = scheme.participation.steps if steps is None else steps
         return replace(self, phases=(*self.phases, BudgetPhase(scheme, steps, label)))
@@ -247,8 +274,10 @@ class Ledger:
             delta: δ, strictly between 0 and 1.
 
         Raises:
-            UnsupportedError: no sound analysis is known for a phase, or for several together.
-            NumericalError: so small a δ cannot be certified.
+            ParameterError: δ is out of range.
+            UnsupportedError: no sound analysis is known for a phase, or for several phases
+                together.
+            NumericalError: no bound can be certified at such a δ.
         """
         checks.open_unit(delta=delta)
         phases = [phase for phase in self.phases if phase.steps > 0]
@@ -266,7 +295,7 @@ class Ledger:
         """Blocks of all phases as one run, for a privacy filter that continues the ledger.
 
         Raises:
-            UnsupportedError: the relation takes two neighbour bounds, or windows differ by client.
+            UnsupportedError: the relation needs two neighbour bounds, or windows differ by client.
         """
         done = [phase for phase in self.phases if phase.steps > 0]
         return merged_runs(*(self.terms.run_of(phase.scheme, phase.steps) for phase in done))
@@ -279,6 +308,7 @@ class Ledger:
             delta: δ, strictly between 0 and 1.
 
         Raises:
+            ParameterError: ε or δ is out of range.
             BudgetExceededError: the upper bound on ε exceeds the budget.
         """
         checks.non_negative(epsilon=epsilon)
@@ -291,13 +321,17 @@ class Ledger:
 
         Args:
             window: scheme of one further run.
-            epsilon: budget of ε of all phases together, positive.
+            epsilon: budget for ε of all phases together, positive.
             delta: δ, strictly between 0 and 1.
             most: largest number to try.
 
         Returns:
             A number of runs whose total ε is proved to be at most ``epsilon``; one more run has no
             such proof, unless the number is ``most``. 0 if the budget is already used up.
+
+        Raises:
+            ParameterError: an argument is out of range, or relation, unit or trust differ.
+            UnsupportedError: the participation is not a sequence of equal windows.
         """
         checks.positive(epsilon=epsilon)
         self.terms.require(window)
@@ -317,15 +351,16 @@ class Ledger:
 
         Args:
             scheme_for: function that returns the further phase for a noise multiplier.
-            epsilon: budget of ε of all phases together, positive.
+            epsilon: budget for ε of all phases together, positive.
             delta: δ, strictly between 0 and 1.
 
         Returns:
             A noise multiplier of six digits that is proved to be sufficient.
 
         Raises:
-            BudgetExceededError: the phases in the ledger have spent the budget.
-            UnsupportedError: no noise up to 10⁶ is enough.
+            ParameterError: ε or δ is out of range.
+            BudgetExceededError: the phases in the ledger already exceed the budget.
+            UnsupportedError: no noise multiplier up to 10⁶ is enough.
         """
         self.require(epsilon, delta)
         unknown = UNKNOWNS["noise-multiplier"]
@@ -335,8 +370,8 @@ class Ledger:
         search = BisectionSearch.to_the_end(target, unknown, _TOLERANCE)
         if search.met is None:
             raise UnsupportedError(
-                f"no noise multiplier up to {unknown.text(unknown.most)} keeps a further phase "
-                f"within epsilon = {epsilon:g} in all"
+                f"no noise multiplier up to {unknown.text(unknown.most)} keeps all phases, "
+                f"the further one included, within epsilon = {epsilon:g}"
             )
         return search.met.value
 
@@ -350,7 +385,11 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Ledger:
-        """Ledger restored from the output of `to_dict`."""
+        """Ledger restored from the output of `to_dict`.
+
+        Raises:
+            ParameterError: the data is not that of a ledger, or a value is out of range.
+        """
         require_kind(data, "ledger")
         phases = (
             BudgetPhase(scheme_from_dict(item["scheme"]), item["steps"], item["label"])
@@ -364,13 +403,15 @@ class Remaining:
     """State of a plan after some of its steps: ε spent, and windows left.
 
     Attributes:
+        steps: number of steps done.
+        delta: δ at which all bounds hold.
         spent: upper bound on ε of the steps done.
         whole: upper bound on ε of the whole plan.
         budget: limit of ε.
         windows: number of further windows of the same kind that the budget allows after the last
             window that has begun; the plan may have fewer windows.
-        noise_multiplier: least noise multiplier with which all windows that have not begun keep
-            the plan within the budget; None if all windows have begun.
+        noise_multiplier: least noise multiplier with which all windows that have not begun keep the
+            plan within the budget; None if all windows have begun.
     """
 
     steps: int
@@ -399,10 +440,12 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
         the noise multiplier up.
 
     Raises:
+        ParameterError: an argument is out of range.
         BudgetExceededError: windows that are done or have begun spend more than the budget.
-        UnsupportedError: the plan is not a sequence of equal windows.
+        UnsupportedError: the plan is not a sequence of equal windows, or no noise multiplier up to
+            10⁶ is enough for the rest.
     """
-    # The plan so far, with windows that were begun counted to their end, and the whole plan.
+    # The plan so far (windows that have begun count as complete), and the whole plan.
     checks.positive(budget=budget)
     total, empty = window_count(scheme), Ledger(BudgetTerms.of(scheme))
     now = empty.add(scheme, steps)
@@ -416,7 +459,7 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
     if begun < total:
         rest = as_windows(scheme, total - begun)
         noise = done.noise(lambda s: replace(rest, randomizer=GaussianNoise(s)), budget, delta)
-    # A plan after some of its steps has spent at most the ε of the whole one.
+    # A plan has spent at most the ε of the whole plan after any number of steps.
     return Remaining(
         steps=steps,
         delta=delta,
@@ -429,7 +472,11 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
 
 
 def window_steps(scheme: Scheme) -> int:
-    """Number of steps of one window of a scheme; 1 if every step has its own draw."""
+    """Number of steps of one window of a scheme; 1 if every step has its own draw.
+
+    Raises:
+        UnsupportedError: the participation is not a sequence of equal windows.
+    """
     return as_windows(scheme, 1).participation.steps
 
 
