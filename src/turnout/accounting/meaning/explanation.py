@@ -1,14 +1,14 @@
 """Meaning of a guarantee for one client: success of the best attacker, and a Gaussian trade-off.
 
-`explanation_of` returns the `Explanation` of a scheme's guarantee: trade-offs, the attacker's
-success and certainty, and a `GaussianFit`. `gaussian_fit` returns this fit: the smallest μ for
-which the scheme is as private as N(0, 1) against N(μ, 1), down to a δ. `api` and `reporting` show
-the explanation; this module builds on `membership` and `profile`. docs/explanation.md describes
-each number and the proof of each bound.
+`explanation_of` returns the `Explanation` of a scheme's guarantee: trade-offs, the success and
+certainty of the best attacker, and a `GaussianFit`. `gaussian_fit` returns this fit: the smallest μ
+for which the scheme is at least as private as N(0, 1) against N(μ, 1), down to a given δ. `api` and
+`reporting` show the explanation; this module builds on `membership` and `profile`.
+docs/explanation.md describes each number and the proof of each bound.
 
 In general no finite μ bounds a profile down to δ = 0, since the remove direction of random
-participation has heavier tails than any Gaussian. So μ is returned with the least δ for which μ is
-valid.
+participation has heavier tails than any Gaussian. So μ is returned together with the least δ down
+to which it is valid.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Explanation:
 
     Attributes:
         guarantee: (ε, δ) of the scheme.
-        priors: prior probabilities of the attacker that the client takes part, `EVEN` first.
+        priors: the attacker's prior probabilities that the client takes part, `EVEN` first.
         profile: bounds on δ(ε) in both directions.
         fit: Gaussian trade-off below the trade-off of the scheme; None if none is proved.
     """
@@ -62,7 +62,7 @@ class Explanation:
 
     @property
     def advantage(self) -> Bounds:
-        """Bounds on the largest true positive rate minus false positive rate of any attack."""
+        """Bounds on the largest difference of true and false positive rate of any attack."""
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
@@ -82,7 +82,7 @@ class Explanation:
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on the posterior of either world, exceeded with probability at most δ."""
+        """Bounds on the posterior of either world that is exceeded with probability at most δ."""
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
@@ -92,10 +92,11 @@ def explanation_of(scheme: Scheme, guarantee: Guarantee, prior: float | None = N
     Args:
         scheme: the whole scheme.
         guarantee: result of `price` for the scheme.
-        prior: prior probability of the attacker in addition to `EVEN`, strictly between 0 and 1.
+        prior: a prior probability of the attacker, used in addition to `EVEN`, strictly between 0
+            and 1.
 
     Returns:
-        Bounds whose upper ends are never below what the best attacker reaches.
+        An explanation whose upper bounds are never below what the best attacker reaches.
 
     Raises:
         ParameterError: the prior is out of range.
@@ -125,7 +126,7 @@ class GaussianFit:
     """Gaussian trade-off with the smallest μ that bounds a scheme's privacy down to a δ.
 
     Attributes:
-        mu: bounds on the smallest μ for which statement 1 is true.
+        mu: bounds on the smallest μ for which guarantee 1 below holds.
         delta: upper bound on δ from ``epsilon`` on.
         epsilon: largest ε at which the Gaussian bounds the profile.
 
@@ -138,20 +139,21 @@ class GaussianFit:
         4. f(α) ≥ G_μ(α) − ``delta`` for every α.
 
     Proof of 1. Upper bounds U on δ_M hold at the K_i = e^{ε_i} of a grid that begins at ε = 0 and
-    ends at ``epsilon``. δ_M is convex in K, so between K_i and K_{i+1} it lies below the chord c
-    of U. δ_μ is convex in K too, so there it lies above both tangents at K_i and K_{i+1}, and so
-    above their maximum v. The difference c − v is concave with one kink, where the tangents meet;
-    c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink. The function checks
-    these three points.
+    ends at ``epsilon``. δ_M is convex in K, so between K_i and K_{i+1} it lies below the chord c of
+    U. δ_μ is convex in K too, so there it lies above both tangents at K_i and K_{i+1}, and so above
+    v, the maximum of both tangents. The difference c − v is concave with one kink, where the
+    tangents meet; c ≤ v in the whole cell follows from c ≤ v at the two ends and at the kink.
+    `gaussian_fit` checks these three points.
 
     Proof of 2. U bounds δ_M at the last point, and δ_M decreases.
 
-    Proof of 3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and
-    e^{−ε}(1 − δ_M'(ε) − α), where δ_M' is the other direction (`membership.TradeOff`); G_μ is the
-    same with δ_μ twice. By 1 and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and
-    e^{−ε} ≤ 1, so each term of f is at least the same term of G_μ less ``delta``: 4. For G_μ(α) the
-    supremum is attained at the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ − μ/2) (second
-    term). If that ε is at most ``epsilon``, 1 applies to it with nothing subtracted: 3.
+    Proof of 3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) −
+    α), where δ_M' is the other direction (`membership.TradeOff`); G_μ is the same supremum with δ_μ
+    in place of both. By 1 and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and
+    e^{−ε} ≤ 1, so each term of f is at least the same term of G_μ minus ``delta``, which proves 4.
+    For G_μ(α) the supremum is attained at the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ −
+    μ/2) (second term). If that ε is at most ``epsilon``, 1 applies to it with nothing subtracted,
+    which proves 3.
     """
 
     mu: Bounds
@@ -186,8 +188,9 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        A fit with bounds on μ: ``mu.upper`` is never below the smallest valid μ, ``mu.lower``
-        never above it. Their distance falls with the square of the profile's grid step.
+        A fit with bounds on μ: ``mu.upper`` is never below the smallest valid μ, ``mu.lower`` never
+        above it. The distance between both is about proportional to the square of the grid step of
+        the profile.
 
     Raises:
         ParameterError: δ is out of range.
@@ -239,7 +242,7 @@ def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Interval around the smallest μ at which a condition holds; the condition holds at its end."""
+    """Interval around the smallest μ at which a condition holds; it holds at the upper end."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off was found below the trade-off of this scheme")

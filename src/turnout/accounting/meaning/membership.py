@@ -26,10 +26,11 @@ both at K = e^ε ≥ 1,
 
 Exchanging forward and backward gives the trade-off of Q against P, the inverse of f.
 
-**Attackers.** π is the attacker's prior probability of P ("the client took part"); after a view x
-with likelihood ratio X(x) = dP/dQ the odds are π/(1 − π)·X. All statements are about the best
-possible attacker, who knows everything except whether the client took part; real attackers have
-less success. Priors and δ lie strictly between 0 and 1; other values raise a ParameterError.
+**Attackers.** π is the attacker's prior probability of P ("the client took part"); after observing
+the releases x (the attacker's *view*), with likelihood ratio X(x) = dP/dQ, the odds are π/(1 −
+π)·X. All bounds are about the best possible attacker, who knows everything except whether the
+client took part; real attackers have less success. Priors and δ lie strictly between 0 and 1; other
+values raise a ParameterError.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class TradeOff:
         return np.clip(best + _ROUNDING, 0.0, 1.0 - alpha)
 
     def true_positive_rate(self, alpha: float) -> Bounds:
-        """Bounds on 1 − f(α), the best attacker's true positive rate at a false positive rate."""
+        """Bounds on 1 − f(α): true positive rate of the best attacker at false positive rate α."""
         rate = np.array([alpha])
         found = (1.0 - float(side(rate)[0]) for side in (self.upper, self.lower))
         low, high = found
@@ -152,7 +153,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Largest value, at each α, of the lines below f that the pairs (K, δ) of two profiles give."""
+    """Maximum, at each α, of the lines below f given by the points (K, δ) of both directions."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward
@@ -178,7 +179,8 @@ def bayes_success(profile: Profile, prior: float) -> Bounds:
     Without a view the probability is max(π, 1 − π).
 
     Args:
-        profile: bounds on δ(ε); the result is sharpest if it has the point ε = |ln((1 − π)/π)|.
+        profile: bounds on δ(ε); the result is sharpest if the profile has the point ε = |ln((1 −
+            π)/π)|.
         prior: π, strictly between 0 and 1.
 
     Returns:
@@ -295,11 +297,12 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
         P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
 
     The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. The bound equals
-    ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the ratio of true to false positives of the
-    best test whose true positive rate is δ. So an attacker that observes only the outcome of this
-    test reaches the bound. In the worst pair, an attacker that observes all releases exceeds the
-    bound with a smaller probability. But if the client's updates stop when the ratio is high, the
-    probability may be larger; therefore the tail of X in the worst pair is no bound.
+    ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the logarithm of the ratio of true to false
+    positive rate of the best test whose true positive rate is δ. So an attacker that observes only
+    the outcome of this test reaches the bound. In the worst pair, an attacker that observes all
+    releases exceeds the bound with a smaller probability. But if the client's updates stop when the
+    ratio is high, the probability may be larger; therefore the tail of X in the worst pair gives no
+    bound.
 
     Args:
         curve: trade-off of P against Q; its inverse for the ratio dQ/dP.

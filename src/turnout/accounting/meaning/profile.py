@@ -2,10 +2,10 @@
 
 `privacy_profile` returns the `Profile` of a scheme at given ε, `profile_down_to` a profile on a
 fine grid. `profile_curves` returns the `ProfileCurves`, which give the profile at any ε.
-`DeltaBounds` are the bounds of one direction, at the given ε and everywhere between them. The
-(ε, δ) of `pricing` is one point of a profile; the meaning of ε for a person (`membership`,
-`explanation`) and the best of several runs (`selection`) need the whole profile. This module builds
-on `decomposition` and `divergence.composition`.
+`DeltaBounds` are the bounds of one direction, at the given ε and everywhere between them. The (ε,
+δ) of `pricing` is one point of a profile; the meaning of ε for a person (`membership`,
+`explanation`) and the ε of the best of several runs (`selection`) need the whole profile. This
+module builds on `decomposition` and `divergence.composition`.
 
 Notation: P is the world with the client, Q the neighbouring world, K = e^ε ≥ 1. *Forward* is
 H_K(P‖Q) (remove), *backward* H_K(Q‖P) (add). Both have the same value at K = 1, the total variation
@@ -205,7 +205,7 @@ def composed_curves(
 def _lower(
     runs: Sequence[Run], direction: Direction, sharp_to: float, refinement: int
 ) -> _Sharpest:
-    """Lower curves of all attacks in one direction; empty if they exceed the work budget."""
+    """Lower curves of all attacks in one direction; no curves if they exceed the work budget."""
     found: list[_Sharpest] = []
     for run in runs:
         try:
@@ -232,7 +232,7 @@ class ProfileCurves:
 
         Raises:
             ParameterError: an ε is out of range.
-            NumericalError: bounds are not numbers or not ordered.
+            NumericalError: a bound is NaN, or a lower bound exceeds an upper bound.
         """
         # Check the ε.
         points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
@@ -252,16 +252,16 @@ class ProfileCurves:
         return Profile(forward, backward, self.relation)
 
     def reach(self, delta: float) -> float:
-        """Value of ε beyond which no direction exceeds δ, at most 2 % above the least such ε.
+        """Least ε found from which on no direction exceeds δ, at most 2 % above the least such ε.
 
         Raises:
-            NumericalError: δ lies below what can be certified.
+            NumericalError: no ε can be certified at so small a δ.
         """
         epsilons = np.concatenate([[0.0], np.geomspace(1e-8, 500.0, 1250), [LARGEST_EPSILON]])
         values = np.maximum(*(upper.delta(epsilons) for _, upper in (self.forward, self.backward)))
         low = np.flatnonzero(values <= delta)
         if not low.size:
-            raise NumericalError(f"delta = {delta:.3g} lies below what can be certified here")
+            raise NumericalError(f"delta = {delta:.3g} is too small: no epsilon can be certified")
         return float(epsilons[low[0]])
 
 
@@ -275,7 +275,7 @@ def _uppers(parts: Decomposition, sharp_to: float, refinement: int) -> Sequence[
     if other is None and parts.through_null is None:
         return [sharpest(record, direction) for direction in Direction]
     if other is None and parts.through_null is not None:
-        # Two records directly, or through the reference; both directions are alike.
+        # Two records, compared directly or through the reference; both directions are equal.
         direct, run = sharpest(record, Direction.REMOVE), parts.through_null.upper
         through = _TwoBounds(*(sharpest(run, direction) for direction in Direction))
         return [_Smaller(direct, through)] * 2
@@ -287,7 +287,7 @@ def _uppers(parts: Decomposition, sharp_to: float, refinement: int) -> Sequence[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run on one side, of which the tightest is used at each ε."""
+    """Several curves of one run on one side; the tightest curve is used at each ε."""
 
     side: Side
     curves: Sequence[Curve]
@@ -303,7 +303,7 @@ class _Sharpest:
             NumericalError: no upper curve can be certified.
             WorkSpentError: the budget of work ended before the first curve.
         """
-        # Blocks of which each point takes long have one polygon for every δ.
+        # Blocks whose points take long to compute have one polygon, which is used for every δ.
         single = bool(run) and not is_composed(run)
         if single and isinstance(run[0][0], _SLOW):
             both = run[0][0].curves(side, sharp_to, max(refinement - 1, 0))
@@ -324,8 +324,8 @@ class _Sharpest:
         if refused is not None and not curves and side is Side.UPPER:
             raise refused
         if single and side is Side.UPPER and isinstance(run[0][0], AllocationBlock):
-            # An average of ratios is smaller in convex order than each ratio: the exact curve of a
-            # window of one step is an upper bound, and sharper near δ = 1 where σ is small.
+            # An average of ratios is smaller in convex order than each ratio, so the exact curve of
+            # a window of one step is an upper bound, which is sharper near δ = 1 if σ is small.
             alone = replace(run[0][0], window=1)
             curves.append(alone.curve(direction, side, sharp_to, refinement))
         return cls(side, curves, not run)
@@ -346,7 +346,7 @@ class _Sharpest:
         best = np.full_like(epsilons, 1.0 if upper else 0.0)
         for value in values:
             if np.isnan(value).any():
-                raise NumericalError("a privacy curve is not a number")
+                raise NumericalError("a privacy curve has a value that is NaN")
             best = np.minimum(best, value) if upper else np.maximum(best, value)
         if upper:
             return np.minimum(best + _UNDERFLOW * ratios, 1.0)
@@ -355,7 +355,7 @@ class _Sharpest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TwoBounds:
-    """Upper bound on δ from P to P' through the null record, at the best split of ε.
+    """Upper bound on δ between two records through the null record, at the best split of ε.
 
     The bound is δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) with ε₁ + ε₂ = ε.
     """
@@ -377,7 +377,7 @@ class _TwoBounds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Smaller:
-    """The smaller one of two upper bounds on δ at each ε."""
+    """Smaller of two upper bounds on δ at each ε."""
 
     direct: _Sharpest
     through: _TwoBounds
@@ -399,12 +399,12 @@ class DeltaBounds:
     Each array has the shape ``(n,)``, n ≥ 2.
 
     Attributes:
-        epsilons: increasing ε, the first one 0.
+        epsilons: increasing ε, of which the first is 0.
         lower: lower bounds on δ.
         upper: upper bounds on δ, decreasing and convex in K = e^ε.
 
     Raises:
-        NumericalError: the bounds are not ordered.
+        NumericalError: a bound is NaN, or a lower bound exceeds an upper bound.
     """
 
     epsilons: FloatArray
@@ -413,11 +413,11 @@ class DeltaBounds:
 
     def __post_init__(self) -> None:
         if not np.all(self.lower <= self.upper):  # also true where a bound is not a number
-            raise NumericalError("bounds of a privacy profile are not ordered")
+            raise NumericalError("lower and upper bounds of a privacy profile are not ordered")
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
-        """Bounds on δ after a correction by the convexity and monotonicity of δ(K)."""
+        """Bounds on δ, tightened by the convexity and monotonicity of δ(K)."""
         upper = np.minimum.accumulate(upper)
         lower = np.maximum.accumulate(lower[::-1])[::-1]
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
@@ -433,7 +433,7 @@ class DeltaBounds:
         return np.exp(self.epsilons)
 
     def at(self, epsilon: float) -> Bounds:
-        """Bounds on δ at any ε ≥ 0, by chords (upper) and by `polygon` (lower) between points."""
+        """Bounds on δ at any ε ≥ 0; between points, by chords (upper) and by `polygon` (lower)."""
         known = np.flatnonzero(self.epsilons == epsilon)
         if known.size:
             return Bounds(float(self.lower[known[0]]), float(self.upper[known[0]]))
