@@ -3,12 +3,12 @@
 `price` returns the ε of a scheme, `calibrate_noise` the noise that meets a target, `calibrate` the
 value of any other parameter, `spent` the ε after some of the steps.
 
-Parts, from the lowest: ``divergence`` (pairs, curves, composition), ``participation`` and
-``shuffling`` (blocks of participation and of shuffled messages), ``decomposition`` (from a scheme
-to its blocks), ``pricing``; above it ``calibration``, ``meaning`` (what an ε means for a person),
-``published`` (the papers' bounds by name), ``privacy_curve`` (composition by + and ×),
-``selection`` (the best of several runs) and ``budgets``. Other packages import from here,
-``calibration``, ``meaning`` and ``published`` alone.
+Modules and packages, from the lowest layer: ``divergence`` (pairs, curves, composition),
+``participation`` and ``shuffling`` (blocks of participation and of shuffled messages),
+``decomposition`` (from a scheme to its blocks), ``pricing``; above it ``calibration``, ``meaning``
+(what an ε means for a person), ``published`` (the papers' bounds by name), ``privacy_curve``
+(composition by + and ×), ``selection`` (the best of several runs) and ``budgets``. Other packages
+import from here, ``calibration``, ``meaning`` and ``published`` alone.
 """
 
 from typing import TYPE_CHECKING

@@ -4,15 +4,15 @@
 computes the bound at a value, `CostModel` predicts the root, and `BisectionSearch` chooses the
 values to try. `calibration` and `budgets.plan` use this module.
 
-The cost (ε, δ) of a value is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1) with the same
-ε at the same δ. The cost μ of a scheme is about proportional to a power of each parameter, since
-composition and averaging add variances: t^(−1/2) for a window of t steps, r^(1/2) for r windows, p
-for a participation probability p. The search is Newton's method for ln μ as a function of the
-logarithm of the value, with this power as the first slope and secants afterwards. A bracket holds a
-value that meets the target and a value that misses it. A step aims at the private side of the root;
-if the last value is within the tolerance of the root, the step aims at the other side, so that the
-bracket closes. Successive steps on one side get longer. No guarantee depends on the search, which
-only chooses the values to try.
+The cost of a value, its ε at δ, is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1) with
+the same ε at the same δ. The cost μ of a scheme is about proportional to a power of each parameter,
+since composition and averaging add variances: t^(−1/2) for a window of t steps, r^(1/2) for r
+windows, p for a participation probability p. The search is Newton's method for ln μ as a function
+of the logarithm of the value, with this power as the first slope and secants afterwards. A bracket
+holds a value that meets the target and a value that misses it. A step aims at the private side of
+the root; once the last value is within the tolerance of the root, the step aims at the other side,
+so that the bracket closes. Successive steps to the same side get longer. No guarantee depends on
+the search, which only chooses the values to try.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Unknown:
 
     Attributes:
         name: name of the parameter in options and messages.
-        falling: whether ε falls as the value grows. If it does, calibration returns the *smallest*
-            value that meets a target, otherwise the largest.
+        falling: whether ε falls as the value grows. If so, calibration returns the *smallest* value
+            that meets a target, otherwise the largest such value.
         least, most: limits of the search; no value outside is tried.
         start: first value to try.
-        power: magnitude of the exponent: the cost μ of the module header is about proportional
-            to the value to this power, or its inverse; 0 for δ, which is part of the target.
+        power: p ≥ 0 such that the cost μ (module header) is about proportional to value^p or
+            value^(−p); 0 for δ, which is part of the target.
         whole: whether values are whole numbers.
         digits: significant digits of values that are not whole.
         largest_jump: largest factor between two consecutive values of the search.
@@ -128,9 +128,9 @@ class Tried:
     Attributes:
         value: value of the parameter.
         position: `Unknown.position` of the value.
-        epsilon: upper bound on ε; infinite if no bound could be certified.
-        log_mu: ln μ of the bound; infinite if no bound could be certified.
-        excess: ``log_mu`` minus the ln μ of the target; above 0 where the target is missed.
+        epsilon: upper bound on ε; infinite if no bound can be certified.
+        log_mu: ln μ of the bound; infinite if no bound can be certified.
+        excess: ``log_mu`` minus ln μ of the target; above 0 if the bound exceeds the target.
     """
 
     value: float
@@ -147,7 +147,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class CostTarget:
-    """Target ε, and the functions that return the bound on ε and δ at a parameter value.
+    """Target ε, with functions from a parameter value to the bound on ε and to δ.
 
     Attributes:
         cost: function from a value to a proved upper bound on ε; may raise NumericalError.
@@ -225,7 +225,7 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Zero of a decreasing function on an interval, or the interval's end nearest to zero."""
+    """Zero of a decreasing function on an interval, or the end at which it is nearest to zero."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle
 
 
@@ -247,8 +247,10 @@ class BisectionSearch:
         model: the unknown, the target, and a model of the cost.
         tolerance: relative distance of the bracket's ends at which the search stops; for whole
             numbers it stops when the ends are neighbours.
-        met: the costliest value known to meet the target.
-        missed: the most private value not certified to meet the target.
+        met: of the values known to meet the target, the one with the largest ε; None if there is
+            none.
+        missed: of the values not certified to meet the target, the one with the smallest ε; None if
+            there is none.
         last: the value tried last.
         evaluations: number of bounds computed so far.
     """
@@ -263,12 +265,12 @@ class BisectionSearch:
 
     @classmethod
     def of(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """New search whose first slope is ``power`` of the unknown parameter."""
+        """New search, whose first slope is the ``power`` of the unknown parameter."""
         return cls(CostModel(unknown, target, -unknown.power), tolerance)
 
     @classmethod
     def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """Search that has ended with a closed bracket or with a limit of the parameter."""
+        """Search that has run until its bracket closed or a parameter's limit was the result."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search

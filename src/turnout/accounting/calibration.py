@@ -1,9 +1,9 @@
 """Calibration: the value of one parameter at which a scheme meets a target ε. Inverse of `pricing`.
 
 `calibrate` returns a `Calibration` for any parameter of `UNKNOWNS`, `calibrate_delta` for δ, and
-`calibrate_noise` a noise multiplier. All are on the private side: the proved upper bound on ε at
-the result is at most the target. `bisection` has the search; `with_guessed_start` gives its start.
-`budgets`, `selection`, `plans` and `api` use this module.
+`calibrate_noise` a noise multiplier. All results are on the private side: the proved upper bound on
+ε at the result is at most the target. `bisection` has the search; `with_guessed_start` returns a
+value to start from. `budgets`, `selection`, `plans` and `api` use this module.
 
 The search starts where a rule of thumb meets the target: the privacy loss of a run is about
 Gaussian, and its variance is the sum of the blocks' squared loss deviations.
@@ -106,6 +106,9 @@ def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
     Args:
         scheme: the whole scheme.
         epsilon: target ε, positive.
+
+    Returns:
+        δ with a start near the solution; only the speed of a search depends on the start.
     """
     level = _log_loss_deviation(scheme)
 
@@ -143,9 +146,9 @@ class Calibration:
         unknown: the calibrated parameter.
         value: value of the parameter, a whole number or a number of ``unknown.digits`` digits.
         epsilon: proved upper bound on ε at ``value``; at most the target.
-        refused: the nearest value with a larger ε that was tried and is not certified to meet the
-            target. For a whole number this is the next number, unless the evaluations ran out. None
-            if no such value was tried, for example if ``value`` is a limit of the search.
+        refused: of the values that were tried and are not certified to meet the target, the nearest
+            one. For a whole number this is the next number, unless the evaluations ran out. None if
+            no such value was tried, for example if ``value`` is a limit of the search.
         evaluations: number of bounds on ε that were computed.
         guarantee: result of `price` at the value; None if no tolerance was given.
     """
@@ -270,7 +273,7 @@ def _calibrated(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """Result of a search by `epsilon_upper`, followed by one by `price` if a tolerance is given."""
+    """Result of a search with `epsilon_upper`, then with `price` if a tolerance is given."""
     checks.positive(epsilon=epsilon)
     with question(_SEARCH):
         return _searched(unknown, scheme_of, delta_of, epsilon, tolerance)
@@ -283,12 +286,12 @@ def _searched(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """Search of `_calibrated`, run inside one budget of work."""
+    """Search of `_calibrated`, which is run inside one budget of work."""
 
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
 
-    # Search by the quick bound; one evaluation is kept for `price`.
+    # Search with the quick bound; one evaluation is kept for `price`.
     search = BisectionSearch.of(CostTarget(quick, epsilon, delta_of), unknown, _TOLERANCE)
     quick_ones = MOST_EVALUATIONS - (tolerance is not None)
     search.run(lambda search: _used_up(search, quick_ones), unknown.start)
@@ -299,7 +302,7 @@ def _searched(
         with suppress(NumericalError):
             price(scheme_of(unknown.private_limit), delta_of(unknown.private_limit), _QUICK_LOOK)
         raise
-    # With a tolerance, continue from that value by `price` and keep its guarantees.
+    # With a tolerance, continue from that value with `price` and keep the guarantees.
     guarantees: dict[float, Guarantee] = {}
     if tolerance is not None:
         checks.open_unit(tolerance=tolerance)
@@ -307,7 +310,7 @@ def _searched(
         def sharp(value: float) -> float:
             try:
                 guarantees[value] = price(scheme_of(value), delta_of(value), tolerance)
-            except UnsupportedError as error:  # δ is too small for this value alone
+            except UnsupportedError as error:  # δ is too small at this value only
                 raise NumericalError(str(error)) from error
             return guarantees[value].epsilon.upper
 
@@ -325,7 +328,7 @@ def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bo
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
-    """Search by a sharper bound that starts at the value of a finished search.
+    """Search with a sharper bound, which starts at the value of a finished search.
 
     The result is the finished search if the sharper bound fails or is hardly smaller at this value.
     """
@@ -342,10 +345,10 @@ def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
 
 
 def _met(search: BisectionSearch) -> Tried:
-    """Parameter value at which the search meets its target.
+    """Value at which the bound of a search meets the target.
 
     Raises:
-        UnsupportedError: even the most private value of the search misses the target.
+        UnsupportedError: even at the limit with the smallest ε no bound meets the target.
     """
     unknown, met, missed = search.model.unknown, search.met, search.missed
     if met is not None:

@@ -1,9 +1,9 @@
 """Decomposition of a scheme into independent blocks, by its randomizer, participation and relation.
 
-`decompose` returns the `Decomposition` of the first steps of a scheme, `published` the one by the
-smallest published bound. `steps_of`, `require_central` and `is_per_client` are checks for callers.
-The module chooses among the blocks of `participation` and `shuffling`; `pricing`, `privacy_curve`,
-`meaning.profile` and `budgets` compose the blocks.
+`decompose` returns the `Decomposition` of the first steps of a scheme, `published` the
+decomposition by the smallest published bound. `steps_of`, `require_central` and `is_per_client` are
+checks for callers. This module chooses among the blocks of `participation` and `shuffling`;
+`pricing`, `privacy_curve`, `meaning.profile` and `budgets` compose the blocks.
 
 docs/design/protocols.md derives the sensitivities used here.
 """
@@ -70,8 +70,8 @@ from turnout.schemes.scheme import ShuffledLoader
 if TYPE_CHECKING:
     from turnout.accounting.shuffling.messages import PublishedRandomizer
 
-# Modules that only some schemes need are imported inside functions, so that simple questions start
-# quickly.
+# Modules that only some schemes need are imported inside functions, so that bounds for simple
+# schemes start quickly.
 
 
 _MOST_COUPLED = 1_000_000
@@ -83,7 +83,7 @@ curves of single windows far into their tails, which takes minutes instead of se
 
 
 def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
-    """Blocks of the first ``steps`` steps of a scheme (of the whole run if None).
+    """Independent blocks of the first ``steps`` steps of a scheme (all steps if None).
 
     Args:
         scheme: the whole scheme.
@@ -101,7 +101,7 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 
 
 def _upper_alone(found: Decomposition) -> Decomposition:
-    """Decomposition of a loader from that of known batches, whose lower bounds it does not have."""
+    """Decomposition without lower bounds, for a loader that shuffles: its batches are not known."""
     bound = found.record_against_null
     method = f"upper bound for a loader that shuffles, from known batches: {bound.method}"
     return replace(
@@ -112,23 +112,27 @@ def _upper_alone(found: Decomposition) -> Decomposition:
 
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
-    """Blocks, with the upper bounds on ε that hold even if participation is observed."""
+    """Decomposition with bounds on ε that hold even if participation is observed."""
     return replace(found, unhidden=unhidden(scheme, drawn_blocks_of(part)))
 
 
 def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
-    """Releases of a client whose participation is observed, under one draw of the scheme.
+    """Blocks of the releases of a client whose participation is observed.
 
     Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
-    disjoint steps, if the participation allows it: two releases against absence then have a smaller
-    ε than one release in which the records are as far apart as possible.
+    disjoint steps, if the participation allows it: two releases that compare a record with absence
+    may then have a smaller ε than one release that compares two records.
+
+    Args:
+        scheme: the whole scheme.
+        drawn: blocks of steps in which the client takes part with the same probabilities.
     """
     relation, randomizer, release = scheme.relation, scheme.randomizer, scheme.release
     replaced = relation is Relation.REPLACE_ONE
     displaces = relation is Relation.ADD_REMOVE and release is ReleaseRule.ONE_CLIENT
     single = closed_form(randomizer, 1.0)
     form = closed_form(randomizer, 2.0) if replaced or displaces else single
-    # Upper bound: one release per participation, or two against absence where that is smaller.
+    # Upper bound: one release per participation, or two against absence where ε is smaller then.
     hidden = scheme.trust is TrustModel.CENTRAL and release is not ReleaseRule.AVERAGED
     sums = replaced and hidden and release is ReleaseRule.AGGREGATED and 2.0 * single.rho < form.rho
     above = [
@@ -137,7 +141,7 @@ def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
         else (UnhiddenBlock(form, d.chance, d.releases), d.count)
         for d in drawn
     ]
-    # Lower bound: known for Gaussian noise alone, from the draws whose number of sets is known. Two
+    # Lower bound: known for Gaussian noise only, from the draws whose number of sets is known. Two
     # records with opposite updates attain the distance 2C only where both surely take the same
     # steps.
     if not (hidden and isinstance(randomizer, GaussianNoise)):
@@ -152,7 +156,7 @@ def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
 
 
 def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks of the steps that one draw covers; they are independent of all other blocks."""
+    """Blocks of the steps that one draw covers, independent of all other blocks."""
     if scheme.trust is TrustModel.SHUFFLED:
         from turnout.accounting.shuffling.schemes import shuffled_blocks
 
@@ -193,7 +197,7 @@ _ATTAINED = (
 
 
 def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks under local trust, where all parties see messages with their senders."""
+    """Blocks under local trust, where every party sees messages with their senders."""
     from turnout.accounting.participation.neighbours import observed_blocks
 
     # Combinations without an analysis.
@@ -234,7 +238,10 @@ def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks of one-client releases: a client may displace another's update (2C) or none (C)."""
+    """Blocks of one-client releases, in which a client may displace another client's update.
+
+    The output then moves by up to 2C; without another client it moves by up to C.
+    """
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
     if isinstance(part.draw, Always) and relation is not Relation.ADD_REMOVE:
@@ -243,8 +250,8 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     bound = _one_client_bound(scheme, part)
     if relation is Relation.ADD_REMOVE:
         return Decomposition(bound)
-    # Through the null record, where no direct comparison of two records is available. An attack
-    # that compares the client with its absence counts under zero-out if the client is alone.
+    # Through the null record, if two records cannot be compared directly. Under zero-out, an attack
+    # that compares the client with its absence is valid only if the client is alone.
     alone, apart = (dominating(scheme.randomizer, distance) for distance in (1.0, 2.0))
     zero_out = relation is Relation.ZERO_OUT
     kept = _is_kept(part.draw)
@@ -257,8 +264,8 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
         return _one_client_records(scheme, bound)
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
-    # Directly: any two of the client's record, the other record and the displaced one, or the
-    # dummy, are outputs of one randomizer.
+    # Directly: the messages for the client's record, the other record and the displaced record (or
+    # a dummy message) are all outputs of one randomizer.
     run = blocks_of(part, apart, alone)
     upper = under_replacement(run.upper, Closeness.ANY_TWO)
     closeness = Closeness.TO_ABSENCE if noisy else Closeness.ANY_TWO
@@ -274,7 +281,7 @@ def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
 
     Args:
         scheme: the scheme, under zero-out or replace-one.
-        bound: the client against its absence.
+        bound: neighbour bound of the client against its absence.
     """
     from turnout.accounting.participation.one_client import under_one_client
     from turnout.accounting.participation.replace_one import under_replacement
@@ -290,8 +297,8 @@ def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
         return Decomposition(
             NeighbourBound(upper, bound.lower, method, tight=False, attacks=attacks)
         )
-    # Attacks: one other client whose update is the other record, and the client alone. Of composed
-    # windows only the one whose ratios vary more is computed, since each takes seconds.
+    # Attacks: one other client whose update is the other record, and the client alone. For composed
+    # windows only the attack whose ratios vary more is computed, since each one takes seconds.
     opposed, attacks = bound.attacks[0], (under_replacement(bound.lower),)
     # The variances per step at K = 1: the client alone with updates u and −u has Y = X − X' of
     # variance 4·E(X − 1)², at distance C from the null record; a displaced client has probability ½
@@ -325,10 +332,16 @@ def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
 def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[DominatingPair, ...]]:
     """Pair that dominates one step of one-client releases, and pairs that attacks attain.
 
-    The client is compared with its absence. The first attack is on a client that is alone in each
-    step, the second on a client that shares each step with one other client.
+    The client is compared with its absence. In the first attack the client is alone in each step,
+    in the second it shares each step with one other client.
 
     Source: docs/design/one-client.md, Theorem 1.
+
+    Args:
+        randomizer: randomizer of the released update.
+
+    Returns:
+        The dominating pair, and one or two attained pairs, for lower bounds.
     """
     alone, apart = (dominating(randomizer, distance) for distance in (1.0, 2.0))
     # Randomizers known by ε₀ or total variation have the same pair at both distances.
@@ -341,7 +354,7 @@ def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[Domi
 
 
 def _is_long(part: ReleasedSteps) -> bool:
-    """Whether windows are so many that replace-one is bounded through the null record."""
+    """Whether there are so many windows that replace-one is bounded through the null record."""
     return part.full > _MOST_COUPLED
 
 
@@ -350,7 +363,7 @@ _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
 
 
 def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
-    """Refuse draws in which the steps of a client depend on other clients."""
+    """Raise an UnsupportedError if the steps that a client draws depend on other clients."""
     if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
             f"{_under(scheme, draw)}: no analysis is known under replace-one or for one-client "
@@ -368,10 +381,10 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 
 
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
-    """Blocks of aggregated releases under replace-one, by comparing two records where possible.
+    """Blocks of aggregated releases under replace-one, by comparing two records if possible.
 
-    Otherwise two neighbour bounds pass through the null record.
-    Source: docs/design/replacement.md.
+    If not, two neighbour bounds are combined: from one record to the null record, and from there to
+    the other record. Source: docs/design/replacement.md.
     """
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
@@ -392,12 +405,13 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
 
 
 def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decomposition:
-    """Blocks of k-subsets under replace-one: exact for Gaussian noise in half of the steps.
+    """Blocks of k-subsets under replace-one.
 
-    Other noise and other numbers of picks: an attack on two records is a lower bound, and the upper
-    bound is the smaller one of k windows and of two neighbour bounds through the null record.
-    Otherwise the latter alone.
-    Source: docs/design/subsets.md, "Half of the steps" and "Two records".
+    For Gaussian noise in half of the steps the blocks are exact. For other noise or other numbers
+    of picks, the upper bound is the smaller of the bound of k windows and of two neighbour bounds
+    through the null record, and an attack with two opposite records is a lower bound. For other
+    randomizers and begun windows only the two neighbour bounds are known. Source:
+    docs/design/subsets.md, "Half of the steps" and "Two records".
     """
     from turnout.accounting.participation.k_subset import SubsetBlock
     from turnout.accounting.participation.k_subset_records import (
@@ -406,11 +420,13 @@ def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decom
     )
     from turnout.accounting.participation.replace_one import ReplacementBlock
 
+    # Without a comparison of two records: through the null record alone.
     randomizer = scheme.randomizer
     blocks = [(block, count) for block, count in bound.upper if isinstance(block, SubsetBlock)]
     certain = all(block.probability == 1.0 and block.infinity_mass == 0.0 for block, _ in blocks)
     if not (isinstance(randomizer, _OPPOSABLE) and certain and len(blocks) == len(bound.upper)):
         return Decomposition(bound, bound)
+    # Two records in general: k windows above, an attack below.
     if not (isinstance(randomizer, GaussianNoise) and draw.steps == 2 * draw.picks):
         lower = [(SubsetRecordsBlock(b.pair, b.window, b.picks), count) for b, count in blocks]
         windows = [(record_windows(b.pair, b.window, b.picks), count) for b, count in blocks]
@@ -418,7 +434,8 @@ def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decom
         method = "two records in k windows, or each against the null record, composed as PLD"
         records = NeighbourBound(upper, lower, method, tight=False, symmetric=True)
         return Decomposition(records, through_null=bound)
-    # The likelihood ratio of a window is that of two steps with √(t/2) times less noise.
+    # Gaussian noise in half of the steps: the likelihood ratio of a window is that of two steps
+    # with √(t/2) times less noise.
     noise = randomizer.noise_multiplier * math.sqrt(2.0 / draw.steps)
     run = [(ReplacementBlock(GaussianPair(noise), 2), count) for _, count in bound.upper]
     method = "worst two records, exactly, composed as PLD"
@@ -427,6 +444,7 @@ def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decom
 
 def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
     """Blocks of uniform client subsets of fixed size, one subset per step."""
+    # Combinations without an analysis.
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
             "relation = 'add-remove': expected 'zero-out' or 'replace-one' with fixed-size "
@@ -439,11 +457,12 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
         )
     from turnout.accounting.participation.fixed_size import cohort_bound
 
+    # The pair of two updates; zero-out can do without it.
     zero_out = scheme.relation is Relation.ZERO_OUT
     try:
         apart = dominating(scheme.randomizer, 2.0)
     except UnsupportedError:
-        # Some randomizers have a pair against the null record only, which zero-out needs.
+        # Some randomizers have only a pair against the null record, which is enough for zero-out.
         if not zero_out:
             raise
         apart = None
@@ -462,19 +481,18 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
 def _averaged(
     scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """Blocks of averaged check-ins, whose counts are public: other clients' noise hides a client.
+    """Blocks of averaged check-ins, which publish the number of clients of each step.
 
-    Where the number of clients is known, a window is a shuffle whose order is hidden by
-    construction (`shuffling.schemes.averaged_window`). Otherwise a client may be the only client of
-    its step, hidden by its own noise only: the bound is exact, since a run with one client attains
-    it.
+    If the number of clients is known, a window is a shuffle: its order is hidden by construction
+    (`shuffling.schemes.averaged_window`). Otherwise a client may be the only client of its step, so
+    that only its own noise hides it. This bound is exact, since a run with one client attains it.
     """
     (draw, full, rest), population = part, scheme.population
-    # Refuse combinations without an analysis.
+    # Combinations without an analysis.
     if scheme.order is SpeakingOrder.KNOWN:
         raise UnsupportedError(
-            "order = 'known': averaged check-ins hide each other only if the step that a "
-            "client draws is hidden; leave out population and order"
+            "order = 'known': clients of averaged check-ins hide each other only if the step "
+            "that a client draws is hidden; leave out population and order"
         )
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(
@@ -495,7 +513,7 @@ def _averaged(
     worst = dominating(scheme.randomizer, sensitivity)
     lower = upper = repeated(worst, full + (rest > 0))
     if draw.probability < 1:
-        # A window without the client is no worse: the adversary can simulate its null release.
+        # A window without the client is no worse: the adversary can simulate such a window.
         upper = upper if draw.probability > 0 else []
         once = PairBlock(worst.pair, draw.probability, worst.infinity_mass)
         lower = [(once, full)] if full and upper else []
@@ -506,7 +524,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
-    """Blocks of averaged check-ins of a known number of clients: each window is a shuffle."""
+    """Blocks of averaged check-ins of a known number of clients, where each window is a shuffle."""
     from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
@@ -523,12 +541,12 @@ def _averaged_shuffle(
 
 
 def published(scheme: Scheme) -> Decomposition | None:
-    """Blocks of a whole run by the smallest published bound; None if `decompose` uses that bound.
+    """Blocks of a whole run by the smallest published bound, or None.
 
-    For adaptive ε₀-randomizers, shuffled or in averaged check-ins, `decompose` uses Theorem 3 of
-    docs/design/shuffling.md, which is not published. The smallest published bound for them is
-    Clones 2021.
-    Source: feldman2021clones, Theorem 3.1.
+    None means that `decompose` itself uses only published bounds. For adaptive ε₀-randomizers,
+    shuffled or in averaged check-ins, `decompose` uses Theorem 3 of docs/design/shuffling.md, which
+    is not published. The smallest published bound for them is Clones 2021. Source:
+    feldman2021clones, Theorem 3.1.
     """
     randomizer = scheme.randomizer
     if not isinstance(randomizer, PureRandomizer):
@@ -557,7 +575,7 @@ def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
 
 
 def require_central(scheme: Scheme) -> None:
-    """Refuse a trust model in which no coordinator hides participation and single updates.
+    """Raise an UnsupportedError unless the trust model is central.
 
     Raises:
         UnsupportedError: the trust model is not central.

@@ -1,9 +1,9 @@
 """Guarantees: ε with its δ, relation, unit and trust model; and schemes with released counts.
 
 `pricing.price` returns a `Guarantee`, which holds `ClientGuarantees` if windows differ by client.
-`with_released_counts` returns the scheme whose ε covers the sums of a run together with noisy
-counts of the clients of each step. This module builds on `schemes` alone; the rest of accounting
-returns its classes.
+`with_released_counts` returns a scheme whose ε covers the sums of a run and noisy counts of the
+clients in each step. This module builds on `schemes` alone; the rest of accounting returns its
+classes.
 
 Notation: σ is the noise multiplier of the sums, s the standard deviation of the noise on a count.
 """
@@ -32,8 +32,9 @@ class ClientGuarantees:
 
     Attributes:
         find: function that returns `epsilon_upper`, shape (clients,). A call may take seconds if
-            the windows of clients differ in hundreds of ways.
-        window_sizes: number of steps among which a client draws, shape (clients, windows).
+            hundreds of different window sizes occur.
+        window_sizes: number of steps among which each client draws in each window, shape (clients,
+            windows).
     """
 
     find: Callable[[], FloatArray]
@@ -50,7 +51,7 @@ class Guarantee:
     """(ε, δ) of a scheme with its relation, unit and trust model, and ε in each direction.
 
     Attributes:
-        epsilon: proved bounds on the smallest ε at this δ; ``upper`` is the privacy guarantee.
+        epsilon: proved bounds on the smallest ε at ``delta``; ``upper`` is the privacy guarantee.
         delta: δ, strictly between 0 and 1.
         directions: bounds on ε of each direction ("remove", "add"), or of "replace" alone under
             replace-one, which is symmetric.
@@ -58,13 +59,13 @@ class Guarantee:
         unit: unit of privacy, all data of a client or one example.
         trust: parties that a client must trust for ε to hold.
         method: short name of the analysis behind ``epsilon.upper``.
-        clients: upper bounds per client if windows differ by client, else None; ``epsilon`` is
-            then ε of the client with the largest ε.
+        clients: upper bounds per client if windows differ by client, else None; ``epsilon`` is then
+            ε of the client with the largest ε.
         tolerance: relative width of ``epsilon`` that was requested.
-        exact: whether finer grids alone would narrow ``epsilon``; if not, the analysis leaves a
-            gap that no grid closes.
-        cut_short: whether the budget of work ended refinement before the tolerance was met. Work
-            is counted, so the budget is the same on every machine.
+        exact: whether finer grids would narrow ``epsilon`` to any width; if not, the analysis
+            leaves a gap between the bounds that no grid closes.
+        cut_short: whether the budget of work ended refinement before the tolerance was met. Work is
+            counted, so the budget is the same on every machine.
     """
 
     epsilon: Bounds

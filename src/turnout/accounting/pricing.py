@@ -1,11 +1,11 @@
 """Privacy guarantee of a scheme: certified lower and upper bounds on its ε.
 
-`price` returns a `Guarantee` with both bounds, `epsilon_upper` the upper bound alone on one grid,
-`client_guarantees` the upper bound of each client. `decomposition_bounds` and `decomposition_upper`
-bound ε of runs that are already in blocks. `gaussian_epsilon` bounds ε of one Gaussian release, and
-`published_epsilon` returns the smallest published bound. `shuffled_price` bounds ε of shuffled
-messages of randomizers that all clients use. This module turns a scheme into blocks by
-`decomposition` and composes the blocks by `divergence.composition`; `calibration`, `meaning` and
+`price` returns a `Guarantee` with both bounds, `epsilon_upper` only the upper bound, on one grid,
+and `client_guarantees` the upper bound of each client. `decomposition_bounds` and
+`decomposition_upper` bound ε of runs that are already in blocks. `gaussian_epsilon` bounds ε of one
+Gaussian release, and `published_epsilon` returns the smallest published bound. `shuffled_price`
+bounds ε of shuffled messages of randomizers that all clients use. A scheme is turned into blocks by
+`decomposition`; `divergence.composition` composes the blocks. `calibration`, `meaning` and
 `budgets` build on this module.
 
 The ε of `shuffled_price` holds for every order in which clients send, since the randomizer is
@@ -76,11 +76,12 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds on ε at which refinement stops, strictly between 0
             and 1. If the analysis is not exact (two neighbour bounds, one client per step,
-            k-subset, shuffles), refinement stops when finer grids no longer lower the upper bound.
+            k-subsets, shuffles), refinement stops when finer grids no longer lower the upper bound.
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above
-        the true ε. ``meets_tolerance`` is true if their distance is within the tolerance.
+        the true ε. ``meets_tolerance`` is true if the distance between both is within the
+        tolerance.
 
     Raises:
         ParameterError: δ or the tolerance is out of range.
@@ -114,10 +115,10 @@ def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
-    """Raise an UnsupportedError if δ is below the probability of outcomes of only one world."""
+    """Raise an UnsupportedError if δ is at most the probability of outcomes of only one world."""
     for direction in Direction:
-        # ln of the probability that no block has such an outcome, from above: a block without a
-        # certified curve counts as one that never has.
+        # Upper bound on ln of the probability that no block has such an outcome: a block without a
+        # certified curve is treated as one that never has such an outcome.
         log_kept = 0.0
         for block, count in bound.lower:
             with suppress(NumericalError, WorkSpentError), certified(0.1):
@@ -143,7 +144,7 @@ def epsilon_upper(
         scheme: the whole scheme.
         delta: δ, strictly between 0 and 1.
         steps: number of steps, from 0 to the scheme's; the whole run if None.
-        shared: use another, finer grid, which is the same for most numbers of steps; bounds for
+        shared: whether to use a finer grid that is the same for most numbers of steps; bounds for
             many numbers of steps then take little longer than one bound.
 
     Returns:
@@ -220,6 +221,7 @@ def decomposition_bounds(
         tolerance: relative width of the bounds at which refinement stops, strictly between 0 and 1.
 
     Raises:
+        UnsupportedError: no ε holds at so small a δ.
         NumericalError: no upper bound can be certified.
     """
     return _directions(parts, relation, delta, tolerance)[0]
@@ -242,7 +244,7 @@ def _directions(
 def _one_bound_brackets(
     parts: Decomposition, delta: float, tolerance: float
 ) -> dict[Direction, Bounds]:
-    """Bounds on ε by one neighbour bound; both directions share the budget of work equally."""
+    """Bounds on ε by one neighbour bound; each direction gets an equal part of the work budget."""
     bounds: dict[Direction, Bounds] = {}
     directions = parts.record_against_null.directions
     for direction in directions:
@@ -254,13 +256,14 @@ def _one_bound_brackets(
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
     """Bounds on ε for a relation that needs two neighbour bounds; the bounds are not tight.
 
-    The null record is an allowed neighbour, so the first neighbour bound gives the lower bound.
+    The null record is itself an allowed neighbour, so a lower bound for the first neighbour bound
+    is a lower bound on ε.
     """
     record = parts.record_against_null
     # Upper bounds may use as much work as `epsilon_upper` has; lower bounds use the rest.
     with budget():
         uppers = _two_bound_directions(parts, delta, parts.unhidden.upper(delta))
-    # Where upper and lower blocks agree, lower bounds use the grid of the upper ones again.
+    # If upper and lower blocks agree, lower bounds reuse the grid of the upper bounds.
     shared = record.upper and record.upper == record.lower
     try:
         grid = two_bound_grid(record.upper, delta) if shared else None
@@ -276,7 +279,7 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
 def _bounds(
     parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
 ) -> Bounds:
-    """Bounds on ε; the lower bound is at least the closed form for observed participation."""
+    """Bounds on ε, of which the lower one is raised to that for observed participation."""
     certain = direction is Direction.ADD
     return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
 
@@ -296,7 +299,13 @@ def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = Fa
     Args:
         parts: blocks of the run.
         delta: δ, strictly between 0 and 1.
-        shared: use a finer grid that most numbers of steps have in common.
+        shared: whether to use a finer grid that is the same for most numbers of steps.
+
+    Returns:
+        ε of the larger direction, never below the true value.
+
+    Raises:
+        NumericalError: no upper bound can be certified.
     """
     cap = parts.unhidden.upper(delta)
     with question():
@@ -320,14 +329,14 @@ def _exact(parts: Decomposition) -> bool:
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
-    """Upper bound on ε of a run on one grid, which other runs may share."""
+    """Upper bound on ε of a run in one direction, on one grid, which other runs may share."""
     run = shared_run(bound.upper) if shared else bound.upper
     grid = LossGrid.common(run, delta) if shared else None
     return run_epsilon(run, direction, Side.UPPER, delta, 0, grid=grid)
 
 
 def _cap(parts: Decomposition, delta: float) -> float:
-    """Upper bound on ε in both directions that does not need the blocks of the two records."""
+    """Upper bound on ε in both directions that uses no blocks that compare two records."""
     cap = parts.unhidden.upper(delta)
     if parts.through_null is None:
         return cap
@@ -358,7 +367,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
     """Bounds on ε in one direction, refined to the tolerance or until finer grids gain nothing."""
     bound = parts.record_against_null
     exact = bound.exact
-    # Without tight blocks finer grids hardly raise the lower bound: it is computed once.
+    # If the blocks are not tight, finer grids hardly raise the lower bound: compute it once.
     closing = bound.tight or bound.upper == bound.lower
     lower, upper, before, refinement = 0.0, _cap(parts, delta), math.inf, 0
     refusal = f"no upper bound on epsilon can be certified at delta = {delta:g}"
@@ -378,12 +387,12 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
                 break
             refinement += 1
             continue
-        # Gap that is left: all finer grids together gain about a third of the last gain.
+        # Remaining gap; if it cannot close, finer grids gain about a third of the last gain.
         open_ = upper - lower if exact else min(upper - lower, (before - upper) / 3.0)
         missing, before = open_ / (tolerance * upper + ABSOLUTE_TOLERANCE), upper
         if missing <= 1.0:
             break
-        # Each refinement divides the width by nearly four: go to the one that should suffice.
+        # Each level divides the width by nearly four: go to the level that should suffice.
         jump = math.ceil(math.log(1.05 * missing, 4)) if exact else 1
         refinement += min(jump, max(_REFINEMENTS - 1 - refinement, 1))
     if math.isinf(upper):
@@ -432,7 +441,7 @@ def _price_clients(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
         clients = _clients(scheme, delta, None)
     found = (client.parts.record_against_null.method for client in clients.values())
     method = f"{next(found, 'no client')}, worst client"
-    # The rest of the work refines the bounds of the costliest kinds.
+    # The rest of the work budget refines the bounds of the clients with the largest ε.
     with budget() as rest:
         directions = {
             direction.value: _worst(clients.values(), direction, delta, tolerance)
@@ -495,7 +504,7 @@ def _worst(
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
     """Blocks and upper bounds on ε per kind of client; a kind is its sorted window sizes."""
-    # Refuse combinations without an analysis.
+    # Combinations without an analysis.
     draw, kind = _own_draw(scheme), type(scheme.participation).__name__
     require_central(scheme)
     if scheme.release is ReleaseRule.AVERAGED or scheme.relation is Relation.REPLACE_ONE:
@@ -509,7 +518,7 @@ def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int,
             f"{kind}, in which each client draws among its own steps, has no analysis for "
             "one-client releases under zero-out: use add-remove"
         )
-    # In a one-client release the client may displace another, or be alone.
+    # With one-client releases the client may displace another client, or be alone in its step.
     upper = dominating(scheme.randomizer, 1.0)
     attacks: Sequence[DominatingPair] = [upper]
     if scheme.release is ReleaseRule.ONE_CLIENT:
@@ -541,7 +550,7 @@ def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
-    """Window sizes of every client, and its sorted positive sizes of the windows begun so far."""
+    """Window sizes of each client, and for each client the sorted positive sizes so far."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
     begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)
@@ -549,7 +558,7 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """Draw of a participation whose windows differ by client; raises an error for other draws."""
+    """Draw of a participation whose windows differ by client; raises an error for other kinds."""
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):
@@ -580,10 +589,10 @@ def _shuffled_price(
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
     """Upper bound on ε of n clients' messages; the i-th messages of all clients are shuffled.
 
-    Source: docs/design/shuffling.md; composed numerically over a client's messages.
+    Source: docs/design/shuffling.md; the messages of a client are composed numerically.
 
     Args:
-        messages: randomizers of a client's messages with the number of messages by each; the
+        messages: pairs of a randomizer and the number of messages that a client sends with it; the
             messages are independent given the client's record.
         clients: n ≥ 1, all of whom follow the protocol.
         delta: δ, strictly between 0 and 1.
@@ -593,7 +602,7 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
 
     Raises:
         ParameterError: the number of clients or δ is out of range.
-        UnsupportedError: a randomizer that clients do not share, because its choice is adaptive.
+        UnsupportedError: clients may use different randomizers, because the choice is adaptive.
         NumericalError: no upper bound can be certified.
 
     >>> from turnout.schemes import KaryResponse
@@ -610,7 +619,7 @@ def shuffled_method(messages: Messages) -> str:
     """Short names of the analyses that `shuffled_price` uses, sorted and separated by commas.
 
     Raises:
-        UnsupportedError: a randomizer that clients do not share.
+        UnsupportedError: clients may use different randomizers.
     """
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 

@@ -1,8 +1,8 @@
 """Privacy curve of several runs: composition by ``+`` and ``*``, exchange with dp-accounting.
 
-`PrivacyCurve` is a multiset of independent blocks. Composition is the union of multisets, so
-``m * 3 == m + m + m`` holds by construction. ε and δ are computed on request. `LossBlock` and
-`LossCurve` hold privacy loss distributions imported from dp-accounting. This module builds on
+`PrivacyCurve` is a multiset of independent blocks. Composition is the union of multisets, so ``m *
+3 == m + m + m`` holds by construction. ε and δ are computed when they are requested. `LossBlock`
+and `LossCurve` hold privacy loss distributions imported from dp-accounting. This module builds on
 `decomposition` and `pricing`.
 """
 
@@ -81,7 +81,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """Block with a given loss distribution in each direction; blocks are compared by identity."""
+    """Block with given loss distributions, one in each direction; compared by identity."""
 
     remove: LossDistribution
     add: LossDistribution
@@ -94,7 +94,7 @@ class LossBlock:
         return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one direction; errs to the same side as the given loss distribution."""
+        """Curve of one direction, on the same side of the true curve as the given distribution."""
         return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -140,7 +140,7 @@ class PrivacyCurve:
 
         Args:
             scheme: the whole scheme.
-            steps: number of steps, from 0 to the scheme's; the whole run if None.
+            steps: number of first steps, from 0 to the scheme's; the whole run if None.
 
         Raises:
             ParameterError: the scheme has fewer steps.
@@ -167,20 +167,21 @@ class PrivacyCurve:
         unit: PrivacyUnit = PrivacyUnit.CLIENT,
         trust: TrustModel = TrustModel.CENTRAL,
     ) -> PrivacyCurve:
-        """Privacy curve of a mechanism of dp-accounting, for instance `from_laplace_mechanism`.
+        """Privacy curve of a privacy loss distribution that was made with dp-accounting.
 
         Args:
             pessimistic: loss distribution made with ``pessimistic_estimate=True``, the default of
                 dp-accounting; gives upper bounds.
-            relation: neighbouring relation of its two directions; dp-accounting does not record it.
+            relation: neighbouring relation between the two directions of the distribution;
+                dp-accounting does not record it.
             optimistic: loss distribution of the same mechanism made with
                 ``pessimistic_estimate=False``; gives lower bounds. Without it lower bounds are 0.
             unit: unit of privacy.
             trust: trust model.
 
         Returns:
-            A curve whose upper bounds are never below the truth if the pessimistic estimate is
-            not.
+            A curve whose upper bounds are never below the true values if those of the pessimistic
+            estimate are not.
 
         Raises:
             ParameterError: a pessimistic distribution where an optimistic one is expected, or
@@ -199,7 +200,11 @@ class PrivacyCurve:
         return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
-        """Privacy curve of the runs of two curves together, composed adaptively."""
+        """Privacy curve of the runs of two curves together, composed adaptively.
+
+        Raises:
+            ParameterError: the curves differ in relation, unit or trust model.
+        """
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
             raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
@@ -208,7 +213,7 @@ class PrivacyCurve:
         )
 
     def __radd__(self, other: object) -> PrivacyCurve:
-        """The privacy curve itself if the left operand is 0, the start value of `sum`."""
+        """Privacy curve itself if the left operand is 0, the start value of `sum`."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
@@ -301,16 +306,17 @@ class PrivacyCurve:
         Args:
             least_delta: δ down to which the distribution is sharp, strictly between 0 and 1; the
                 tail beyond counts as infinity mass.
-            discretization: distance of losses, positive and at most 50; chosen if None.
+            discretization: distance between neighbouring losses, positive and at most 50; if None,
+                a suitable distance is chosen.
 
         Returns:
             Loss distributions of both directions; every ε or δ computed from them is an upper
             bound.
 
         Raises:
-            ParameterError: ``least_delta`` is outside (0, 1), or the discretization is out of
-                range or needs more than 10⁷ losses.
-            UnsupportedError: the relation takes two neighbour bounds.
+            ParameterError: ``least_delta`` is outside (0, 1), or the discretization is out of range
+                or needs more than 10⁷ losses.
+            UnsupportedError: the relation needs two neighbour bounds.
         """
         # Check the arguments.
         checks.open_unit(least_delta=least_delta)
@@ -324,7 +330,7 @@ class PrivacyCurve:
         # Upper curves in both directions, sharp at several δ's down to the tail.
         if self.parts.replacement_against_null is not None:
             raise UnsupportedError(
-                f"relation = {self.relation.value!r} takes two neighbour bounds here, which no "
+                f"relation = {self.relation.value!r} needs two neighbour bounds here, which no "
                 "single privacy loss distribution represents: use epsilon or delta"
             )
         run, tail = self.parts.record_against_null.upper, 1e-3 * least_delta

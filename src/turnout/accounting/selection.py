@@ -124,7 +124,7 @@ class Stopping:
     def _of_mean(
         cls, mean: float, log_weights: Callable[[float], FloatArray], counts: FloatArray
     ) -> Stopping:
-        """Distribution of K with a given mean, in an exponential family ∝ exp(log_weights(t))."""
+        """Distribution of K with a given mean, from the exponential family exp(log_weights(t))."""
 
         def mean_at(t: float) -> float:
             weights = _normalised(log_weights(t))
@@ -193,7 +193,7 @@ def _normalised(log_weights: FloatArray) -> FloatArray:
 
 
 def _whole(chances: FloatArray) -> tuple[int, ...]:
-    """Whole-number weights near given probabilities; the largest takes the rounding remainder."""
+    """Whole-number weights near given probabilities; the largest weight absorbs the rounding."""
     weights = [int(chance * TOTAL) for chance in chances]
     weights[int(np.argmax(chances))] += TOTAL - sum(weights)
     return tuple(weights)
@@ -209,7 +209,13 @@ _WELL_BELOW = 10.0  # the profile of one run reaches δ divided by this and by t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """Upper bounds on H_K(P‖Q) and H_K(Q‖P) of one run at each K = e^ε, for one direction."""
+    """Upper bounds on the divergences of one run, seen from one direction.
+
+    Attributes:
+        epsilons: increasing ε = ln K, the first one 0, shape (n,).
+        there: upper bounds on H_K(P‖Q), same shape.
+        back: upper bounds on H_K(Q‖P), same shape.
+    """
 
     epsilons: FloatArray
     there: FloatArray
@@ -218,7 +224,7 @@ class _Direction:
     def lowest(self, gaps: FloatArray) -> FloatArray:
         """Lower bound on T(g), the least probability under Q of outputs that are not better.
 
-        Shape (n,), as the gaps.
+        The result has the shape of the gaps, (n,).
 
         With F the probability of outputs that are not better, each a ≥ 0 gives
         1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q).
@@ -230,9 +236,10 @@ class _Direction:
         return np.clip(best, 0.0, 1.0)
 
     def nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Increasing thresholds x_j, and upper bounds on E_P[(x_j − x)₊], shape (2n − 1,) each.
+        """Increasing thresholds x_j, and upper bounds on E_P[(x_j − x)₊] at each of them.
 
-        At x_j above 1 the bounds follow from H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
+        Both have the shape (2n − 1,). At x_j above 1 the bounds follow from H_{1/K}(P‖Q) = 1 − 1/K
+        + H_K(Q‖P)/K.
         """
         below, above = np.exp(-self.epsilons[::-1]), np.exp(self.epsilons[1:])
         means = np.concatenate([below * self.there[::-1], above - 1.0 + self.back[1:]])
