@@ -95,7 +95,7 @@ def test_a_filter_refuses_other_terms_traces_and_two_neighbour_bounds():
     with pytest.raises(ParameterError, match="relation"):
         state.spend(scheme(1.0, relation=Relation.ZERO_OUT))
     rows = np.ones((2, 4), dtype=np.bool_)
-    with pytest.raises(UnsupportedError, match="one account for all"):
+    with pytest.raises(UnsupportedError, match="one bound for all"):
         state.spend(scheme(1.0, AvailabilityCheckIn(rows, 2)))
     replace_one = BudgetTerms(Relation.REPLACE_ONE)
     table = TableRandomizer([0.7, 0.3], [0.5, 0.5])
