@@ -240,7 +240,7 @@ class OneRun:
         found: numbers of guesses, and the lower bounds from them.
         scores: scores of the canaries, shape (m,); larger if the canary seems to be in the run.
         inside: whether each canary is in the run, shape (m,).
-        confidence: probability, at least, that the lower bound does not exceed the true ε.
+        confidence: the lower bound does not exceed the true ε with at least this probability.
         seed: seed of all random streams.
         seconds: running time.
         metrics: metrics of the model that the same run trains; empty without a model.

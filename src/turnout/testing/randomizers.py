@@ -49,8 +49,8 @@ def assert_randomizer(randomizer: Any, values: Sequence[Any] | None = None) -> N
     * no message's probability under one value exceeds e^{ε₀} times that under another value, with
       ε₀ of `priced_as`;
     * ε of one message, and of two shuffled messages, is at most the accountant's ε of `priced_as`;
-    * messages are packed into `message_bits` bits each and unpacked without change; * the estimate
-    of a value has the value as its mean, up to the stated bias of vectors, and a
+    * messages are packed into `message_bits` bits each and unpacked without change;
+    * the estimate of a value has the value as its mean, up to the stated bias of vectors, and a
       mean squared error of at most `mse_bound`.
 
     Args:

@@ -317,7 +317,7 @@ def _displacing(form: Form, noise: float, steps: int) -> Windows:
 
 
 def _attacks(form: Form, run: Windows) -> tuple[Windows, ...]:
-    """Run against one other client in each step, of opposite update; empty if none is known."""
+    """Run with one other client in each step, of opposite update; empty if none is known."""
     opposed = tuple(replace(window, others=Others.OPPOSED) for window in run)
     return (opposed,) if run and _is_stepwise(form) else ()
 
