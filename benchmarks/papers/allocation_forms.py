@@ -1,4 +1,4 @@
-"""Bounds on random allocation from the papers that no command shows: closed forms, enumeration.
+"""Bounds on random allocation from the papers that no command shows: closed forms and enumeration.
 
 Notation and sources: `turnout.accounting.published.random_allocation` and `allocation_rdp`, which
 contain the theorems that `turnout compare` shows. The bounds here also cover only the *remove*
@@ -56,13 +56,13 @@ def theorem_3_2(
         window: t.
         delta: the whole δ in (0, 1).
         share: the part of δ that the tail bound may use.
-        poisson: prices the Poisson run.
+        poisson: function that computes ε of the Poisson run.
 
     Returns:
         ε, never below the true one in the remove direction.
 
     Raises:
-        UnsupportedError: γ ≥ 1, where the theorem says nothing.
+        UnsupportedError: γ ≥ 1, where the theorem gives no bound.
         NumericalError: the Poisson run cannot be certified.
     """
     return corollary_3_12(pair, window, delta, 1, share=share, poisson=poisson)
@@ -88,10 +88,10 @@ def theorem_3_2_by_variance(
         delta: the whole δ in (0, 1).
         picks: k ≤ t.
         share: the part of δ that the tail bound may use.
-        poisson: prices the Poisson run.
+        poisson: function that computes ε of the Poisson run.
 
     Raises:
-        UnsupportedError: γ ≥ 1, where the bound says nothing.
+        UnsupportedError: γ ≥ 1, where there is no bound.
         NumericalError: the Poisson run cannot be certified.
     """
     part = part_of(window, picks)
@@ -113,8 +113,8 @@ def theorem_3_2_as_printed(
 ) -> float:
     """ε by Theorem 3.2 as printed: cosh(ε₀)√(2 ln(1/δ)/t), with tδ₀ added to δ.
 
-    Source: Theorem 3.2. δ₀ is the larger of the pair's two hockey-sticks at ε₀. Looser than sinh,
-    and its Lemma 3.8 has a gap for δ₀ > 0; no violation is known.
+    Source: Theorem 3.2. δ₀ is the larger of the pair's two hockey-sticks at ε₀. The bound is looser
+    than with sinh, and its Lemma 3.8 has a gap for δ₀ > 0; no violation is known.
 
     Raises:
         UnsupportedError: γ ≥ 1, or tδ₀ leaves nothing of δ.
@@ -150,7 +150,7 @@ def corollary_3_12_gaussian(
         delta: the whole δ in (0, 1).
         picks: k.
         share: the part of δ that is 2δ'.
-        poisson: prices the Poisson run.
+        poisson: function that computes ε of the Poisson run.
 
     Raises:
         UnsupportedError: σ is not that large.
@@ -192,8 +192,8 @@ def dong_2025_exact(
     """Rényi curve of k picks with Gaussian noise, by enumeration of α subsets.
 
     Source: Dong et al. 2025, Theorem 3.1, first bound, as Feldman and Shenfeld 2025 describe it
-    (appendix B.3): E exp(Σ_{i<j}|Sᵢ ∩ Sⱼ|/σ²) over α independent uniform k-subsets. The only
-    exact one for k > 1; the first subset is fixed by symmetry.
+    (appendix B.3): E exp(Σ_{i<j}|Sᵢ ∩ Sⱼ|/σ²) over α independent uniform k-subsets. This is the
+    only exact Rényi curve for k > 1. By symmetry, the first subset is fixed.
 
     Raises:
         UnsupportedError: more than two million terms.

@@ -70,11 +70,11 @@ def lemma_d_1(
         epsilon: ε ≥ 0.
         direction: remove or add. A guarantee needs both.
         samples: rows, at least 4.
-        generator: whose numbers are used; equal generators give equal answers.
-        false_alarm: the probability that the interval may miss δ, at most.
+        generator: generator of the draws; equal generators give equal results.
+        false_alarm: upper bound on the probability that δ lies outside the interval.
 
     Raises:
-        NumericalError: e^ε is beyond what floats can hold.
+        NumericalError: e^ε exceeds the range of floats.
     """
     checks.positive(noise_multiplier=noise_multiplier)
     checks.count(window=window)

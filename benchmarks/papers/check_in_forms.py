@@ -105,13 +105,13 @@ def corollary_3_3_closed_form(
     """(ε, δ) of n/m windows by the last line of the proof, in terms of only n and ε₀.
 
     Source: Corollary 3.3: 4(e^{ε₀} − 1)√(e^{ε₀} ln(1/β) ln(1/δ)/n) +
-    12(e^{ε₀} − 1)²e^{ε₀} ln(1/β)/n. It needs ε₁ ≤ ½, which is checked here. The proof draws that
-    from ε₀ ≤ ⅔ ln(n/(8√m)) alone, which does not give it; together with the corollary's other
-    condition n ≥ (e^{ε₀} − 1)²e^{ε₀}√m ln(1/β) it does.
+    12(e^{ε₀} − 1)²e^{ε₀} ln(1/β)/n. It needs ε₁ ≤ ½, which is checked here. The proof derives
+    ε₁ ≤ ½ from ε₀ ≤ ⅔ ln(n/(8√m)) alone, which does not suffice; together with the other condition
+    of the corollary, n ≥ (e^{ε₀} − 1)²e^{ε₀}√m ln(1/β) it suffices.
 
     Raises:
         ParameterError: m does not divide n.
-        UnsupportedError: ε₁ > ½.
+        UnsupportedError: ε₁ > ½ or β > ½.
     """
     first = _first_epsilon(local_epsilon, population, window, beta)
     checks.open_unit(delta=delta)
@@ -120,7 +120,7 @@ def corollary_3_3_closed_form(
     if first > 0.5 or beta > 0.5:
         raise UnsupportedError(
             f"Corollary 3.3 in closed form needs beta <= 1/2 and one window's epsilon <= 1/2; "
-            f"it is {first:.4g}"
+            f"here they are {beta:.4g} and {first:.4g}"
         )
     growth, log_beta = math.exp(local_epsilon), -math.log(beta)
     change = math.expm1(local_epsilon) ** 2 * growth * log_beta / population
@@ -150,7 +150,7 @@ def theorem_a_5(local_epsilon: float, loads: Sequence[int], delta: float) -> flo
 
     Args:
         local_epsilon: ε₀ > 0.
-        loads: ℓ, how many clients came at each step; their sum n is at least 1.
+        loads: ℓ, number of clients that check in at each step; their sum n is at least 1.
         delta: δ in (0, 1).
     """
     for load in loads:
@@ -163,11 +163,11 @@ def theorem_a_5(local_epsilon: float, loads: Sequence[int], delta: float) -> flo
 def theorem_4_3(local_epsilon: float, window: int, delta: float) -> float:
     """ε of check-ins over a sliding window, with one client per step.
 
-    Source: Theorem 4.3: Theorem A.4 with m the length of *her* window and w_max = 1.
+    Source: Theorem 4.3: Theorem A.4 with m the length of the client's own window and w_max = 1.
 
     Args:
         local_epsilon: ε₀ > 0.
-        window: m, slots in which she may wake.
+        window: m, number of slots in which the client may check in.
         delta: δ in (0, 1).
     """
     return theorem_a_4(local_epsilon, window, delta, 1.0)
@@ -192,8 +192,9 @@ def theorem_4_1_approximate(
 ) -> PrivacyPoint:
     """(ε', δ') of one window of averaged check-ins in which every client participates.
 
-    Source: Theorem 4.1 and Theorem A.5, second branch. They count m messages; n clients send
-    one each and each is replaced, so n is used here, the safe side.
+    Source: Theorem 4.1 and Theorem A.5, second branch. The paper counts m messages. This
+    function counts n, which errs on the safe side, since each of the n clients sends a message
+    that may be replaced.
 
     Args:
         local_epsilon: ε₀ > 0.
@@ -206,7 +207,7 @@ def theorem_4_1_approximate(
 
     Raises:
         ParameterError: δ₀ is too large for δ₁.
-        UnsupportedError: Lemma A.3 does not reach, or δ' would be 1.
+        UnsupportedError: Lemma A.3 does not apply, or δ' would be 1.
     """
     pure_delta = check_ins.theorem_4_1(local_epsilon, population, window, delta, load_delta).delta
     return at_eightfold(

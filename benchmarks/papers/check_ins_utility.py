@@ -1,7 +1,8 @@
 """Utility theorems on random check-ins: dummy updates and excess risk.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). No function here
-is a privacy statement. Risk bounds contain the constants of their proofs, where the theorems say Õ.
+returns a privacy guarantee. Risk bounds contain the constants of the proofs, where the theorems
+state Õ.
 
 Notation
     n  population            m  window (steps, updates)         p₀  probability
@@ -47,7 +48,7 @@ def proposition_3_4_closed_form(population: int, window: int, probability: float
 def proposition_4_4(population: int, window: int) -> float:
     """Upper bound on the expected number of dummy updates of a sliding window: (n − m + 1)/e.
 
-    Source: Proposition 4.4, one client waking a slot. Its proof prints the range of steps as
+    Source: Proposition 4.4, with one client for each slot. Its proof prints the range of steps as
     m … n − m + 1; the steps after the warm-up are m … n, which is what the bound counts.
     """
     checks.count(population=population, window=window)
@@ -97,8 +98,8 @@ def theorem_4_2(
     """Upper bound on the excess population risk of Algorithm 2's last model, convex loss.
 
     Source: Theorem 4.2, first part, at the learning rate of its proof:
-    2R√(mpσ²/n + L²)·(2 + ln m)/√m. Its step E‖h̃‖² ≤ mpσ²/n + L² takes E[1/S] for 1/E[S]; the
-    safe value of the first is at most 2m/(n + 1), so the noise term may be √2 times larger.
+    2R√(mpσ²/n + L²)·(2 + ln m)/√m. Its step E‖h̃‖² ≤ mpσ²/n + L² replaces E[1/S] by 1/E[S] = m/n; a
+    proved bound on E[1/S] is 2m/(n + 1), so the noise term may be √2 times larger.
     """
     _check_problem(population, window, (lipschitz, diameter), dimension, noise)
     size = math.sqrt(window * dimension * noise**2 / population + lipschitz**2)

@@ -1,4 +1,4 @@
-"""Yes-no answers from limited randomness as printed in the thesis: "yes" is a rare answer.
+"""Yes-no answers from limited randomness, as printed in the thesis, where "yes" is rare.
 
 Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, q/e^ε `no`; H₂ the binary entropy.
 `turnout.refinement.LimitedAnswers` asks fewer clients instead and has a smaller error at every R.

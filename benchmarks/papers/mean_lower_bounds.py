@@ -132,10 +132,10 @@ def theorem_3_6_4_pure(
 def theorem_3_4_3_order_as_printed(
     epsilon0: float, dimension: int, clients: int, radius: float = 1.0
 ) -> float:
-    """UNSAFE, an order and no bound: r²d/(nε₀²). With no constant it is a bound for all ε₀.
+    """UNSAFE: the order r²d/(nε₀²), which is no lower bound for all ε₀, whatever its constant.
 
-    For d = 1, k-ary response with one of 512 values has 0.0021 of it at ε₀ = 20. With the constant
-    3 it is a lower bound for ε₀ ≤ 1: see `theorem_3_4_3`.
+    For d = 1, the error of k-ary response with 512 values is 0.0021 times this order at ε₀ = 20.
+    With the constant 3 it is a lower bound for ε₀ ≤ 1: see `theorem_3_4_3`.
     """
     _check(epsilon0, dimension, clients, radius)
     return radius**2 * dimension / (clients * epsilon0**2)
@@ -144,11 +144,11 @@ def theorem_3_4_3_order_as_printed(
 def theorem_3_6_3_order_as_printed(
     epsilon0: float, dimension: int, clients: int, *, norm: float = 2.0, radius: float = 1.0
 ) -> float:
-    """UNSAFE, an order and no bound for all ε₀: r²d^{2−2/p}/(n·min(ε₀, ε₀²)).
+    """UNSAFE: the order r²d^{2−2/p}/(n·min(ε₀, ε₀²)), which is no lower bound for all ε₀.
 
-    No constant makes it a bound for all ε₀: for d = 1, k-ary response with one of 512 values has
-    1.1e-4 of it at ε₀ = 20. With the constant ¼ it is a lower bound for min(ε₀, ε₀²) ≤ d/4, an
-    assumption of its proof: see `theorem_3_6_3`.
+    No constant makes it a bound for all ε₀: for d = 1, the error of k-ary response with 512 values
+    is 1.1e-4 times this order at ε₀ = 20. With the constant ¼ it is a lower bound for min(ε₀, ε₀²)
+    ≤ d/4, an assumption of its proof: see `theorem_3_6_3`.
     """
     _check(epsilon0, dimension, clients, radius)
     if not norm >= 2:
@@ -160,7 +160,7 @@ def theorem_3_6_3_order_as_printed(
 def theorem_3_6_4_order_as_printed(
     epsilon: float, delta: float, dimension: int, clients: int, *, bits: float, radius: float = 1.0
 ) -> float:
-    """UNSAFE, an order and no bound for all δ: (r²d/n²)·max(ln(1/δ)/ε², n/(d·4^{b/d})).
+    """UNSAFE: the order (r²d/n²)·max(ln(1/δ)/ε², n/(d·4^{b/d})), no lower bound for all δ.
 
     For fewer than d bits per client the second term is n/b. No constant makes it a bound for all δ:
     Laplace noise is (ε, δ)-private for every δ, with an error that does not depend on δ (d = 1:

@@ -39,11 +39,11 @@ class SampledSigns(VectorRandomizer):
 
     Attributes:
         dimension: d.
-        epsilon: ε₀ asked for, > 0; `epsilon0` is what it is, at most this.
+        epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₂.
         samples: s, the bits of a message.
         width: D > d, a multiple of s; None: about 4d.
-        seed: of the frame and of who reports which coordinates.
+        seed: seed of the frame and of the coordinates that each client reports.
     """
 
     dimension: int

@@ -10,7 +10,7 @@ Notation
     N = Σ p_c·e^{θ·m_c}
 
 A tilted row draws cell c with probability p_c·e^{θ·m_c}/N and the score within the cell as under Q.
-Its weight is N^t·e^{−θ·Σm}: no density, no normalising integral and no rejection enters.
+Its weight is N^t·e^{−θ·Σm}, which needs no density, no normalising integral and no rejection.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class TiltedStratum:
         mu: μ.
         window: t.
         threshold: K.
-        edges: scores that bound the cells, shape (cells + 1,). What lies outside is no part.
+        edges: scores that bound the cells, shape (cells + 1,). Scores outside the edges are not
+            part of the stratum.
         theta: θ, positive towards large averages (remove), negative towards small ones (add).
     """
 
@@ -116,10 +117,11 @@ class TiltedStratum:
 
 @dataclass(frozen=True, slots=True)
 class JumpStratum:
-    """Stratum with at least one score above the edge, for remove: E_P[(1 − K/S)₊; a jump].
+    """Stratum with a score above the edge, for the remove direction: E_P[(1 − K/S)₊; a jump].
 
-    Under P the first score has mean μ. The first score that jumps has its exact distribution, those
-    before it below the edge, those after it freely.
+    Under P the first score has mean μ. The first score that jumps is drawn from its distribution
+    above the edge, earlier scores from theirs below the edge, and later scores from theirs without
+    a condition.
 
     Attributes:
         mu: μ.

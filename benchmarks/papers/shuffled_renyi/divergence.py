@@ -54,9 +54,9 @@ def blanket_renyi(pair: BlanketPair, clients: int, orders: Sequence[float]) -> R
 
     Returns:
         The same upper bounds in both directions, under replace-one; never below the divergences
-        of the pair, and no larger than ln(v_h/v_l). They lie above them by about 1e-4 of
-        themselves, with neutral messages by some 1e-3. With 200 clients or fewer, 40 with neutral
-        messages, all terms are summed and only rounding is added.
+        of the pair, and no larger than ln(v_h/v_l). The relative excess is about 1e-4, and about
+        1e-3 with neutral messages. With 200 clients or fewer, 40 with neutral messages, all terms
+        are summed and only rounding is added.
 
     Raises:
         ParameterError: n or the orders are out of range.
@@ -112,8 +112,8 @@ def alike_renyi(
     """Lower bounds on Rényi divergences of shuffled binary response if all others hold one value.
 
     Source: Girgis 2023 (girgis2023thesis), Theorem 5.3.3, there for whole orders and the first
-    direction. An ε₀-randomizer's shuffle may be worth more: at ε₀ > ln 2 three-valued response is
-    (docs/errata.md, thesis 9).
+    direction. The divergences of another shuffled ε₀-randomizer may be larger: those of
+    three-valued response are, at ε₀ > ln 2 (docs/errata.md, thesis 9).
 
     Args:
         local_epsilon: ε₀ > 0, under replacement.
@@ -122,7 +122,7 @@ def alike_renyi(
 
     Returns:
         D_α(D′‖D) and D_α(D‖D′), shape of the orders; in D all hold one value, in D′ one client the
-        other. Never above the true divergences, and about 1e-4 of themselves below them.
+        other. Never above the true divergences, and below them by about 1e-4, relatively.
     """
     checks.positive(local_epsilon=local_epsilon)
     checks.count(clients=clients)

@@ -6,9 +6,10 @@ Notation
     t       the largest tanh(loss/2)         r = u/(t·y) in [0, 1]; the distribution of u is even
 
 The mean of a convex even function of u/y under the computed distribution is at least the true mean:
-every point is spread to its two neighbouring nodes with its mean kept, and mass outside of a walk's
-window is moved outwards. Masses are stored as logarithms, since orders in the thousands depend on
-values hundreds of standard deviations away.
+every point is spread to its two neighbouring nodes with its mean kept, and mass of u outside the
+computed range is moved outwards. The distribution of u for one N is called a walk of N steps.
+Masses are stored as logarithms, since orders in the thousands depend on values hundreds of standard
+deviations away.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class RatioDistribution:
     """Distribution of r = tanh(|loss|/2)/t on nodes, with logarithms of masses.
 
     Attributes:
-        lightest: 1 − t, the share of the rarer message among those that the victim may send.
+        lightest: 1 − t, the fraction of the rarer kind among the messages that the client may send.
         nodes: r's from 0 to 1 to which points are spread; None keeps every point.
         points: r's.
         logs: ln of their masses.

@@ -2,7 +2,7 @@
 
 Notation
     β, β₃, v_h, v_l, v₃   of the pair, as in `blanket`
-    m       messages that hide the victim, hers among them: 1 + Bin(n − 1, 2β + β₃)
+    m       messages among which the client's own is hidden: 1 + Bin(n − 1, 2β + β₃)
     N, c    those of kinds h and l, and neutral ones; N + c = m; given m, c ~ Bin(m, 1 − p),
             p = 2β/(2β + β₃)
     u       how many more are of kind h than of kind l, a fair walk of N steps
@@ -13,10 +13,10 @@ Drawn from the blanket alone, m messages have likelihoods 1 in (v_h + v_l)·(y �
 two worlds, y = N + κc. So an f-divergence is the mean of w·y·g(u/y), w = (v_h + v_l)/(p·m), with g
 convex, even and 0 at 0.
 
-**m** Fewer messages hide less, so a group of m's counts as its smallest.
+**m** Fewer messages hide less, so each group of values of m is replaced by its smallest value.
 **c** y·g(u/y) is convex in (u, y). For c in [c₁, c₂] the walk of m − c₁ steps is the largest in
 convex order; with it the mean is convex in c, and c is spread to both ends. u/y must stay in [−1,
-1]: c₂ − c₁ ≤ κc₂, or one c alone. y·g(u/y) falls in y, which serves beyond the windows.
+1]: c₂ − c₁ ≤ κc₂, or one c alone. y·g(u/y) decreases in y, which gives a bound beyond the windows.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class _Typical:
         informed: p.
         neutral_weight: κ.
         messages, steps, drift: m, N and y.
-        ahead: steps of u to which the largest order looks, per N/y.
-        shift: standard deviations of m to which it looks.
-        neutral_shift: the same of c.
+        ahead: typical u at the largest order, in units of N/y.
+        shift: distance of the typical m at that order from its mean, in standard deviations.
+        neutral_shift: distance of the typical c at that order from its mean, in the same unit.
     """
 
     chance: float
@@ -104,7 +104,7 @@ def ratio_distribution(pair: BlanketPair, clients: int, order: float) -> RatioDi
         order: the largest α for which the distribution is close to the true one.
 
     Raises:
-        NumericalError: κ is so small that too many walks would have to be looked at.
+        NumericalError: κ is so small that there are too many walks to sum.
     """
     typical, others = _Typical.of(pair, clients, order), clients - 1
     shown = pair.high + pair.low if pair.neutral else 1.0
@@ -117,7 +117,7 @@ def ratio_distribution(pair: BlanketPair, clients: int, order: float) -> RatioDi
         masses, core = log_binomial_masses(others, typical.chance, first), 0
         distribution = RatioDistribution(lightest)
     else:
-        # Many clients: groups of numbers, each counted as its smallest, which hides least.
+        # Many clients: groups of numbers, each replaced by its smallest number, which hides least.
         lowest = typical.messages - 1 - (_DEVIATIONS + 2 * typical.shift) * deviation
         lowest = max(lowest, 0.0)
         first, masses, core = _groups(others, typical.chance, lowest, _count(pair, typical))
@@ -155,10 +155,10 @@ def _count(pair: BlanketPair, typical: _Typical) -> int:
 def _groups(
     trials: int, chance: float, lowest: float, count: int
 ) -> tuple[FloatArray, FloatArray, int]:
-    """Smallest member of each group, ln of a bound on its probability, number of light groups.
+    """Smallest member and ln of a bound on the probability of each group, number of low groups.
 
     Groups are of equal size from ``lowest`` to 9 standard deviations above the mean of
-    Bin(trials, chance), and wider below ``lowest``.
+    Bin(trials, chance), and wider below ``lowest``; those below are the low groups.
     """
     deviation = math.sqrt(trials * chance + 1)
     start = math.floor(lowest)
