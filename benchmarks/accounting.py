@@ -149,10 +149,7 @@ def earlier_brackets(file: Path) -> dict[Cell, list[Bracket]]:
 
 
 def shortfalls(cell: Cell, brackets: Sequence[Bracket]) -> list[str]:
-    """Criteria that turnout misses in a cell: width, a hundredth of a peer's time, an answer.
-
-    With more than one pick: a peer's time.
-    """
+    """Limits that turnout does not meet in a cell; empty if it meets all."""
     ours, *others = brackets
     if ours.width is None or ours.seconds is None:
         return [f"no answer ({ours.failure})"]

@@ -36,7 +36,7 @@ _WIDTH, _WARMTH = 0.15, 0.05  # squared bandwidths of the two kernels, relative 
 
 
 def synthetic(streams: SimulationStreams) -> Any:
-    """Task: five three-dimensional actions in 2,000 contexts, θ on the sphere, a net of 0.2."""
+    """Synthetic task: 2,000 contexts, five actions with features in ℝ³, a net of fineness 0.2."""
     generator = streams.generator("bandit", "contexts")
     drawn = generator.standard_normal((2000, 5, 3))
     drawn /= np.maximum(np.linalg.norm(drawn, axis=2, keepdims=True), 1.0)

@@ -42,7 +42,7 @@ class WithoutNoise(Elimination):
 
 
 class OneLook(Elimination):
-    """Faulty widths: reused sums are treated as if the batch did not depend on earlier ones."""
+    """Faulty widths: reused sums are treated as if no batch depended on earlier batches."""
 
     def _widths(self, state: Any, contrasts: int) -> Widths:
         sound = super()._widths(state, contrasts)

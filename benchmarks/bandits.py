@@ -97,7 +97,7 @@ def both(models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: fl
 def printed(
     models: Iterable[str], seeds: int, horizon: int, make: Any, epsilon: float = 1.0
 ) -> Any:
-    """Regrets of the thesis' printed algorithms; the central one with the noise that ε needs."""
+    """Regrets of the thesis' printed algorithms; the central one with the noise for its ε."""
     found = {}
     for model in models:
         for sensitivity in (1, 2) if model == "central" else (1,):

@@ -5,12 +5,12 @@ python benchmarks/cldp_convergence.py [--seeds 8] [--json FILE]
 The task is logistic regression on eight numbers of 4,000 clients. Updates are clipped in ℓ2 at
 L = 1 and sent by `SeededCode`. Algorithm 4.3.1 runs with its schedule η_t = D/(G√t),
 G² = L²(1 + f/k), and its projection, here onto ‖θ‖ ≤ D/2. Theorem 4.3.1 of the thesis bounds the
-excess loss of the last iterate by D·G·log(T)/√T up to a constant. The script compares slopes on
-logarithmic scales: that of the excess loss, a mean over seeds, and that of G/√T, each over a decade
-of T, of the number k of clients per round, and of ε₀. Few clients participate per round, so that
-the noise of messages dominates G. Otherwise runs are better than the bound, which uses L² in place
-of the variance of gradients. The factor log T is omitted as a loss of the proof; with this factor
-the slope in T would be flatter.
+excess loss of the last iterate by D·G·log(T)/√T up to a constant. On logarithmic scales, the script
+compares the slope of the excess loss (a mean over seeds) with the slope of G/√T: over a decade of
+T, of the number k of clients per round, and of ε₀. Few clients participate per round, so that the
+noise of messages dominates G. Otherwise runs are better than the bound, which uses L² in place of
+the variance of gradients. The comparison omits the factor log T, which is due to the proof; with
+this factor the bound's slope in T would be flatter.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def task() -> SupervisedTask:
 def least_loss(made: SupervisedTask) -> float:
     """Least loss F(θ*) within the ball, by a solver without privacy.
 
-    The two classes' rows of θ* are opposite, so ‖θ*‖ is ‖w‖/√2 of their difference w.
+    The rows of θ* for the two classes are opposite, so ‖θ*‖ = ‖w‖/√2 for their difference w.
     """
     examples = made._examples
     rows = np.hstack([np.asarray(examples.inputs), np.ones((CLIENTS, 1))])

@@ -109,7 +109,7 @@ def table(made: SupervisedTask) -> str:
 
 
 def saving(dimension: int, epsilon0: float = 2.0) -> str:
-    """Bits of a message, and the ratio of an update's bits in float32 to it."""
+    """Number of bits of a message, and the number of an update's bits in float32 divided by it."""
     bits = LInfRandomizer(dimension, epsilon0, CLIP).message_bits
     return f"d = {dimension:,}: {bits} bits a message, 1/{32 * dimension / bits:,.0f} of float32"
 

@@ -1,6 +1,6 @@
 """Ratio of CPU times of this version and another revision, with a 95 % confidence interval.
 
-    python benchmarks/cpu_ratio.py --before REV                     # 12 pairs, some 8 minutes
+    python benchmarks/cpu_ratio.py --before REV                     # 12 pairs, about 8 minutes
     python benchmarks/cpu_ratio.py --before REV --only "accounting|start" --pairs 20
 
 Each workload runs in new processes, alternating between the versions (before, now, now, before, …),

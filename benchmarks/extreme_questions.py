@@ -1,6 +1,6 @@
 """CPU time and memory of computing ε at extreme noise, δ, windows and numbers of steps.
 
-    python benchmarks/extreme_questions.py             # some twenty minutes of one core
+    python benchmarks/extreme_questions.py             # about twenty minutes of one core
     python benchmarks/extreme_questions.py --only "CheckIn.*replace-one"
 
 Each line shows the answer or the error, CPU-seconds, and the counted units of work, which are the

@@ -3,10 +3,10 @@
     python benchmarks/house.py --before REV [--tests]
 
 The script prints a table: files and lines of `src`, the share of import statements, public names
-with two meanings, circles and the longest chain of imports between files, the longest function, the
+with two meanings, cycles and the longest chain of imports between files, the longest function, the
 files that plans pass through, and the files whose code names one example of each kind of extension.
-Docstrings, comments and the lists of public names (`__init__`) do not count. The examples of
-a participation and a randomizer are kinds without special code in integrations or experiments
+Docstrings, comments and the lists of public names (`__init__`) do not count. The examples of a
+participation and a randomizer are kinds without special code in integrations or experiments
 (docs/architecture.md gives the reasons). With --tests, the tests of each version run as well, on an
 otherwise idle machine, and their CPU time is a further line. The same code measures both versions.
 No test depends on these figures.
@@ -122,7 +122,7 @@ class Tree:
         return found
 
     def circle(self) -> list[str]:
-        """Modules of one circle of imports; an empty result if there is none."""
+        """Modules of one import cycle; empty if there is none."""
         try:
             TopologicalSorter(self.imports).prepare()
         except CycleError as error:
@@ -130,7 +130,7 @@ class Tree:
         return []
 
     def longest_chain(self) -> int:
-        """Number of modules on the longest chain of imports; 0 if there is a circle."""
+        """Number of modules on the longest chain of imports; 0 if there is an import cycle."""
         if self.circle():
             return 0
         length: dict[str, int] = {}
@@ -158,7 +158,7 @@ class Tree:
         return sum(bool(re.search(pattern, _code(path.read_text()))) for path in files)
 
     def passed_by(self, trip: str) -> dict[str, int]:
-        """Numbers of files that a trip's settings pass, and that it runs, in a new process."""
+        """Number of files that a trip's settings pass, and number of files that the trip runs."""
         command = [sys.executable, str(Path(__file__)), "--trip", trip]
         done = subprocess.run(
             command,

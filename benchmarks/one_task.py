@@ -3,11 +3,11 @@
 python benchmarks/one_task.py [--seeds N] [--out FOLDER] [--draw]
 
 The bundled digits are dealt to 143 nodes of ten each. The model is softmax regression; each node
-participates in one of four rounds of each of four windows; zero-out, δ = 1e-3. For the first three
-ways the plan's seed determines the run, so they must reach the same accuracy. Flower's nodes and
-server draw from the operating system, so its runs are different samples of the same distribution.
-Finished runs are stored in FOLDER/one-task.json and not repeated. Flower has its own environment
-(benchmarks/peers).
+participates in one of four rounds of each of four windows; ε is for zero-out and δ = 1e-3. For the
+first three ways the plan's seed determines the run, so they must reach the same accuracy. Flower's
+nodes and server draw from the operating system, so its runs are different samples of the same
+distribution. Finished runs are stored in FOLDER/one-task.json and not repeated. Flower has its own
+environment (benchmarks/peers).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ WAYS: dict[str, tuple[str, Way]] = {
     "Ray": ("one way: Ray", by_ray),
     "Flower": ("one way: Flower", by_flower),
 }
-"""Look of the curve and function of each way."""
+"""Colour, marker and legend text of the curve, and the function, for each way."""
 
 
 def picture(found: dict[str, dict[str, dict[str, float]]]) -> Picture:

@@ -127,6 +127,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")  # Opacus warns of its hooks and generator in every loop
+    # The table of ε.
     grid = [epsilons(sigma, epochs) for sigma in SIGMAS for epochs in EPOCHS]
     for row in grid:
         print(
@@ -135,6 +136,7 @@ def main() -> None:
             f"{row['opacus seconds']:.2f} CPU-seconds",
             flush=True,
         )
+    # The table of accuracies, with the same data for both kinds of batches.
     data, runs = tensors(), []
     for sigma, epochs in TRAINED:
         found = {

@@ -104,6 +104,7 @@ def main() -> None:
     torch.set_num_threads(1)
     ours, theirs = defaultdict(list), defaultdict(lambda: defaultdict(list))
     made = tasks(given.batch)
+    # Alternate between the implementations, so that changes of the machine's load affect all.
     for _ in range(given.turns):
         for name, (task, start) in made.items():
             ours[name] += seconds_of(task, start, given.rounds)
@@ -111,6 +112,7 @@ def main() -> None:
             for mode, settings in peer_seconds(peer, given.batch, given.rounds).items():
                 for at_once, seconds in settings.items():
                     theirs[mode][at_once] += seconds
+    # Rates of the median round, for other packages with their best setting.
     rates = {name: given.batch / float(np.median(seconds)) for name, seconds in ours.items()}
     for mode, settings in theirs.items():
         best = min(float(np.median(seconds)) for seconds in settings.values())

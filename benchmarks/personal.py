@@ -158,7 +158,7 @@ def printed_divergence(epsilon: float) -> float:
 
 
 def true_epsilons(epsilon: float, factor: float = 10 / 3) -> dict[str, float]:
-    """True ε of a printed ε's noise: Rényi under replace-one, and PLD under both relations.
+    """True ε at the noise of a printed ε: by Rényi under replace-one, by PLD under both relations.
 
     At K = n the whole run is one Gaussian: ρ is ``factor`` times the printed ρ, τ = 10.
     """
@@ -294,6 +294,7 @@ def picture(found: list[dict[str, Any]]) -> Picture:
     }
 
     def draw(axes: list[Axes], ink: str) -> None:
+        # A curve for each method with privacy, and a line for local training, which sends nothing.
         for axis, (study, title) in zip(axes, titles.items(), strict=True):
             runs = measurements(found, study)
             for method, colour in COLOURS.items():
@@ -340,6 +341,7 @@ def main() -> None:
     )
     parser.add_argument("--draw", action="store_true")
     given = parser.parse_args()
+    # Run what the file does not contain yet, and store each result at once.
     found = json.loads(given.json.read_text("utf-8")) if given.json.exists() else []
     done = {(o["study"], o["method"], o["epsilon"], o["seed"]) for o in found}
     seeds = range(1) if given.choosing else range(1, given.seeds + 1)
@@ -348,6 +350,7 @@ def main() -> None:
             found.extend(measured(*run))
             given.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
             print(found[-1], flush=True)
+    # True ε of the printed noise, then the tables and the picture.
     for epsilon in PRINTED:
         once, fed_back = true_epsilons(epsilon), true_epsilons(epsilon, 10 / 3 * 10 * 50 / 49)
         print(epsilon, once, "as printed:", fed_back)

@@ -30,7 +30,7 @@ CLASSES, OWN, JUDGED = 10, 3, 40
 CHOOSING = 54_000
 """Number of training images for choosing hyperparameters; the rest are used for testing."""
 CONTEXT, LEARNED, SAID_LATER = 3, 400, 100
-"""Characters before the predicted one; training and test characters of a role."""
+"""Number of characters before the predicted one, of training and of test characters of a role."""
 
 Part = tuple[NDArray[Any], NDArray[np.int64], Holdings]
 """Inputs, labels, and the client of each example."""

@@ -39,7 +39,7 @@ SEVERAL = (
 )
 """Rounds, clients, clients per round, messages of each, and the content of a message."""
 TRUSTS = {"shuffled": "check-in", "central": "Poisson"}
-"""Trust models whose look in pictures is used."""
+"""Name in `LOOKS` whose colour and marker are used, for each trust model."""
 
 
 def document_of(name: str, seed: int) -> dict[str, Any]:
@@ -118,6 +118,7 @@ def picture(found: list[dict[str, Any]]) -> Picture:
 
     def draw(axes: list[Axes], ink: str) -> None:
         (axis,) = axes
+        # One curve for each trust model that has runs.
         for trust, look in TRUSTS.items():
             points = sorted(
                 (one["rounds"], one["accuracy"]) for one in study if one["trust"] == trust
@@ -158,6 +159,7 @@ def main() -> None:
         for setting in SEVERAL:
             print(several(*setting), flush=True)
         return
+    # Continue from the runs that the file contains.
     found: list[dict[str, Any]] = []
     if given.json is not None and given.json.exists():
         found = json.loads(given.json.read_text())
@@ -165,6 +167,7 @@ def main() -> None:
         range(1, given.seeds + 1),
         [int(each) for each in given.rounds.split(",") if each],
     )
+    # The examples for each seed, and the study of rounds at one seed.
     wanted: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((name, seed, "shuffled"), {}) for seed in seeds for name in EXAMPLES
     ]

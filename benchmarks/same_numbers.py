@@ -1,6 +1,6 @@
 """Comparison of two versions: every number of every command, bit for bit.
 
-    python benchmarks/same_numbers.py --before REV              # some eight minutes of one core
+    python benchmarks/same_numbers.py --before REV              # about eight minutes of one core
     python benchmarks/same_numbers.py --before REV --only "account|train"
     python benchmarks/same_numbers.py --before REV --only "service one-client"
 

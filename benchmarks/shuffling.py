@@ -294,6 +294,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     answer(Case("first", PureRandomizer(1.1), EveryStep(2), 900, 1e-5))  # imports are not measured
+    # Measure each question, and note the limits that are not met.
     rows, answers, missing = [], [], []
     show(HEADS)
     for case in [*singles(), *composed()]:
@@ -303,6 +304,7 @@ def main() -> None:
         answers.append((case, found))
         show(row(case, found))
         rows.append({"question": str(case), "delta": case.delta, **asdict(found), "short": short})
+    # Compare the clones bound with a direct loop, which must give the same ε.
     print()
     show(DUEL_HEADS)
     duels = []
@@ -319,6 +321,7 @@ def main() -> None:
             missing.append(f"the loop disagrees: {duels[-1]}")
     print("", *[f"falls short: {line}" for line in missing], sep="\n")
     print(f"{len(rows) - len(missing)} of {len(rows)} questions within their limits")
+    # Write the requested files.
     if given.json:
         document = {"about": surroundings(), "rows": rows, "loop": [asdict(one) for one in duels]}
         given.json.write_text(json.dumps(document, indent=1) + "\n")

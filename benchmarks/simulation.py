@@ -155,6 +155,7 @@ def report(rows: list[tuple[str, str, list[Rounds]]], given: argparse.Namespace)
         }
         for what, model, rounds in rows
     ]
+    # The first row is turnout's and the second pfl's.
     ratio = figures[0]["users_per_cpu_second"] / figures[1]["users_per_cpu_second"]
     print(f"{'':24}{'model':16}{'users per CPU-second':>22}{'users per second':>18}")
     for row in figures:

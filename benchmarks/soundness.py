@@ -1,7 +1,7 @@
 """Soundness: proved bounds on δ of random schemes, against programs that share no code with them.
 
-    python benchmarks/soundness.py                # 3,800 questions, some ten minutes of one core
-    python benchmarks/soundness.py --control      # negative control: prices of 3 % more noise
+    python benchmarks/soundness.py                # 3,800 questions, about ten minutes of one core
+    python benchmarks/soundness.py --control      # negative control: ε for 3 % more noise
 
 A question is a scheme and an ε. Its reference is δ of explicit worlds, computed from the definition
 of the mechanism: enumeration of all outputs, quadrature over outputs, closed forms of Gaussian and
@@ -76,7 +76,7 @@ class Row:
 
 
 def sides(*deltas: float) -> tuple[float, float]:
-    """A reference without a bracket: the larger one of several directions."""
+    """Both ends of a reference that is known exactly: the largest δ of several directions."""
     return max(deltas), max(deltas)
 
 
@@ -154,7 +154,7 @@ def poisson_run(rng: np.random.Generator) -> Case:
 
 
 def scores(dimension: int, mu: float, points: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores z of all steps but the last, shape (dimension, nodes), and their normal weights."""
+    """Quadrature nodes z of all steps but the last, shape (dimension, nodes), and their weights."""
     axis, step = np.linspace(-8.5 - 2 * mu, 8.5 + 2 * mu, points, retstep=True)
     weight = np.exp(-0.5 * axis**2) * step / math.sqrt(2 * math.pi)
     # All combinations, the last axis running fastest; without axes one node of weight 1.
@@ -168,7 +168,7 @@ ERRORS = {0: 1e-9, 1: 1e-6, 2: 1e-4, 3: 5e-3}  # relative errors of the trapezoi
 
 
 def affine_parts(x: np.ndarray, picks: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ratio of a k-subset window as a + b·X of the last step, given the ratios of the others."""
+    """(a, b) for which a window's ratio is a + b·X, X that of the last step, the others given."""
     steps = x.shape[0] + 1
     sums = [np.ones(x.shape[1])] + [np.zeros(x.shape[1]) for _ in range(picks)]
     for ratio in x:
@@ -241,6 +241,7 @@ def composed_windows(rng: np.random.Generator) -> Case:
     steps, windows = int(rng.integers(2, 4)), int(rng.integers(2, 12))
     mu, probability = float(rng.uniform(0.3, 1.3)), float(rng.choice([1.0, rng.uniform(0.1, 1)]))
     relation = str(rng.choice(["add-remove", "replace-one"]))
+    # Likelihood ratios of one window at quadrature nodes, in both worlds.
     z, weights = scores(steps, mu, {2: 401, 3: 81}[steps])
     s = 1 - probability + probability * np.exp(mu * z - mu**2 / 2).mean(axis=0)
     other = np.ones_like(s)
@@ -248,6 +249,7 @@ def composed_windows(rng: np.random.Generator) -> Case:
         other = 1 - probability + probability * np.exp(-mu * z - mu**2 / 2).mean(axis=0)
     size = 1e-3
 
+    # Losses are rounded down and up, so that the true δ lies between the two results.
     def tail(p: np.ndarray, q: np.ndarray, epsilon: float) -> tuple[float, float]:
         found = []
         for rounded in (np.floor, np.ceil):
@@ -315,6 +317,7 @@ def one_client(rng: np.random.Generator) -> Case:
     probability = float(rng.choice([1.0, rng.uniform(0.2, 1.0)]))
     record = float(rng.choice([-1.0, 1.0]))
     neighbour = -record if relation == "replace-one" else 0.0
+    # Distribution of each step's release, a mixture over the client that is chosen uniformly.
     absent, present, changed = [], [], []
     for _ in range(steps):
         others = [float(rng.choice([-1.0, 0.0, 1.0])) for _ in range(int(rng.integers(0, 3)))]
@@ -324,6 +327,7 @@ def one_client(rng: np.random.Generator) -> Case:
         for kind, update in ((present, record), (changed, neighbour)):
             kind.append((rest + bells(update, sigma)) / (len(others) + 1))
 
+    # Mixture over the uniform slot of the client, and over its absence.
     def run(kind: list[np.ndarray]) -> np.ndarray:
         whole = (1 - probability) * outer(absent)
         for slot in range(steps):
@@ -350,23 +354,27 @@ def drawn_sets(rng: np.random.Generator) -> tuple[Participation, int, list[Draw]
     kinds = ["check-in", "windows", "sliding", "subset", "poisson", "self", "every"]
     kind = str(rng.choice(kinds))
     chance = float(rng.choice([1.0, rng.uniform(0.1, 1.0)]))
+    # One uniform step of a window.
     if kind in ("check-in", "sliding"):  # a client's own window is a window of its own
         t = int(rng.integers(1, 6))
         chance = 1.0 if kind == "sliding" else chance
         sets = [(chance / t, {i}) for i in range(t)] + [(1 - chance, set())]
         sliding = tn.SlidingWindow(t, slots=3 * t) if kind == "sliding" else None
         return sliding or tn.CheckIn(t, 1, chance), t, sets
+    # One uniform step in each of two windows.
     if kind == "windows":
         t = 2
         one = [(chance / t, {i}) for i in range(t)] + [(1 - chance, set())]
         both = [(p * q, a | {t + i for i in b}) for p, a in one for q, b in one]
         return tn.CheckIn(t, 2, chance), 2 * t, both
+    # A uniform subset of k steps.
     if kind == "subset":
         t = int(rng.integers(2, 6))
         k = int(rng.integers(1, t + 1))
         subsets = list(itertools.combinations(range(t), k))
         return tn.KSubset(t, k, 1), t, [(1 / len(subsets), set(s)) for s in subsets]
     t = int(rng.integers(1, 6))
+    # Independent participation in each step, or participation in all steps.
     if kind in ("poisson", "self"):
         rate = float(rng.uniform(0.05, 0.95))
         every = [
@@ -433,6 +441,7 @@ def discrete_window(rng: np.random.Generator) -> Case:
     outputs = np.arange(-reach, reach + 1)
     discrete = bool(rng.random() < 0.5)
 
+    # Probabilities of the noisy output: discrete Gaussian, or a rounded Gaussian.
     def law(mean: int) -> np.ndarray:
         if discrete:
             masses = np.exp(-(((outputs - mean) / sigma) ** 2) / 2)
@@ -441,6 +450,7 @@ def discrete_window(rng: np.random.Generator) -> Case:
         far = np.abs(outputs - mean)
         return ndtr((0.5 - far) / sigma) - ndtr((-0.5 - far) / sigma)
 
+    # Mixture over the client's uniform slot, and over its absence.
     def run(record: int) -> np.ndarray:
         whole = (1 - chance) * outer([law(0)] * steps)
         for slot in range(steps):
@@ -552,7 +562,7 @@ def asked(case: Case, rng: np.random.Generator) -> Iterator[tuple[float, float, 
 
 
 def at_epsilon(row: Row, case: Case, epsilon: float, low: float, high: float) -> None:
-    """Hold the bounds on ε at the reference's δ against the ε at which the reference has it."""
+    """Compare the bounds on ε at the reference's δ with the ε at which the reference has this δ."""
     upper = tn.price(case.scheme, delta=low).epsilon.upper
     lower = tn.price(case.scheme, delta=high).epsilon.lower
     row.questions += 1
@@ -562,7 +572,7 @@ def at_epsilon(row: Row, case: Case, epsilon: float, low: float, high: float) ->
 
 
 def check(row: Row, case: Case, rng: np.random.Generator, *, control: bool) -> None:
-    """Hold the bounds of one scheme against the reference at random ε."""
+    """Compare the bounds of one scheme with the reference at random ε."""
     scheme = case.scheme
     if control:
         assert isinstance(scheme.randomizer, tn.GaussianNoise)
@@ -577,7 +587,7 @@ def check(row: Row, case: Case, rng: np.random.Generator, *, control: bool) -> N
                 at_epsilon(row, case, epsilon, low, high)
                 continue
             found = curve.delta(epsilon)
-        except tn.NumericalError:  # no bound was certified within the budget of work
+        except tn.NumericalError:  # no bound was certified within the limit on computing work
             row.refused += 1
             return
         row.questions += 1
@@ -596,12 +606,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0, help="of the questions [default: 1]")
     parser.add_argument("--seed", type=int, default=1, help="of the questions [default: 1]")
     parser.add_argument("--only", help="name of one family")
-    parser.add_argument("--control", action="store_true", help="prices of 3 %% more noise")
+    parser.add_argument("--control", action="store_true", help="compute ε for 3 %% more noise")
     given = parser.parse_args()
     print(f"{versions()}\n{machine()}\nseed {given.seed}", flush=True)
     columns = ("family", "schemes", "questions", "upper/ref.", "lower/ref.", "refused", "wrong")
     print(f"{columns[0]:17}" + "".join(f"{name:>13}" for name in (*columns[1:], "CPU-s")))
     rows = []
+    # Draw schemes of each family until it has its number of questions.
     for family, questions in FAMILIES.items():
         if given.only not in (None, family.__name__):
             continue
@@ -618,6 +629,7 @@ def main() -> None:
         cells = [f"{row.schemes}", f"{row.questions}", f"{row.upper:.7f}", f"{row.lower:.7f}"]
         cells += [f"{row.refused}", f"{len(row.wrong)}", f"{time.process_time() - began:.1f}"]
         print(f"{row.family:17}" + "".join(f"{cell:>13}" for cell in cells), flush=True)
+    # In the negative control, each family must show bounds on the wrong side; otherwise none may.
     wrong = [line for row in rows for line in row.wrong]
     if given.control:
         missed = [row.family for row in rows if not row.wrong]

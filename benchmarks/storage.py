@@ -226,6 +226,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     found: dict = {"writer_us": overhead(), "rows": [], "steps": [], "opening": []}
+    # All SQLite files lie in one folder, so that one disk is measured.
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         names = {"SQLite": str(Path(folder) / "uploads.sqlite")}
         if asked.postgres:

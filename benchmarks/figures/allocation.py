@@ -70,6 +70,7 @@ def figure_1() -> Picture:
             GaussianPair(sigma), window, delta, best[1], poisson=poisson_epsilon
         )
 
+    # One curve for each analysis, from no amplification to turnout's bound.
     curves = [
         line("no amplif.", sigmas, lambda s: local(s, delta)),
         # Sensitivity C, as in the paper: twice the noise under the 2C of a replacement.
@@ -105,6 +106,7 @@ def figure_1() -> Picture:
         ),
         line("turnout", sigmas, lambda s: ours(s, CheckIn(window), delta)),
     ]
+    # The values of ε, and their ratios to turnout's.
     panel = Panel(
         "δ = 1e-10, t = 10⁶",
         sigmas,
@@ -127,6 +129,7 @@ def figure_2() -> Picture:
     curve = random_allocation.corollary_4_7(sigma, window)
     poisson = poisson_rdp(sigma, 1 / window, window)
 
+    # Rényi bounds are composed by addition, privacy-loss distributions by convolution.
     curves = [
         line("Poisson RDP", epochs, lambda e: _rdp_times(poisson, e, delta)),
         line(
@@ -144,6 +147,7 @@ def figure_2() -> Picture:
         ),
         line("turnout", epochs, lambda e: ours(sigma, CheckIn(window, int(e)), delta)),
     ]
+    # The values of ε, and their ratios to turnout's.
     panel = Panel("σ = 1, δ = 1e-8, t = 10⁴", epochs, "epochs", "ε", curves)
     return picture(
         "allocation-2",
@@ -157,12 +161,14 @@ def figure_3() -> Picture:
     sigma, epsilon = 0.3, 10.0
     windows = [25, 50, 75, 100, 150, 200, 250, 300, 400, 500]
 
+    # Methods that return ε at a δ are inverted by root search over ln δ.
     def delta_at(epsilon_of_delta) -> float:
         low, high = math.log(1e-12), math.log(0.5)
         return math.exp(
             brentq(lambda x: epsilon_of_delta(math.exp(x)) - epsilon, low, high, xtol=5e-3)
         )
 
+    # One curve for each analysis; the figure shows δ, not ε.
     curves = [
         line(
             "Poisson RDP",
@@ -206,6 +212,7 @@ def figure_3() -> Picture:
 def figure_4() -> Picture:
     window, delta, sigma = 1024, 1e-6, 1.0
     picks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    # One curve for each analysis; the last one has one step in each of k windows instead.
     curves = [
         line(
             "Dong",

@@ -33,6 +33,7 @@ def figure_5() -> Picture:
         axes = (local, "ε₀ of one message", "ε")
         return Panel(title, *axes, [*curves, nobody], limits=(None, 10.0), ticks=TICKS)
 
+    # Left column: check-ins into m steps. Right column: shuffles of n clients, n = m.
     panels = []
     for size in SIZES:
         number = f"{size:,}".replace(",", " ")

@@ -19,9 +19,9 @@ KINDS = {
     **dict.fromkeys(("attained", "RDP below"), DOTTED),
     **dict.fromkeys(("Poisson", "Poisson RDP"), DASHED),
 }
-"""Kinds of line that are not solid, by meaning: what `turnout.reporting.drawing` says they are.
+"""Kinds of line that are not solid, by meaning: see `turnout.reporting.drawing`.
 
-The papers' bounds for random allocation cover the *remove* direction alone, and the prices of
+The papers' bounds for random allocation cover only the *remove* direction, and the values of ε of
 Poisson sampling are not certified.
 """
 
@@ -69,7 +69,7 @@ class Panel:
 def line(
     meaning: str, grid: Sequence[float], value: Callable[[float], float], words: str = ""
 ) -> Curve:
-    """Curve computed and printed point by point; NaN where the method refuses.
+    """Curve computed and printed point by point; NaN where the method raises an error.
 
     ``words`` is the legend text, if it differs from that of the meaning.
     """

@@ -31,10 +31,11 @@ def poisson_epsilon(pair: Pair, rate: float, steps: int, delta: float) -> float:
 
 @lru_cache(maxsize=64)
 def decomposed_distribution(pair: Pair, window: int, delta: float) -> tuple[np.ndarray, np.ndarray]:
-    """Losses and their distribution for the pair that Theorem 4.1 compares with, λ = 1/t.
+    """Privacy losses of the pair with which Theorem 4.1 compares, for λ = 1/t, and their masses.
 
-    The pair is Poisson sampling conditioned on at least one participation. With λ' the probability
-    of that event, its ratio is (S − 1 + λ')/λ'. It is accurate down to about ``delta``.
+    The pair is Poisson sampling conditioned on at least one participation. If that event has
+    probability λ', the likelihood ratio of the pair is (S − 1 + λ')/λ'. The masses are accurate
+    down to about ``delta``.
     """
     losses, masses = _step(pair.mu, 1 / window, _NEGLIGIBLE * delta / window)
     tail = composed_epsilon(losses, masses, window, delta)

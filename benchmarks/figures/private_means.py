@@ -32,6 +32,7 @@ PRINTED = {1: "printed", 2: "printed 2", 3: "printed 3", 4: "printed 4"}
 
 
 def figure_3_2() -> Picture:
+    # Left panel: one number in the local model, by noise, by printed bits and by turnout's bits.
     local = np.geomspace(0.5, 8.0, 9)
     first = [line("Laplace", local, lambda e: 2 / e**2)]
     for levels, meaning in PRINTED.items():
@@ -47,6 +48,7 @@ def figure_3_2() -> Picture:
     first.append(
         line("ours", local, lambda e: LInfRandomizer.best(1, float(e), 0.5).worst_squared_error)
     )
+    # Middle panel: the same number from shuffled messages, with the central model as a reference.
     central = np.array([0.25, 0.5, 1.0, 2.0, 4.0])
     second = [
         line("Laplace", central, lambda e: 2 / laplace_level(e) ** 2 / N),
@@ -62,6 +64,7 @@ def figure_3_2() -> Picture:
                 ),
             )
         )
+    # Right panel: unit vectors from shuffled messages, by full vectors, directions and bits.
     third = [
         line("PrivUnit", central, lambda e: PrivUnit(D, local_level(e)).worst_squared_error / N),
         line(

@@ -200,6 +200,7 @@ def separate_bits(cascade: Cascade) -> float:
 def table_7_1() -> Picture:
     """Randomness and error of five mechanisms; the table is printed at ε = 1."""
     grid = [0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0]
+    # Random bits and errors of the same mechanisms, in the same order.
     bits = [
         line("RAPPOR", grid, lambda e: SIZE * enough_randomness(e / 2)),
         line("k-ary", grid, lambda e: recoverable_bits(e, "k-ary")),
@@ -218,6 +219,7 @@ def table_7_1() -> Picture:
         line("least key", grid, lambda e: recovered_error(e, "minimal")),
         line("one bit", grid, lambda e: OneBitHadamard(e, SIZE).mse_bound(1)),
     ]
+    # Print the column of ε = 1, at which the thesis prints its table.
     one = grid.index(1.0)
     print("  mechanism, random bits a client, n·E‖p̂ − p‖² at ε = 1")
     for r, e in zip(bits, errors, strict=True):

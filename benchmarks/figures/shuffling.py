@@ -52,6 +52,7 @@ SIZES = (10**3, 10**4, 10**5, 10**6)
 def figure_2() -> Picture:
     """Theorem 5.1 and Erlingsson et al. against ε₀, for four numbers of clients."""
     grid = (0.1, 0.15, 0.25, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
+    # The bounds for each n, and the ratio of the older bound to Theorem 5.1 at the next smaller n.
     drawn = {clients: amplification(grid, clients) for clients in SIZES}
     for clients, larger in pairwise(SIZES):
         text = f"Erlingsson et al., n = {larger:,}, over Theorem 5.1, n = {clients:,}"
@@ -93,6 +94,7 @@ def amplification(grid: Sequence[float], clients: int) -> list[Curve]:
 
 def figure_5_2() -> Picture:
     """Figure 5.2: Rényi divergences against the order, against ε₀ and against n."""
+    # Panels over the order, over ε₀ and over n.
     panels = [
         renyi_panel(f"ε₀ = {e:g}, n = 10⁶", ORDERS, "order α", lambda a, e=e: (e, 10**6, a))
         for e in (0.5, 2.0)
@@ -187,6 +189,7 @@ def block_rdp(
 def figure_5_3() -> Picture:
     """Figure 5.3: ε at δ = 1e-6 against n and against ε₀."""
     panels = []
+    # Panels over n for each ε₀, then panels over ε₀ for each n.
     for local_epsilon in (0.5, 2.0):
         panel = epsilon_panel(
             f"ε₀ = {local_epsilon:g}, δ = 1e-6",
@@ -252,7 +255,7 @@ def theorem_5_3_2(local_epsilon: float, clients: int) -> float:
 
 
 def blanket_2019(local_epsilon: float, clients: int) -> float:
-    """Smaller bound of two inequalities, for one non-adaptive randomizer."""
+    """ε by the smaller of two published blanket bounds, for one non-adaptive randomizer."""
     return min(
         method(local_epsilon, clients, DELTA)
         for method in (blanket_2019_bennett, blanket_2019_hoeffding)
@@ -314,6 +317,6 @@ def shuffle(randomizer: Randomizer, clients: int, participation: Participation) 
 
 
 def ratios(text: str, one: Curve, other: Curve) -> None:
-    """Print the ratio of two curves."""
+    """Print the ratio of one curve to the other at each grid point."""
     values = np.array(one.values) / np.array(other.values)
     print(f"  -> {text}: " + " ".join("-" if np.isnan(v) else f"{v:.3g}" for v in values))

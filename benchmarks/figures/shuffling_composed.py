@@ -40,12 +40,13 @@ WANG = "Rényi divergence, sampled (5.3.1 with Wang et al. 2019)"
 Point = tuple[float, int, int]
 """Parameters ε₀, n and T of a point."""
 Method = tuple[str, Callable[[Point], float], str]
-"""Meaning, function for ε at a point, and legend text if it differs from the meaning's."""
+"""Meaning, function for ε at a point, and legend text if it differs from that of the meaning."""
 
 
 def figure_5_4() -> Picture:
     """ε of T shuffles by RDP, by strong composition and by composed privacy losses."""
     panels = []
+    # Panels over T and over n for each ε₀, then panels over ε₀ for each n.
     for local_epsilon in (0.5, 2.0):
         panels.append(
             composed_panel(
@@ -168,6 +169,7 @@ def ours(participation: Callable[[Point], Participation]) -> list[Method]:
 def figure_5_5() -> Picture:
     """ε of shuffles of Poisson-sampled clients (self-sampling)."""
     panels = []
+    # One panel for each n; the curves are those of the thesis and turnout's.
     for clients, text in ((10**6, "10⁶"), (10**7, "10⁷")):
         panels.append(
             panel_of(
@@ -209,7 +211,7 @@ def sampled_clones_and_kov(rate: float) -> Callable[[Point], float]:
 
 
 def by_coins(rate: float) -> Callable[[Point], float]:
-    """Theorem 5.3.1 for γn messages, with Poisson sampling of any Rényi curve.
+    """Theorem 5.3.1 for γn messages, amplified by a bound for Poisson sampling of any mechanism.
 
     Zhu and Wang 2019, "Poisson subsampled Rényi differential privacy", Theorem 5. The theorem is
     stated for add-remove and assumes exactly γn messages; the curve is drawn as in the thesis.
@@ -259,6 +261,7 @@ def poisson_sampled(
 def figure_5_6() -> Picture:
     """ε of shuffles of a uniform subset of the clients."""
     panels = []
+    # Panels over T for each k, then one panel over n.
     for sampled, text in ((10**3, "10³"), (10**4, "10⁴")):
         panels.append(
             subset_panel(
@@ -291,6 +294,7 @@ def subset_panel(
 ) -> Panel:
     """One panel of Figure 5.6."""
 
+    # Each function returns ε of one method at a point (ε₀, n, T).
     def participation(point: Point) -> FixedSize:
         return FixedSize(sampled, point[1], point[2])
 

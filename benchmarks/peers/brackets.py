@@ -76,6 +76,7 @@ class Asked:
         """All answers of one route, and the reason if the route was stopped."""
         seconds = self.seconds if seconds is None else seconds
         script = HERE / f"{peer.replace('-', '_')}_prices.py"
+        # The script of the other package receives the question and its limits as options.
         numbers = {
             "sigma": self.cell.sigma,
             "window": self.cell.window,
@@ -90,6 +91,7 @@ class Asked:
         command = [str(python(peer)), "-W", "ignore", str(script), *flags, route]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        # Answers that were printed before a limit ended the process still count.
         rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         if done.returncode == -signal.SIGXCPU:
             return rows, f"does not finish in {seconds:g} CPU-seconds"

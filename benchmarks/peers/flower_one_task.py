@@ -59,6 +59,7 @@ def trained(given: dict[str, Any], sigma: float, folder: Path) -> dict[str, floa
     participation = CheckIn(given["window"], given["windows"])
     scheme = Scheme(GaussianNoise(sigma), participation, given["relation"])
     model = ArrayRecord({"weights": Array(np.zeros((data["rows"].shape[1], 10), np.float32))})
+    # The server runs all rounds of the strategy, then tests the model that they return.
     server = ServerApp()
 
     @server.main()

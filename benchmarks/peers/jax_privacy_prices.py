@@ -5,7 +5,7 @@ PYTHONPATH=src "$(python benchmarks/peers/environment.py jax-privacy)" \\
 
 JAX Privacy uses dp-accounting's privacy-loss distributions for Poisson sampling, Rényi divergences
 for batches of a fixed size, and Monte Carlo for balls in bins: the ε at which the estimated δ is
-the wanted one, and the larger ε that may be reported from so many samples (its `get_base_delta`).
+the required δ, and the larger ε that may be reported from so many samples (its `get_base_delta`).
 Its noise multiplier is relative to the sensitivity of a sum, which under replace-one is two clip
 norms; turnout's is relative to the clip norm.
 """
@@ -73,6 +73,7 @@ def cases(samples: int) -> list[tuple[str, Any, str, Callable[[], dict[str, floa
         event = make(SIGMA, steps, num_bands=bands, sampling_prob=rate)
         return lambda: {"theirs": by_pld(event)}
 
+    # Batches of a fixed size, for accounting by Rényi divergences.
     fixed = accounting.fixed_dpsgd_event(SIGMA, 160, dataset_size=RECORDS, batch_size=50)
     balls, cyclic = batches.BallsInBinsSampling, batches.CyclicPoissonSampling
     return [

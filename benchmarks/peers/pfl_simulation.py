@@ -81,12 +81,14 @@ def main() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
 
+    # One user for each image, with all data in memory before the timed rounds.
     with np.load(given.data) as data:
         inputs = torch.tensor(data["inputs"])[:, None]
         labels = torch.tensor(data["labels"])
     users = [Dataset((inputs[i : i + 1], labels[i : i + 1]), str(i)) for i in range(len(labels))]
     sampler = get_user_sampler("random", range(len(users)))
     training = FederatedDataset(lambda user: users[user], sampler)
+    # Clipping and Gaussian noise on the sum, and SGD with momentum at the server.
     backend = SimulatedBackend(
         training_data=training,
         val_data=training,
@@ -98,6 +100,7 @@ def main() -> None:
     model = PyTorchModel(
         network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=given.rate, momentum=0.9)
     )
+    # Run one round that is not timed, and then the timed rounds.
     clock = RoundClock()
     FederatedAveraging().run(
         NNAlgorithmParams(

@@ -10,8 +10,8 @@ upper-remove, upper-add, lower-remove: one bound in one direction at one step of
     and so on.
 fft-remove: the upper bound by FFT, with more and more points.
 
-Each bound is charged only with its own call, as if the settings had been known. The larger of the
-two upper bounds and the lower bound of *either* direction make a bracket on ε.
+The CPU time of each bound is that of its own call only, as if the settings had been known. The
+larger of the two upper bounds and the lower bound of *either* direction make a bracket on ε.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
         return
 
     def enough(row: dict[str, Any]) -> bool:
-        """Whether a bound is within a fifth of the wanted width, or only the smaller direction."""
+        """Whether a bound is close enough to the wanted ε, or is that of the smaller direction."""
         if given.route == "upper-add" and row["epsilon"] < given.scale:
             return True
         return abs(row["epsilon"] - given.scale) < 2e-4 * given.scale

@@ -54,7 +54,7 @@ def make_repeatable(label: str) -> None:
 
 
 def draw_nothing() -> None:
-    """Make all pictures empty, since drawing takes longer than all that is drawn."""
+    """Make all pictures empty, since drawing takes longer than computing what is drawn."""
     from matplotlib.figure import Figure
 
     def savefig(figure: Figure, target: Any, **ignored: object) -> None:

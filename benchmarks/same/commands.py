@@ -262,7 +262,7 @@ _USUAL = {
 
 
 def commands() -> list[str]:
-    """All commands; ``a|b`` is a word that the earlier version writes a and this one perhaps b."""
+    """All commands; ``a|b`` is a word that the earlier version spells a, and this version a or b."""
     groups = {
         "account": ACCOUNT,
         "calibrate": CALIBRATE,

@@ -70,7 +70,7 @@ def write_inputs(folder: Path) -> None:
 
 
 class Run:
-    """A coordinator and its devices, which run in parallel to others."""
+    """A coordinator and its devices, which run at the same time as other runs."""
 
     def __init__(self, folder: Path, environment: dict[str, str], command: str) -> None:
         self._folder, self._environment = folder, environment

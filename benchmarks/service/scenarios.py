@@ -39,6 +39,7 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
     rounds = options.devices * options.rounds
     task = Task(3 * (rounds + _STEADY_UPLOADS), options.bytes)
     rows: Figure = {}
+    # The same honest load without attackers, then with attackers at one and at 500 addresses.
     with serving(version, folder, named(), task) as server:
         for number, (name, addresses) in enumerate(
             (("quiet", 0), ("one address", 1), ("500 addresses", 500))

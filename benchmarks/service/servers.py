@@ -114,7 +114,7 @@ def create_task(version: Version, url: str, task: Task) -> dict[str, object]:
 
 @contextlib.contextmanager
 def serving(version: Version, folder: Path, url: str, task: Task) -> Iterator[Server]:
-    """Coordinator of a new database, after it is ready and has imported its evaluation."""
+    """Coordinator of a new database, after it has started and is idle."""
     made = create_task(version, url, task)
     with started(version, folder, url, task) as (process, port):
         server = Server(
