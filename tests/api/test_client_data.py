@@ -155,7 +155,7 @@ def test_tokens_stay_whole_numbers_with_any_label():
         (
             {"a": ([[1.0]], [0]), "b": ([[1.0, 2.0]], [0])},
             {},
-            "client 'b' = (2,): expected inputs of shape (1,), as of the other clients",
+            "client 'b' = (2,): expected inputs of shape (1,), like those of other clients",
         ),
         (([[1.0], [2.0, 3.0]], [0, 1]), {}, "data = 'inputs': expected arrays of one shape, (1,)"),
         (([[1.0], [2.0]], [0]), {}, "data = {'inputs': 2, 'labels': 1}: expected columns of one"),

@@ -59,14 +59,14 @@ def test_price_by_a_method_equals_the_value_in_compare():
     [
         (tn.shuffled(ANY, clients=100), "blanket", "one randomizer that all clients use"),
         (tn.shuffled(ANY, clients=100), "RDP 5.3.1", "one randomizer that all clients use"),
-        (tn.shuffled(ANY, clients=100, order="known"), "clones", "needs a hidden order"),
-        (tn.shuffled(ANY, clients=100, rate=0.5), "clones", "rounds of all clients"),
+        (tn.shuffled(ANY, clients=100, order="known"), "clones", "only messages in a hidden"),
+        (tn.shuffled(ANY, clients=100, rate=0.5), "clones", "rounds in which all"),
         (tn.shuffled(tn.GaussianNoise(3.0), clients=100), "clones", "ε₀-DP randomizers"),
         (tn.Scheme(ANY, tn.EveryStep(1), relation="replace-one"), "clones", "shuffled messages"),
         (
             tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(9), relation="add-remove"),
             "published",
-            "no published bound of both directions",
+            "no published bound on both directions",
         ),
     ],
 )

@@ -154,7 +154,7 @@ def test_calibrated_noise_has_the_name_that_its_randomizer_uses():
         (
             SHUFFLED,
             {"values": [1.0, 2.0]},
-            "values = (1.0, 2.0): expected no values if against is not given",
+            "values = (1.0, 2.0): expected no values unless against is given",
         ),
         (
             SHUFFLED,

@@ -122,12 +122,12 @@ def test_frequencies_from_few_random_bits_equal_those_of_the_command(tmp_path):
     [
         ({"categories": 3}, tn.ParameterError, "from 0 to 2"),
         ({"categories": "Bonn"}, tn.ParameterError, "categories = 'Bonn'"),
-        ({"categories": ["a", "a"]}, tn.ParameterError, "all different"),
+        ({"categories": ["a", "a"]}, tn.ParameterError, "two different names"),
         ({"epsilons": (1, 1)}, tn.ParameterError, "different levels"),
         ({"epsilons": (1, -1)}, tn.ParameterError, "epsilons = -1"),
         ({"epsilons": (math.inf,)}, tn.ParameterError, "at least one finite level"),
         ({"mechanism": "none"}, tn.ParameterError, "mechanism = 'none'"),
-        ({"column": "town"}, tn.ParameterError, "no columns with names"),
+        ({"column": "town"}, tn.ParameterError, "no named columns"),
     ],
 )
 def test_invalid_refinements_are_refused(given, kind, match):

@@ -76,7 +76,7 @@ def test_a_run_is_resumed_with_its_local_files(run, data):
 
 
 def test_a_module_of_another_size_is_refused_for_a_trained_model(run, data):
-    with pytest.raises(tn.ParameterError, match="a module of 50 parameters, as in the run"):
+    with pytest.raises(tn.ParameterError, match="a module with 50 parameters, as in the run"):
         tn.load(run.folder, module=lambda: Net(7)).scores(data.test.inputs)
 
 

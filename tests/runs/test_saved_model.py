@@ -96,7 +96,7 @@ def test_inputs_that_do_not_fit_are_refused(run):
 
 
 def test_inputs_that_are_whole_numbers_beyond_float32_precision_are_refused():
-    with pytest.raises(ParameterError, match="numbers exact in float32"):
+    with pytest.raises(ParameterError, match="numbers that float32 can represent"):
         scaled_as_learned(np.array([[2**24 + 1]]), learned_from_bytes=False)
     assert scaled_as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
 

@@ -81,7 +81,7 @@ class Audit(Result):
         return audit_record(self.found)
 
     def table(self) -> Table:
-        """Table that ``turnout audit`` prints, for the library rich."""
+        """Table of the bounds as a ``rich`` renderable, as ``turnout audit`` prints it."""
         from turnout.reporting.audits import audit_table
 
         return audit_table(self.found)
@@ -98,11 +98,11 @@ class Audit(Result):
         from turnout.reporting.audits import audit_picture
 
         if not isinstance(self.found, Findings):
-            raise UnsupportedError("an audit with one_run has too few guesses for a picture")
+            raise UnsupportedError("an audit with one_run=True has too few guesses for a picture")
         return audit_picture(self.found, self._profile())
 
     def _profile(self) -> Any:
-        """Privacy curve of the audited scheme; None if its computation takes long."""
+        """Privacy curve of the audited scheme; None without central trust or without analysis."""
         from turnout.accounting.meaning.profile import profile_down_to
 
         if self.scheme is None or self.scheme.trust is not TrustModel.CENTRAL:
@@ -144,22 +144,22 @@ def audit(
     seed: int = 0,
     tell: Tell = lambda done, of: None,
 ) -> Audit:
-    """Lower bound on ε that an attack reaches by experiment, next to the proved bounds.
+    """Lower bound on ε that an attack attains by experiment, together with the proved bounds.
 
-    Many independent runs are played with and without one client (the two worlds), with the sampler
-    and the mechanism of training. The event that distinguishes the two worlds is chosen on one part
-    of the trials and counted on the other part. A correct claim is reported as violated with
-    probability at most 1 − ``confidence``.
+    Many independent runs are simulated with and without one client (the two worlds), with the
+    sampler and the mechanism of training. The event that distinguishes the two worlds is chosen on
+    one part of the trials, and its probabilities are estimated on the other part. A correct claim
+    is reported as violated with probability at most 1 − ``confidence``.
 
     Args:
         of: the audited object: a `Scheme` under central trust; a plan, as in `train`; a randomizer
             of `turnout.randomizers`; a mechanism of `turnout.bandits`; or a function of one input
             that draws its own randomness, such as an estimator.
         example: name of an example plan; given instead of ``of``.
-        worlds: two neighbouring inputs of a function, or two values of a randomizer; for a
-            randomizer None takes two values that are far apart.
+        worlds: two neighbouring inputs of a function, or two inputs of a randomizer; for a
+            randomizer None chooses two inputs that are far apart.
         epsilon: claimed ε of a function; None for every other object, which has its own ε.
-        delta: δ, at least 0 and below 1, of a scheme, or claimed δ of a function; None for a plan,
+        delta: δ of a scheme, or claimed δ of a function, at least 0 and below 1; None for a plan,
             which has its own δ.
         trials: number of trials in each world, at least 100; by default 100,000, or 10,000 if
             ``served`` is True.
@@ -173,7 +173,8 @@ def audit(
             guesses about the canaries can contradict the upper bound on ε.
         canaries: number of canaries of the one run, by default 10,000.
         seed: seed of all random streams, which gives no privacy.
-        tell: function that is called with the number of finished trials and of all trials.
+        tell: function that is called with the number of finished trials and the number of all
+            trials.
 
     Returns:
         The proved bounds on ε and the lower bound by experiment, ``epsilon_lower``. With
@@ -285,16 +286,18 @@ def _is_mapping(of: Any) -> bool:
     return isinstance(of, Mapping)
 
 
-# The game and the statement that go with each kind of thing that is audited. Each function returns
-# the result of the game, and the scheme if a scheme was audited.
+# The experiment and the privacy claim for each kind of audited object. Each function returns the
+# result of the experiment, and the scheme if a scheme was audited.
 
 _CROWD = 10
-"""Other clients in each step of the audit of a scheme without a plan; the public divisor."""
+"""Number of other clients in each step when a scheme is audited without a plan; also the divisor
+of the sum of updates."""
 _LEARNING = 0.25  # share of the trials that choose the event, if no ratio of likelihoods is known
 _MOST_CROWD = 1000
 _SMALLER = 9  # number of values δ, δ/10, δ/100, … that an audit with one run tries
 _FREQUENT = 0.05
-"""Second δ at which a scheme is audited; errors of a few per cent are found there first."""
+"""Second δ at which a scheme is audited: at a large δ fewer trials detect an error of a few per
+cent."""
 
 
 def given(name: str, value: float | None) -> float:
@@ -309,7 +312,7 @@ def given(name: str, value: float | None) -> float:
 
 
 def unused(why: str, **arguments: object) -> None:
-    """Raise an error for arguments that an audit would ignore; ``why`` says which audit.
+    """Raise an error for arguments that an audit would ignore; ``why`` describes the audit.
 
     Raises:
         ParameterError: one of the arguments is not None.
@@ -320,7 +323,7 @@ def unused(why: str, **arguments: object) -> None:
 
 
 def stated_by(guarantee: Guarantee) -> Statement:
-    """Claim that an audit tests: the bounds on ε of each direction in a guarantee."""
+    """Privacy claim that an audit tests: the bounds on ε in each direction of a guarantee."""
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms
 
@@ -360,10 +363,11 @@ def _words(what: str, deployed: bool) -> str:
 def bound_of(
     scheme: Scheme, clip_norm: float, deployed: int | None
 ) -> Callable[[int], SensitivityBound]:
-    """Clipping of a simulation, or of a deployment whose model has ``deployed`` parameters.
+    """Function from the number of coordinates to the clipping of an update.
 
-    The result is a function of the number of coordinates, since each coordinate is a trial of an
-    audit. The lattice is that of the model for every number of coordinates.
+    The clipping is that of a simulation if ``deployed`` is None. Otherwise it is that of a
+    deployment: the lattice of a model with ``deployed`` parameters, whatever the number of
+    coordinates. The audit chooses this number, because each coordinate is one trial.
     """
     from turnout.protocol.lattice import Lattice
     from turnout.protocol.mechanisms import Clipping
@@ -377,7 +381,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Claim of a scheme at δ = 0.05, as a list that is empty if no guarantee is known."""
+    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is larger or no bound is known."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -392,9 +396,9 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
 def games_of(
     scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
 ) -> list[Game]:
-    """Experiments in which a canary is alone in its steps, and in which others take part too.
+    """Two experiments: a canary is alone in its steps, or other clients take part too.
 
-    The second game is left out where the release shows the number of participants.
+    The second experiment is left out if the release reveals the number of participants.
     """
     from turnout.auditing import ReleaseGame
     from turnout.auditing.releases import whole_noise
@@ -415,7 +419,7 @@ def with_simulation(
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
-    """Experiments, the first of which is a simulation if the scheme permits many canaries."""
+    """The experiments; a simulation replaces the first one if the scheme permits many canaries."""
     from turnout.auditing import SimulationGame
 
     if deployed:
@@ -503,7 +507,7 @@ def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
 
 
 def _statements(scheme: Scheme, delta: float) -> Iterator[Statement]:
-    """Claims of a scheme at δ, δ/10, δ/100, …, which the guesses of one run test."""
+    """Privacy claims of a scheme at δ, δ/10, δ/100, …, to be tested by the guesses of one run."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -593,7 +597,7 @@ def of_outputs(
 
 
 def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
-    """Outputs of a bandit's runs in two worlds, their description, and the mechanism's claim."""
+    """Outputs of bandit runs in two worlds, their description, and the claim to be tested."""
     from turnout.auditing import RewardGame, Statement
     from turnout.bandits import Elimination
     from turnout.reporting.audits import statement_terms
@@ -610,7 +614,7 @@ def _of_rewards(mechanism: BanditMechanism) -> tuple[Any, str, Statement]:
 
 
 def _of_message(randomizer: Any, delta: float | None) -> Statement:
-    """Claim of a randomizer about one message: ε₀ if it is finite, else ε at δ."""
+    """Privacy claim of a randomizer for one message: ε₀ if it is finite, else ε at δ."""
     from turnout.accounting import price
     from turnout.auditing import Statement
     from turnout.reporting.audits import statement_terms

@@ -73,7 +73,7 @@ class BanditRun(Result):
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """Table that ``turnout bandit`` prints, for the library rich."""
+        """Table of the runs as a ``rich`` renderable, as ``turnout bandit`` prints it."""
         from turnout.reporting.bandits import bandit_table
 
         return bandit_table(self.summary)
@@ -112,10 +112,10 @@ def bandit(
     """Simulated runs of a private bandit: regret, and bounds on ε of one client's reward.
 
     Each client has one reward and takes part once. Without arrays the plan's [environment] draws
-    actions and rewards, or names a log. With ``contexts`` a pull is a parameter θᵢ: each client
-    takes the action that is best by θᵢ in its own context and reports its reward; ε then covers
-    context and reward together (joint differential privacy). With ``rewards`` real clients are
-    replayed, in the order of their rows.
+    actions and rewards, or names a log. With ``contexts`` a pull selects a parameter θᵢ: the client
+    plays the action that is best under θᵢ in its own context and reports the reward; ε then covers
+    context and reward together (joint differential privacy). With ``rewards`` the given clients are
+    replayed in the order of the rows.
 
     Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
     privacy. The guarantee is that of a deployment of the same plan with the randomness of the
@@ -131,15 +131,16 @@ def bandit(
         contexts: features φ(a, c) of A actions in N contexts, all equally likely, each of ℓ2 norm
             at most 1, shape (N, A, d). The features are public: their mean under each candidate is
             published.
-        candidates: parameters θᵢ that may be pulled, shape (K, d), whose lengths have no effect;
-            by default `turnout.bandits.parameter_net` of fineness 0.2.
+        candidates: parameters θᵢ that may be pulled, shape (K, d); their norms have no effect. By
+            default `turnout.bandits.parameter_net` with fineness 0.2.
         client_contexts: φ(a, c) in the context of each of n clients, shape (n, A, d), with
             ``contexts`` and ``rewards``. Private.
-        rewards: rewards in [−1, 1]; of each action to each client, shape (n, A) with
-            ``client_contexts``, or of the plan's K actions, shape (n, K). Private.
+        rewards: rewards in [−1, 1] that each of n clients would report: for each of the A actions
+            in its context, shape (n, A), with ``client_contexts``; otherwise for each of the plan's
+            K actions, shape (n, K). Private.
         resume: folder of runs that were interrupted; given instead of ``plan`` and ``out``. The
             arrays of these runs must be given again.
-        progress: whether to show the number of finished runs on the terminal.
+        progress: whether to show on the terminal how many runs are finished.
 
     Returns:
         The runs; ``guarantee.epsilon.upper`` is never below the true ε of the run with the largest
@@ -179,7 +180,7 @@ def bandit(
 
 
 def _source(plan: Any) -> Path | Mapping[str, Any]:
-    """Plan file, or the plan's tables."""
+    """Path of the plan file, or the plan's tables as a mapping."""
     from turnout.plans.bandit import BanditPlan
 
     if isinstance(plan, BanditPlan):

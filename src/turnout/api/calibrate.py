@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from turnout.schemes import DiscreteGaussianNoise, RoundedGaussianNoise
 
 NOISE, DELTA = "noise", "delta"
-"""Names that `solve_for` takes besides those of parameters."""
+"""Values of `solve_for` that are not names of parameters."""
 
 
 def unknown_of(name: str) -> Unknown:
@@ -46,7 +46,7 @@ def unknown_of(name: str) -> Unknown:
 
 
 def named(solve_for: str, scheme: Scheme) -> str:
-    """Name of the parameter to solve for, as users write the name.
+    """Name of the parameter to solve for, in the notation of the command line.
 
     Raises:
         ParameterError: the scheme has no such parameter, or it cannot be solved for.
@@ -85,12 +85,15 @@ def with_value(scheme: Scheme, name: str, value: float) -> Scheme:
 
 
 def _described(scheme: Scheme) -> Any:
-    """Shuffle or participation that holds the settings of a scheme."""
+    """Object that holds the settings of a scheme: its shuffle, or else its participation."""
     return shuffle_of(scheme) or scheme.participation
 
 
 def _places(scheme: Scheme) -> dict[str, str]:
-    """Field of the shuffle, participation or scheme that holds each parameter, by name."""
+    """Dataclass field of each parameter that can be solved for, by the parameter's name.
+
+    The field belongs to the shuffle, the participation or the scheme.
+    """
     described = _described(scheme)
     names = {_dashed(each.key): each.name for each in settings(type(described))}
     found = {name: place for name, place in names.items() if name in UNKNOWNS}
@@ -105,9 +108,9 @@ def limited(
     delta: float,
     made: Callable[[float], Scheme],
 ) -> Unknown:
-    """Parameter with limits from the rest of the scheme, and with a first value for the search.
+    """Parameter whose limits and first value for the search follow from the rest of the scheme.
 
-    ``made`` is the function from a value to the scheme.
+    The function ``made`` returns the scheme for a value of the parameter.
     """
     # A setting that another one limits, or that limits another one.
     described = _described(scheme)
@@ -129,7 +132,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Parameter of a shuffle; ε₀ also has a first value and the rate at which ε grows with ε₀."""
+    """Parameter of a shuffle; for ε₀ with a first value and the rate at which ε grows in ε₀."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -194,7 +197,7 @@ def calibrate(
     solve_for: str = NOISE,
     tolerance: float = 1e-3,
 ) -> CalibratedPrice:
-    """Least noise for which ε is at most a target, or such a value of another parameter.
+    """Least noise, or value of another parameter, for which ε is at most a target.
 
     Args:
         scheme: a `Scheme`, in which the present value of the parameter that is solved for is
@@ -209,13 +212,13 @@ def calibrate(
         tolerance: relative width of the interval between the lower and the upper bound on ε.
 
     Returns:
-        The value of the parameter and the guarantee of the scheme with this value. The value is
+        Value of the parameter and guarantee of the scheme with this value. The value is
         the smallest noise, window, number of clients or δ, or the largest value of any other
         parameter, whose upper bound on ε is at most ``epsilon``.
 
     Raises:
         ParameterError: the scheme has no such parameter, or a value is outside its domain.
-        UnsupportedError: no sound analysis is known, or no value meets the target.
+        UnsupportedError: no sound analysis of the scheme is known, or no value meets the target.
         NumericalError: no bound can be certified.
 
     >>> from turnout.schemes import CheckIn
@@ -246,7 +249,7 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """Scheme that sets the limits, the parameter's name, and a function that returns the scheme."""
+    """Scheme before calibration, name of the parameter, and function from value to scheme."""
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):
@@ -271,7 +274,7 @@ class CalibrationTarget(NamedTuple):
 
 
 def _found(base: Scheme, name: str, made: SchemeOf, target: CalibrationTarget) -> Calibration:
-    """Value of a scheme parameter that meets the target."""
+    """Value of a scheme parameter at which ε meets the target."""
     from turnout.accounting.calibration import calibrate as calibrated
 
     epsilon, delta, tolerance = target

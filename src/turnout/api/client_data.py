@@ -1,4 +1,4 @@
-"""Clients' data from Python: files, frames, arrays, data sets of PyTorch, or client by client."""
+"""Clients' data from files, data frames, arrays, PyTorch data sets or separate clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from turnout.plans.data_sections import DataSection
 
 _UNNAMED = {"client": "clients", "inputs": "inputs", "label": "labels"}
-"""Columns of data that have no names of their own."""
+"""Names that columns get if the data do not name them."""
 _KINDS = (
     "a file's path, a frame, a mapping of columns, arrays (inputs, labels) or (inputs, labels, "
     "clients), a data set of PyTorch, or clients as {client: (inputs, labels)}"
@@ -50,35 +50,36 @@ def client_data(
     `turnout.estimate_frequencies` or `turnout.estimate_mean`.
 
     Args:
-        source: source of the records:
+        source: source of the records, one of:
 
-            * the path of a file or folder, as a plan's ``data.path``; it is laid out once as
-              memory-mapped files in the cache;
-            * a frame of pandas, polars or pyarrow, or any object that exports Arrow columns; or a
-              mapping of arrays by column;
+            * the path of a file or folder, as in a plan's ``data.path``; its records are copied
+              once, sorted by client, into memory-mapped files in the cache;
+            * a frame of pandas, polars or pyarrow, any other object that exports Arrow columns, or
+              a mapping from column names to arrays;
             * arrays ``(inputs, labels)`` or ``(inputs, labels, clients)``, each with one entry for
               each record;
-            * a PyTorch data set with a length, of pairs (input, label);
-            * clients, ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
+            * a PyTorch data set that has a length and consists of pairs (input, label);
+            * clients: ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
         client: name of the column of ids (text or whole numbers); for arrays and data sets the ids
-            themselves. If None, the records have no clients and the plan deals them to clients.
+            themselves. If None, the records have no clients and the plan assigns them to clients.
         inputs: names of the columns that are the model's inputs, or of one column of arrays.
         label: name of the column to predict, or of several columns of numbers or tags.
-        test: the records that judge the model and that no ε covers: a share of the clients, chosen
-            by a hash of their ids; a column of true and false; or another source.
-        target: "class", "tags", "numbers" or "tokens"; by default "class" with ``classes``, else by
-            the label's type, if only one kind of label has this type.
+        test: test records, on which the model is evaluated and which no ε covers: the fraction of
+            the clients to hold out, chosen by a hash of their ids; the name of a column of true and
+            false; or another source.
+        target: "class", "tags", "numbers" or "tokens". The default is "class" if ``classes`` is
+            given; otherwise it follows from the type of the label, if only one target has it.
         classes: number of classes, or the list of their names.
-        categories: list of the possible values of each input column of text, by column.
-        scaling: pair of values that are scaled to 0 and 1, by column of numbers.
-        missing: text or number that replaces a missing value, by column; a column that is not
-            listed must have no missing value.
+        categories: for each input column of text, the list of its possible values.
+        scaling: for each column of numbers, the two values that are mapped to 0 and 1.
+        missing: for each column, the text or number that replaces a missing value; a column that is
+            not listed must have no missing value.
         vocabulary: number of different tokens, or a text of all characters, if inputs are tokens.
         length: number of tokens of a record, if ``vocabulary`` is a text of all characters.
-        progress: whether to show on the terminal how much of a file is read.
+        progress: whether to show on the terminal how much of a file has been read.
 
     Returns:
-        The clients' records, which `train` takes as ``data``.
+        The clients' records, for the argument ``data`` of `train`.
 
     Raises:
         ParameterError: a column is unknown, a value is missing or out of range, or a client has no
@@ -144,7 +145,7 @@ def _section(keys: Mapping[str, Any]) -> DataSection:
 
 
 def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: bool) -> ClientData:
-    """Records of a file or folder, whose relative path starts at the current folder."""
+    """Records of a file or folder; a relative path is relative to the current folder."""
     from turnout.data.own import own_data
 
     test = keys["test"]
@@ -159,7 +160,7 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Source as a table, and whether an unnamed source has ids (None for named columns).
+    """Source as a table, and whether it contains client ids; None if its columns have names.
 
     Raises:
         InputFileError: the code of the source, or a conversion of its values, fails.
@@ -169,7 +170,7 @@ def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
 
 
 def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Source, not a file, as a table, and whether an unnamed source has ids, as in `_table`."""
+    """Result of `_table`, with the errors of the source or of a conversion as they are."""
     from turnout.data.tables import ArrayTable
 
     # Data frames and mappings of columns are tables already.
@@ -240,7 +241,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
                 f"client {name!r}", given, "at least one record, each with a label"
             )
         if inputs and x.shape[1:] != inputs[0].shape[1:]:
-            expected = f"inputs of shape {inputs[0].shape[1:]}, as of the other clients"
+            expected = f"inputs of shape {inputs[0].shape[1:]}, like those of other clients"
             raise ParameterError(f"client {name!r}", x.shape[1:], expected)
         inputs.append(x)
         labels.append(y)
@@ -258,7 +259,7 @@ def _of_clients(clients: Iterable[Any]) -> dict[str, Any]:
 
 
 def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenated arrays; the result is masked if one of the arrays is."""
+    """Concatenation of arrays: a masked array if one of the arrays is masked."""
     masked = any(isinstance(part, np.ma.MaskedArray) for part in parts)
     return np.ma.concatenate(parts) if masked else np.concatenate(parts)
 

@@ -61,13 +61,13 @@ class Comparison(Result, sweeps.SweepComparison):
         return comparison_record(self)
 
     def table(self) -> RenderableType:
-        """Table that ``turnout compare`` prints, for the library rich."""
+        """Table of the values as a ``rich`` renderable, as ``turnout compare`` prints it."""
         from turnout.reporting.comparison import comparison_text
 
         return comparison_text(self)
 
     def plot(self) -> Picture:
-        """Picture of ε against the swept parameter, and of its ratio to ε of the first method.
+        """Picture of each method's ε, and of its ratio to the first method's ε, over the sweep.
 
         Raises:
             UnsupportedError: no parameter was swept.
@@ -113,16 +113,18 @@ def compare(
         delta: δ, strictly between 0 and 1; None if ``against`` is "delta".
         clients: number of clients for the method "shuffling", where the scheme has check-ins.
         tolerance: relative width of the interval between the lower and the upper bound on ε.
-        beside: further participations (of check-ins) or randomizers (of shuffled messages), each by
-            its name and the settings that the scheme lacks, such as "k-subset picks=2".
-        watch: function that is called with the number of computed points and of all points.
+        beside: further participations to compare with check-ins, or further randomizers of shuffled
+            messages. Each is a text with a name and with those settings that the scheme does not
+            have, such as "k-subset picks=2".
+        watch: function that is called with the number of computed points and the number of all
+            points.
 
     Returns:
         The values of ε, one curve for each method; None where a method has no bound. An upper bound
         is never below the true ε in the directions that its method covers.
 
     Raises:
-        ParameterError: a value outside its domain, or fewer than two values of ``against``.
+        ParameterError: a value is outside its domain, or ``values`` has fewer than two values.
         UnsupportedError: the scheme has neither check-ins with Gaussian noise nor shuffled
             messages of an ε₀-DP randomizer.
     """
@@ -139,7 +141,7 @@ def compare(
     # One point, or a sweep over at least two values.
     if key is None:
         if listed:
-            raise ParameterError("values", listed, "no values if against is not given")
+            raise ParameterError("values", listed, "no values unless against is given")
     else:
         if len(listed) < 2:
             raise ParameterError("values", listed, "at least two different values")
@@ -154,7 +156,7 @@ def compare(
 
 
 def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
-    """Class of the sweep whose methods apply to the scheme, and the scheme's parameters."""
+    """Class of sweeps whose methods apply to the scheme, and values of the scheme's parameters."""
     participation, randomizer = scheme.participation, scheme.randomizer
     setting = {"clients": scheme.population, "relation": scheme.relation}
     match scheme.trust, participation, randomizer:
@@ -172,7 +174,7 @@ def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
 
 
 def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) -> Sweep:
-    """Sweep whose values were checked against their domains."""
+    """Sweep of the given class, after a check of all values against their domains."""
     # The sweep as a whole, and the setting at each of its values.
     try:
         asked = family.model_validate(given)
@@ -193,5 +195,5 @@ def _checked(family: type[Sweep], given: dict[str, Any], delta: float | None) ->
 
 
 def _whole(value: float) -> float:
-    """Nearest whole number if the value differs by a rounding error only; else the value."""
+    """Nearest whole number if only a rounding error separates it from the value; else the value."""
     return round(value) if abs(value - round(value)) <= 1e-9 * abs(value) else value

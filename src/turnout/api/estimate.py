@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ONLY = "values"
 """Name that is given to a column without a name."""
-_UNNAMED = "none: these values have no columns with names"
+_UNNAMED = "no column name, since these values have no named columns"
 _SHAPE = "numbers, of shape (clients,) or (clients, dimension)"
 
 
@@ -48,11 +48,11 @@ class HeldRows(Rows, Protocol):
 
 
 def rows_of(values: Any) -> Path | HeldRows:
-    """Values to read: a path if the source is a path, and otherwise columns in memory.
+    """Path of the file with the values, or the values as columns in memory.
 
     Raises:
-        ParameterError: neither a path nor an array, a list, a series or a frame.
-        InputFileError: values that cannot be converted.
+        ParameterError: the values are not a path, an array, a list, a series or a frame.
+        InputFileError: the values cannot be converted.
     """
     if isinstance(values, str | os.PathLike):
         return Path(os.fspath(values))
@@ -60,7 +60,7 @@ def rows_of(values: Any) -> Path | HeldRows:
 
 
 class _TableRows:
-    """Columns of a table; they have names only if the values had names."""
+    """Columns of values in memory; ``names`` is empty if the values had no column names."""
 
     def __init__(self, values: Any) -> None:
         with converting(_ONLY):
@@ -68,13 +68,13 @@ class _TableRows:
         self.names: Sequence[str] = self._table.names if named else ()
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """Entries of the named column, or of the only column; a missing value is None."""
+        """Blocks of entries of the named column, or of the only one; a missing value is None."""
         (name,) = self._chosen(() if column is None else (column,), single=True)
         found = (_entries(name, held[name]) for held in self._columns([name]))
         yield from _joined(found, array_entries)
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Vectors of the named columns, or of all columns; a missing value is NaN."""
+        """Blocks of vectors from the named columns, or from all; a missing value is NaN."""
         names = self._chosen(columns, single=False)
         named = bool(self.names)
         found = (
@@ -117,7 +117,7 @@ def _table(values: Any) -> tuple[Table, bool]:
 def _joined(
     parts: Iterator[NDArray[Any]], cut: Callable[[NDArray[Any]], Iterator[NDArray[Any]]]
 ) -> Iterator[NDArray[Any]]:
-    """Rows of all parts, cut into blocks of the size that is used for files."""
+    """Rows of all parts, divided by ``cut`` into blocks of equal size; the last may be smaller."""
     held: NDArray[Any] | None = None
     for part in parts:
         held = part if held is None else np.concatenate((held, part))
@@ -130,7 +130,7 @@ def _joined(
 
 
 def _entries(name: str, column: Column) -> NDArray[Any]:
-    """Entries of a one-dimensional column."""
+    """Entries of a one-dimensional column as texts, numbers or None, shape (rows,)."""
     if column.values.ndim != 1:
         raise ParameterError(name, f"shape {column.values.shape}", "one value for each client")
     found = column.values
@@ -165,7 +165,7 @@ _TOP = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EstimatedFrequencies(Result, Frequencies):
-    """Estimated shares of the clients that hold each value, with intervals and the guarantee.
+    """Estimated share of the clients that hold each value, with intervals and the guarantee.
 
     Attributes:
         categories: possible values, shape (k,), in the order of all other arrays.
@@ -180,7 +180,7 @@ class EstimatedFrequencies(Result, Frequencies):
         return frequency_record(self, self.categories)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the most frequent values and of the guarantee, for rich."""
+        """Table of the ``top`` most frequent values, and the guarantee, for ``rich``."""
         from turnout.reporting.estimates import frequency_table
 
         return frequency_table(self, self.categories, top)
@@ -218,7 +218,7 @@ class EstimatedMean(Result, Mean):
         return mean_record(self, self.names)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the first coordinates and of the guarantee, for rich."""
+        """Table of the first ``top`` coordinates, and the guarantee, for ``rich``."""
         from turnout.reporting.estimates import mean_table
 
         return mean_table(self, self.names, top)
@@ -250,7 +250,7 @@ def estimate_frequencies(
     missing: object = None,
     source: Source | None = None,
 ) -> EstimatedFrequencies:
-    """Estimated shares of the clients that hold each value, from private messages of the clients.
+    """Estimated share of the clients that hold each value, from private messages of the clients.
 
     Each row is the value of one client. Randomness is drawn from the operating system: each call
     returns another estimate, and the ε of several calls on the same clients adds up.
@@ -269,19 +269,19 @@ def estimate_frequencies(
         bits: upper limit on the number of bits that a client sends; None sets no limit.
         column: name of the column, if a frame or a file has several.
         mechanism: name of a mechanism, or "auto". Among the mechanisms whose error bound is within
-            5 % of the least, "auto" takes the one that sends the fewest bits; under central trust
-            it takes the one with less noise.
+            5 % of the least, "auto" chooses the one that sends the fewest bits; under central trust
+            it chooses the one with less noise.
         post_processing: how unbiased estimates become shares: "simplex", "empirical-bayes", "clip"
             or "normalise"; "raw" returns the unbiased estimates.
         confidence: coverage probability of each interval, from 0.5 to below 1.
-        missing: category, a public constant, that replaces a missing value; None refuses missing
-            values.
+        missing: category, a public constant, that replaces a missing value; if None, a missing
+            value is an error.
         source: source of randomness for tests and simulations, which gives no privacy; None draws
             from the operating system.
 
     Returns:
-        Estimated shares with intervals, shape (k,), and their cost; its ε is never below the true
-        ε.
+        Estimated shares with intervals, shape (k,), and the privacy cost, whose ε is never below
+        the true ε.
 
     Raises:
         ParameterError: a value is missing or is not a category, or an argument is outside its
@@ -358,16 +358,16 @@ def estimate_mean(
         bits: upper limit on the number of bits that a client sends; None sets no limit.
         columns: names of the columns of a frame or a file; by default all columns.
         mechanism: number of messages of a client under shuffled trust: "one-message",
-            "several-messages" or "auto", which takes several messages if their predicted error is
-            smaller by more than 5 %.
-        missing: number, a public constant, that replaces a missing number; None refuses missing
-            numbers.
+            "several-messages" or "auto", which chooses several messages if this lowers the
+            predicted error by more than 5 %.
+        missing: number, a public constant, that replaces a missing number; if None, a missing
+            number is an error.
         source: source of randomness for tests and simulations, which gives no privacy; None draws
             from the operating system.
 
     Returns:
-        Estimated mean, shape (dimension,), with its standard errors, and its cost; its ε is never
-        below the true ε.
+        Estimated mean with standard errors, shape (dimension,), and the privacy cost, whose ε is
+        never below the true ε.
 
     Raises:
         ParameterError: a value is missing or is not a number, or an argument is outside its domain.
@@ -403,7 +403,7 @@ def estimate_mean(
 
 
 def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
-    """Number of categories, and their names, which are empty if categories are whole numbers.
+    """Number of categories, and their names; no names if the categories are whole numbers.
 
     Raises:
         ParameterError: there are fewer than two names, or a name is empty or occurs twice.
@@ -411,15 +411,15 @@ def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
     if isinstance(categories, Integral):
         return int(categories), ()
     if isinstance(categories, str) or not isinstance(categories, Iterable):
-        raise ParameterError("categories", categories, "a whole number, or all values by name")
+        raise ParameterError("categories", categories, "a whole number, or the names of all values")
     names = tuple(canonical(str(one)) for one in categories)
     if len(names) < 2 or len(set(names)) != len(names) or "" in names:
-        raise ParameterError("categories", names, "at least two names, all different, none empty")
+        raise ParameterError("categories", names, "at least two different names that are not empty")
     return len(names), names
 
 
 def _described(found: Frequencies | Mean, what: str) -> str:
-    """Text of an estimate in one line: its size, number of clients and privacy guarantee."""
+    """One line of text about an estimate: size, number of clients and privacy guarantee."""
     cost: EstimateCost = found.cost
     sign = "ε₀" if cost.trust == "local" else "ε"
     delta = f", δ = {cost.delta:g}" if cost.delta else ""
@@ -435,7 +435,7 @@ Made = TypeVar("Made")
 
 
 def _estimated(compute: Callable[..., Made], *arguments: Any, **settings: Any) -> Made:
-    """Result of a function, with the running time on a terminal after two seconds."""
+    """Result of a function; on a terminal its running time is shown after two seconds."""
     from turnout.reporting.progress import spinner
 
     with spinner("estimating"):

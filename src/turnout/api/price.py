@@ -52,20 +52,20 @@ class Result(ABC):
 
     @abstractmethod
     def table(self) -> RenderableType:
-        """Table that the command line prints, for rich."""
+        """Table of the result as a ``rich`` renderable, as the command line prints it."""
 
     def to_json(self, indent: int | None = 2) -> str:
-        """JSON text of the whole answer."""
+        """JSON text of the whole result."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def parts(self) -> tuple[Part, ...]:
-        """Tables and lines of the printed answer as plain data, in order."""
+        """Tables and lines of the printed result as plain data, in order."""
         from turnout.reporting.parts import parts_of
 
         return parts_of(self.table())
 
     def to_markdown(self) -> str:
-        """Markdown of the printed answer, for reports and issue trackers."""
+        """Markdown of the printed result, for reports and issue trackers."""
         from turnout.reporting.parts import as_markdown
 
         return as_markdown(self.parts())
@@ -92,7 +92,7 @@ _OF_ONE = ("blanket", "RDP 5.3.1", "RDP 5.3.2", "RDP 5.4.1")
 """Bounds for shuffled messages of one randomizer that all clients use."""
 _BY_NAME = (*_OF_ANY, *_OF_ONE)
 METHODS = (TIGHTEST, QUICK, PUBLISHED, *_BY_NAME)
-"""Names of all analyses; single bounds have the names of the tables of `turnout.compare`."""
+"""Names of all analyses; single published bounds are named as in the tables of `compare`."""
 
 
 def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
@@ -120,7 +120,7 @@ def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: fl
 def _upper_only(
     scheme: Scheme, upper: float, delta: float, tolerance: float, about: str
 ) -> Guarantee:
-    """Guarantee with the same upper bound in all directions, and no lower bound."""
+    """Guarantee with the given upper bound in all directions, and with lower bounds of 0."""
     bounds = Bounds(0.0, upper)
     names = ("replace",) if scheme.relation is Relation.REPLACE_ONE else ("remove", "add")
     return Guarantee(
@@ -153,8 +153,8 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
     # No bound applies.
     if not found:
         raise UnsupportedError(
-            "turnout has no published bound of both directions for this scheme but the tightest "
-            "analysis; turnout.compare has bounds of one direction"
+            "turnout implements no published bound on both directions of this scheme; use the "
+            "method 'tightest', or turnout.compare for bounds on one direction"
         )
     # The smallest bound counts.
     about = min(found, key=found.__getitem__)
@@ -162,7 +162,7 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
 
 
 def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[float, str]:
-    """Bound on ε by one method of the comparison of shuffles, and its description.
+    """Bound on ε by one method for shuffled messages, and a description of the method.
 
     Raises:
         UnsupportedError: the bound does not cover the scheme, or gives no finite ε for it.
@@ -181,7 +181,7 @@ def _quoted(name: str, scheme: Scheme, delta: float, tolerance: float) -> tuple[
 
 
 def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
-    """Scheme as the setting of a bound on shuffled messages.
+    """Arguments of `ShuffleSetting`, without δ and tolerance, that describe the scheme.
 
     Raises:
         UnsupportedError: the bound does not cover the scheme.
@@ -192,16 +192,17 @@ def _covered(name: str, scheme: Scheme) -> Mapping[str, Any]:
         raise UnsupportedError(f"{name} covers shuffled messages of ε₀-DP randomizers only")
     if not isinstance(participation, EveryStep | FixedSize) or scheme.population is None:
         raise UnsupportedError(
-            f"{name} covers only rounds of all clients or of samples of equal size"
+            f"{name} covers only rounds in which all clients, or a sample of fixed size, send "
+            "messages"
         )
     if scheme.relation is not Relation.REPLACE_ONE:
-        raise UnsupportedError(f"{name} covers replace-one only")
+        raise UnsupportedError(f"{name} covers only the relation replace-one")
     # Adaptive randomizers need a bound for adaptive ones, and a hidden order.
     if is_adaptive(randomizer):
         if name in _OF_ONE:
             raise UnsupportedError(f"{name} covers only one randomizer that all clients use")
         if scheme.order is not SpeakingOrder.HIDDEN:
-            raise UnsupportedError(f"{name} needs a hidden order of the messages")
+            raise UnsupportedError(f"{name} covers only messages in a hidden order")
     return {
         "epsilon0": randomizer.epsilon0,
         "clients": scheme.population,
@@ -234,13 +235,13 @@ class Price(Result, Answer):
         return replace(self, randomizer=randomizer)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values of the whole answer; ``epsilon`` is the upper bound."""
+        """JSON-ready values of the whole result; ``epsilon`` is the upper bound."""
         from turnout.reporting.answers import answer_record
 
         return answer_record(self)
 
     def table(self) -> Table:
-        """Table that the command line prints, for rich."""
+        """Table of the bounds as a ``rich`` renderable, as ``turnout account`` prints it."""
         from turnout.reporting.answers import answer_table
 
         return answer_table(self)
@@ -285,7 +286,7 @@ def price(
     Args:
         scheme: participation, randomizer, relation, privacy unit and trust model.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative width of the bounds at which refining stops.
+        tolerance: relative width of the bounds at which their refinement stops.
         method: name of the analysis: "tightest" (also if None); "quick", an upper bound from a
             single grid; "published", the smallest published bound that turnout implements; or the
             name of a bound in the tables of `compare`.

@@ -1,4 +1,4 @@
-"""`refine`: one public release of clients' values, and a key for each higher privacy level.
+"""`refine`: one public release of clients' values, and a key for each larger ε.
 
 `Refinement` is the release with the available keys, either new or read from files.
 `RefinedFrequencies` is the estimate at one level; `limited_frequencies` returns an estimate from
@@ -56,7 +56,7 @@ _COST = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RefinedFrequencies(Result):
-    """Estimated shares of the clients that hold each category, at one privacy level.
+    """Estimated share of the clients that hold each category, at one privacy level ε.
 
     Attributes:
         estimate: unbiased and projected frequencies with their standard errors.
@@ -70,7 +70,7 @@ class RefinedFrequencies(Result):
 
     @property
     def epsilon(self) -> float:
-        """Value of ε of the level; infinite for the key that reveals every client's value."""
+        """Value of ε at this level; infinite for the key that reveals every client's value."""
         return self.estimate.epsilon
 
     @property
@@ -107,7 +107,7 @@ class RefinedFrequencies(Result):
         }
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the most frequent categories and of the guarantee, for rich."""
+        """Table of the ``top`` most frequent categories, and the guarantee, for ``rich``."""
         from rich.console import Group
         from rich.table import Table
 
@@ -168,7 +168,7 @@ class Refinement(Result):
 
     Attributes:
         release: public part: mechanism, a message of each client, names of the values.
-        keys: secret keys, one for each level.
+        keys: available secret keys, at most one for each level except the smallest ε.
         mechanism: name of the requested mechanism; None for the default.
         paths: files of the release and of `keys`, in this order; None if no files were written.
     """
@@ -180,7 +180,7 @@ class Refinement(Result):
 
     @classmethod
     def read(cls, public: str | os.PathLike[str], *keys: str | os.PathLike[str]) -> Refinement:
-        """Release from a public file or its folder, with the keys from key files.
+        """Release that is read from a public file (or its folder), and keys from key files.
 
         Raises:
             StorageError: a file cannot be read, is damaged, or is of another kind.
@@ -200,7 +200,7 @@ class Refinement(Result):
         return self.release.labels or tuple(map(str, range(self.release.levels.size)))
 
     def key(self, epsilon: float) -> Key:
-        """Available key of one level.
+        """Available key of the level with the given ε.
 
         Raises:
             ParameterError: there is no such level, or its key is not available.
@@ -215,8 +215,8 @@ class Refinement(Result):
         """Estimated shares of the clients at one level.
 
         Args:
-            epsilon: ε of the level; None takes the largest ε with an available key, or, without
-                keys, the ε of the public file.
+            epsilon: ε of the level; None chooses the largest ε with an available key, or the ε of
+                the public file if there is no key.
             confidence: coverage probability of each interval, strictly between 0 and 1.
 
         Raises:
@@ -244,7 +244,7 @@ class Refinement(Result):
         return np.array(self.release.labels)[values] if self.release.labels else values
 
     def write(self, folder: str | os.PathLike[str]) -> Refinement:
-        """Write the public file and a secret file for each key; return the release with paths.
+        """Write the public file and a secret file for each key; return this object with paths.
 
         Raises:
             StorageError: one of the files exists, or the folder cannot be written to.
@@ -279,7 +279,7 @@ class Refinement(Result):
         }
 
     def table(self) -> RenderableType:
-        """Table of the levels and of the keys that open them, for rich."""
+        """Table of the files with the ε of each and its readers, as a ``rich`` renderable."""
         from rich.console import Group
         from rich.table import Table
 
@@ -337,31 +337,32 @@ def refine(
 ) -> Refinement:
     """Public release of clients' values, with a key for each level of ε except the smallest.
 
-    All readers see the values at the smallest ε. A key removes a part of the noise, so that its
-    holder sees exactly the mechanism at the key's ε; several keys together reveal as much as the
-    key with the largest ε. Random numbers are the operating system's. The caller sees all values
-    and keys.
+    Without a key the release is the output of a mechanism with the smallest ε. A key removes a part
+    of the noise, so that the release becomes the output of a mechanism with exactly the key's ε;
+    several keys together reveal as much as the key with the largest ε. Random numbers are drawn
+    from the operating system. The caller sees all values and keys.
 
     Args:
-        values: one value a client, as in `estimate_frequencies`: an array, a list, a series or a
-            frame, or the path of a .npy, .csv or .parquet file.
+        values: one value for each client, as in `estimate_frequencies`: an array, a list, a series
+            or a frame, or the path of a .npy, .csv or .parquet file.
         categories: all possible values: a number k for the values 0 to k − 1, or a list of names.
             They are public and must not be computed from the data.
         epsilons: ε of each level, positive and different, in any order; the key of the level inf
             reveals every value. Each ε is pure (δ = 0) and bounds the privacy loss of one
             client's value in the local model, with relation replace-one.
-        mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (the key of inf with
-            the least randomness, for two levels); by default the one whose largest loss on any
-            level is smallest (`turnout.refinement.multi_level`).
+        mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (for two levels: the
+            key of level inf then needs the least randomness). By default the mechanism with the
+            shortest messages among those that are almost as accurate as the best
+            (`turnout.refinement.multi_level`).
         column: name of the column, if a frame or a file has several.
-        missing: category, a public constant, that replaces a missing value; None refuses missing
-            values.
+        missing: category, a public constant, that replaces a missing value; if None, a missing
+            value is an error.
         source: source of randomness for tests and simulations, which gives no privacy; None draws
             from the operating system.
 
     Returns:
-        The release with all its keys. The exact ratio of likelihoods at each level is at most e^ε
-        for the ε of the level.
+        The release with all its keys. At each level the exact likelihood ratio of a client's
+        message is at most e^ε for the ε of the level.
 
     Raises:
         ParameterError: a value is missing or is not a category, or a level or a mechanism is
@@ -387,13 +388,13 @@ def refine(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LimitedFrequencies(RefinedFrequencies):
-    """Estimated shares of the clients, from answers that use few random bits.
+    """Estimated share of the clients that hold each value, from answers that use few random bits.
 
     Attributes:
-        all_clients: number of all clients, including those that are not asked.
-        randomness_bits: average number of random bits of a client.
+        all_clients: number of all clients, including those that send no answer.
+        randomness_bits: average number of random bits that a client uses.
         enough_bits: number of random bits above which the error does not fall further.
-        share_asked: share of the clients who are asked.
+        share_asked: fraction of the clients that are asked for an answer.
     """
 
     all_clients: int
@@ -430,7 +431,7 @@ def limited_frequencies(
     confidence: float = 0.95,
     source: Source | None = None,
 ) -> LimitedFrequencies:
-    """Estimated shares of the clients, from answers that use few random bits.
+    """Estimated share of the clients that hold each value, from answers that use few random bits.
 
     Each client gives one private answer to a public yes-no question, in the local model with
     relation replace-one. If an answer needs more random bits than ``randomness``, only a public
@@ -440,24 +441,26 @@ def limited_frequencies(
         values: one value for each client, as in `refine`.
         categories: possible values, a number or their names, as in `refine`.
         epsilon: ε of the answer of a client, above 0 and at most 30; δ is 0.
-        randomness: average number of random bits of a client, above 0.
+        randomness: average number of random bits that a client uses, above 0.
         column: name of the column, if a frame or a file has several.
-        missing: category, a public constant, that replaces a missing value; None refuses missing
-            values.
+        missing: category, a public constant, that replaces a missing value; if None, a missing
+            value is an error.
         confidence: coverage probability of each interval, strictly between 0 and 1.
         source: source of randomness for tests and simulations, which gives no privacy; None draws
             from the operating system.
 
     Returns:
-        Unbiased estimates, projected on the simplex, with intervals, shape (k,). The exact ratio of
-        likelihoods of an answer is at most e^ε, so its true ε is never above ``epsilon``.
+        Unbiased estimates, and their projection on the simplex, with intervals, shape (k,). The
+        exact likelihood ratio of an answer is at most e^ε, so its true ε is never above
+        ``epsilon``.
 
     Raises:
         ParameterError: a value is missing or is not a category, or an argument is outside its
             domain.
         InputFileError: a file cannot be read.
 
-    Source: thesis, (7.27) and Theorem 7.3.2, with fewer clients asked in place of a rare "yes".
+    Source: thesis, (7.27) and Theorem 7.3.2; but where these make the answer "yes" rare to save
+    random bits, here fewer clients are asked.
 
     >>> from turnout.randomness import SimulationStreams
     >>> source, values = SimulationStreams(1).source("doctest"), [0, 1, 1, 2] * 500

@@ -33,7 +33,7 @@ class SimulatedRun(Result):
     """Simulated run: participants of each step, and the trained model if an algorithm was given.
 
     Attributes:
-        participation: distribution of the steps in which a client takes part.
+        participation: rule that decides in which steps each client takes part.
         clients: number of clients.
         seed: seed from which all draws follow.
         check_ins: number of participants of each step, int64, shape (steps,).
@@ -79,7 +79,7 @@ class SimulatedRun(Result):
         return record
 
     def table(self) -> RenderableType:
-        """Table of the counts and their expectations, for rich."""
+        """Table of the counts and of their expected values, as a ``rich`` renderable."""
         from rich.table import Table
 
         # Exact counts with their expectations.
@@ -102,7 +102,7 @@ class SimulatedRun(Result):
         return table
 
     def plot(self) -> Picture:
-        """Picture of the check-ins of each step and of their expectation."""
+        """Picture of the number of check-ins in each step and of its expected value."""
         require("plots", what="plot")
         from turnout.reporting.pictures import check_in_picture
 
@@ -151,16 +151,16 @@ def simulate(
         seed: seed of all random streams. The same seed gives the same run.
         minibatch: number of steps that are accumulated before the model is updated, as in
             `turnout.simulation.Simulation`. Used only with an algorithm.
-        expected_check_ins: public divisor of the sum of updates; None takes the expected number of
+        expected_check_ins: public divisor of the sum of updates; if None, the expected number of
             participants of a step. Used only with an algorithm.
-        evaluate_every: number of steps between evaluations; None evaluates about 60 times. Used
-            only with an algorithm.
+        evaluate_every: number of steps between evaluations; if None, the model is evaluated about
+            60 times. Used only with an algorithm.
         messages: under local or shuffled trust, the randomizer of each client's update. Its
-            attribute ``law`` is the scheme's randomizer and its radius is the algorithm's
-            ``clip_norm``.
-        watch: called after each step, or without an algorithm after each block, with the number of
-            steps done and of all steps; None shows a progress bar on a terminal or in a notebook
-            when two seconds are over.
+            attribute ``priced_as`` must be the scheme's randomizer (of one message, if a client
+            sends several), and its radius must be the algorithm's ``clip_norm``.
+        watch: function that is called with the number of finished steps and the number of all
+            steps, after each step or, without an algorithm, after each block of steps. None shows a
+            progress bar on a terminal or in a notebook after two seconds.
 
     Returns:
         The run, with counts of shape (steps,) and, with an algorithm, the history and parameters.
@@ -219,7 +219,7 @@ def simulate(
 def _watched(
     watch: Callable[[int, int], None] | None,
 ) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Context that yields the given function, or that of a progress bar."""
+    """Context that yields ``watch``, or the update function of a progress bar if it is None."""
     if watch is not None:
         return nullcontext(watch)
     from turnout.reporting.progress import progress_bar

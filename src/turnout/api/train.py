@@ -59,7 +59,7 @@ class TrainingRun(Result):
 
     @property
     def history(self) -> History:
-        """Measurements of each step; ε does not cover their exact counts of participants."""
+        """Measurements of each step; ε does not cover the exact counts of participants in them."""
         return self._outcome.history
 
     @property
@@ -105,7 +105,7 @@ class TrainingRun(Result):
         return self.summary.record()
 
     def table(self) -> RenderableType:
-        """Table that the command line prints, for rich."""
+        """Table of the run as a ``rich`` renderable, as ``turnout train`` prints it."""
         from turnout.reporting.console import run_table
 
         return run_table(self.summary)
@@ -244,7 +244,7 @@ class TrainedModel:
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """Bounds on ε, δ, relation, unit, trust model and method, by name."""
+        """Fields of the guarantee by name: bounds on ε; δ, relation, unit, trust model, method."""
         return dict(self.saved.facts["guarantee"])
 
     @property
@@ -258,14 +258,15 @@ class TrainedModel:
         """Outputs of the model, float32: logits of classes or tags, or predicted numbers.
 
         Args:
-            inputs: array of shape (n, …) in the form of the training data before features.
+            inputs: array of shape (n, …) in the form of the training data before feature
+                extraction.
 
         Returns:
             Array of shape (n, outputs), or (n, tokens, outputs) for a model of tokens.
 
         Raises:
-            ParameterError: the shape is not that of the training data, a number is not finite, or
-                a float is outside [0, 1] although the model was trained on bytes.
+            ParameterError: the shape or type is not that of the training data, a number is not
+                finite, or a float is outside [0, 1] although the model was trained on bytes.
         """
         # Features of the inputs, and the model for their shape.
         import torch
@@ -277,7 +278,7 @@ class TrainedModel:
         seen = apply_features(features, self._checked(inputs))
         model = self._model(seen.shape[1:])
         if model.dimension != self.parameters.size:
-            expected = f"a module of {self.parameters.size} parameters, as in the run"
+            expected = f"a module with {self.parameters.size} parameters, as in the run"
             raise ParameterError("module", model.dimension, expected)
         # Outputs in batches of bounded size, without gradients.
         at = torch.from_numpy(self.parameters.copy())
@@ -342,7 +343,7 @@ class TrainedModel:
         # Tokens are whole numbers; other inputs are scaled as in training.
         if self.saved.facts["input_dtype"] == "int64":
             if array.dtype.kind == "f":
-                raise ParameterError("inputs", str(array.dtype), "whole numbers, which are tokens")
+                raise ParameterError("inputs", str(array.dtype), "tokens as whole numbers")
             return array.astype(np.int64)
         return scaled_as_learned(array, self.saved.facts["input_dtype"] == "uint8")
 
@@ -364,7 +365,7 @@ def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[
     if not learned_from_bytes:
         if rounded(array).any():
             raise ParameterError(
-                "inputs", "a whole number that float32 rounds", "numbers exact in float32"
+                "inputs", "a whole number that float32 rounds", "numbers that float32 can represent"
             )
         return array.astype(np.float32)
     whole = array.dtype.kind in "bui"

@@ -87,14 +87,14 @@ def training_run(
         epochs: number of passes over the data, at least 1.
         noise_multiplier: standard deviation of the noise over the clip norm, above 0.
         sampler: how batches are drawn, a key of `SAMPLERS`: "poisson", "check-in", "fixed-size" or
-            "shuffle". For "shuffle" the scheme is priced as if the batches were known: the result
-            is an upper bound on the ε of the loader, and no lower bound is given.
+            "shuffle". For "shuffle" ε is computed as if the batches were known: it is an upper
+            bound on the ε of the data loader, and there is no lower bound.
         relation: neighbouring relation, "add-remove", "zero-out" or "replace-one".
 
     Returns:
-        The scheme with the largest rate and number of steps that a library may use. The upper
-        bound on its ε holds for the run; the lower bound is that of this scheme, and may lie above
-        the ε of a run with a smaller rate.
+        The scheme with the largest sampling rate and number of steps that a library may use. The
+        upper bound on its ε holds for the run. The lower bound holds for this scheme only; it can
+        exceed the ε of a run with a smaller rate.
 
     Raises:
         ParameterError: an unknown sampler or relation, or a number outside its domain.
@@ -189,7 +189,7 @@ class SamplerComparison(Result):
         }
 
     def table(self) -> RenderableType:
-        """Table with a row for each sampler, and notes, for rich."""
+        """Table with a row for each sampler, and notes below, as a ``rich`` renderable."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
@@ -217,7 +217,7 @@ class SamplerComparison(Result):
         return Group(table, *map(Text, self._notes(samplers, reasons)))
 
     def _notes(self, samplers: list[str], reasons: list[str]) -> list[str]:
-        """Notes on the run, its samplers, missing values, the relation and a smaller ε."""
+        """Notes on the run, the samplers, missing values, the relation, and a smaller ε or σ."""
         # The run, and what its numbers are.
         numbers = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in self.run.items())
         shown = "proved upper bounds"
@@ -258,7 +258,7 @@ def _cell(found: Price | str) -> str:
 
 
 def _noise(found: Price | str) -> float | None:
-    """Noise multiplier that was solved for; None for a missing price and one without a target."""
+    """Noise multiplier that was solved for; None without a target or if there is no price."""
     if isinstance(found, str) or found.calibration is None:
         return None
     return found.calibration.value
@@ -282,7 +282,7 @@ def compare_samplers(
     tolerance: float = 1e-2,
     watch: Callable[[int, int], None] = lambda done, of: None,
 ) -> SamplerComparison:
-    """Values of ε, or the least noise for a target ε, of a training run by sampler and relation.
+    """Values of ε, or least noise for a target ε, of a training run by sampler and relation.
 
     Args:
         records: see `training_run`.
@@ -292,13 +292,14 @@ def compare_samplers(
         noise_multiplier: see `training_run`; None if a target ε is given.
         epsilon: target ε, for which the least noise multipliers are returned; None if the noise
             multiplier is given.
-        sampler: only this way to draw batches; all ways if None.
-        relation: only this neighbouring relation; all relations if None.
+        sampler: the only sampler to compute; all samplers if None.
+        relation: the only neighbouring relation to compute; all relations if None.
         tolerance: relative width of the bounds on ε at which refinement stops.
-        watch: called with the numbers of computed and of all values.
+        watch: function that is called with the number of computed values and the number of all
+            values.
 
     Returns:
-        Upper bounds, never below the ε of the run, and lower bounds on the ε of each scheme that
+        Upper bounds, never below the ε of the run, and lower bounds on the ε of the schemes that
         `training_run` returns. With a target, the upper bound at each noise multiplier is at most
         the target.
 

@@ -75,7 +75,7 @@ class Tuning(Result):
         return searched_record(self.found)
 
     def table(self) -> RenderableType:
-        """Table that the command line prints, for rich."""
+        """Table of the search as a ``rich`` renderable, as ``turnout tune`` prints it."""
         from turnout.reporting.budgets import tuning_table
 
         return tuning_table(self.to_dict())
@@ -101,26 +101,26 @@ def tune(
     module: Any = None,
     progress: bool = False,
 ) -> Tuning:
-    """Random search for settings of a plan, which compares runs on held-out training clients.
+    """Random search for settings of a plan; it compares runs on held-out training clients.
 
-    A search on public data (``public_data``, or [tune.data] of the plan) uses no ε and reads no
-    record of the plan's own clients. A search on the plan's own clients keeps within the plan's
-    target ε: the number of runs is random and secret, scores have noise, and only the best run is
-    kept, whose model the guarantee covers. The test set is never read.
+    A search on public data (``public_data``, or [tune.data] of the plan) costs no ε and reads no
+    record of the plan's own clients. A search on the plan's own clients stays within the plan's
+    target ε: the number of runs is random and secret, the scores have noise, and only the best run
+    is kept. The guarantee covers the model of this run. The test set is never read.
 
     Clients and their randomness are simulated, as by `train`.
 
     Args:
         plan: path, mapping or `turnout.plans.Plan`, as in `train`; its table [tune] lists the
-            settings that are searched.
+            settings to search for.
         out: new or empty folder for the result; None writes no file.
-        ranges: ranges of the settings by dotted key, which replace those of the plan: each is
+        ranges: range of each setting by its dotted key, in place of the ranges in the plan: either
             {"low": …, "high": …, "log": True} or a list of choices.
         candidates: number of runs; in a search on private clients, the mean number of runs.
-        held_out: share of the training clients on which runs are compared, between 0 and 1.
+        held_out: fraction of the training clients on which runs are compared, between 0 and 1.
         resume: folder with a search that was interrupted; given instead of ``plan`` and ``out``.
         data: the clients' data from `client_data`, if the plan's [data] names no data.
-        public_data: public records from `client_data`, on which the search uses no ε.
+        public_data: public records from `client_data`; a search on them costs no ε.
         module: torch.nn.Module or a function that returns one, as in `train`.
         progress: whether to show the progress on the terminal.
 
@@ -155,11 +155,11 @@ def tune(
 
 
 def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
-    """Plan file, or the plan after replacement of some settings of its table [tune]."""
+    """Path of the plan file, or the plan with some settings of its table [tune] replaced."""
     from turnout.plans import Plan, read_plan
     from turnout.plans.plan import TuneSection
 
-    # A mapping or a file becomes a plan where settings replace its own.
+    # A mapping always becomes a plan; a file becomes a plan only if settings must be replaced.
     if isinstance(plan, Mapping):
         plan = Plan.from_mapping(dict(plan))
     if not isinstance(plan, Plan):
@@ -168,7 +168,7 @@ def _source(plan: Any, settings: dict[str, Any]) -> Path | Plan:
         plan = Plan.of_user(read_plan(Path(plan)), Path(plan).parent, str(plan))
     if not settings:
         return plan
-    # The settings are checked as a part of the whole plan.
+    # The new settings replace those of the plan, and are checked as a part of the whole plan.
     known = {} if plan.tune is None else plan.tune.model_dump(exclude_none=True)
     tables = plan.model_dump(mode="json", exclude_none=True)
     checked = Plan.from_mapping(tables | {"tune": known | settings}).tune
