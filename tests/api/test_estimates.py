@@ -185,7 +185,7 @@ def test_missing_values_are_refused_or_replaced_by_a_public_constant(holder):
     values, rows = MISSING[holder]
     town = "Bonn" if holder in ("list", "dates", "pandas", "pyarrow") else "0"
     items = ["Bonn", "Ulm", "2020-01-01", "0", "0.0", "1", "1.0", "2", "3"]
-    with pytest.raises(ParameterError, match="a value in every row, but not in row ") as refused:
+    with pytest.raises(ParameterError, match="a value in every row; invalid: row ") as refused:
         estimate_frequencies(values, categories=items, **LOCAL)
     assert str(refused.value).endswith(f"row {rows} (counted from 0)")
     found = estimate_frequencies(
@@ -196,7 +196,7 @@ def test_missing_values_are_refused_or_replaced_by_a_public_constant(holder):
 
 def test_missing_numbers_are_replaced_by_a_public_number():
     frame = pl.DataFrame({"age": [20.0, None, float("nan"), 40.0] * 500})
-    with pytest.raises(ParameterError, match="but not in row 1, 2, 5, 6, 9, … "):
+    with pytest.raises(ParameterError, match="invalid: row 1, 2, 5, 6, 9, … "):
         estimate_mean(frame, epsilon=30, trust="local", **BALL)
     filled = pl.DataFrame({"age": [20.0, 60.0, 60.0, 40.0] * 500})
     asked = {"epsilon": 30, "trust": "local", **BALL}
@@ -226,7 +226,11 @@ def test_missing_numbers_are_replaced_by_a_public_number():
         (pl.LazyFrame({"a": [0, 1]}), 2, "'LazyFrame': expected an array, a list"),
         (pd.DataFrame({"a": [0], "b": [0]}), 2, "column = None: expected one of a, b"),
         ([0, 1], 1, "items = 1"),
-        ([0, 1], "Bonn", "categories = 'Bonn': expected a whole number, or the names of all values"),
+        (
+            [0, 1],
+            "Bonn",
+            "categories = 'Bonn': expected a whole number, or the names of all values",
+        ),
         ([0, 1], None, "categories = None: expected a whole number, or the names of all values"),
         ([0, 1], ["a", "a"], "categories = ('a', 'a'): expected at least two different names"),
     ],

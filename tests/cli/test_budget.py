@@ -101,7 +101,7 @@ def test_charged_estimates_about_the_same_clients_add_up(tmp_path):
     with pytest.raises(UnsupportedError, match="open the account with --decided plan"):
         run("charge", decided, "--answer", noisy)
     assert record("charge", decided, "--answer", other)["epsilon"] < 2
-    with pytest.raises(click.UsageError, match="--answer is charged once"):
+    with pytest.raises(click.UsageError, match="--answer charges an estimate once"):
         run("charge", file, "--answer", pure, *GAUSSIAN)
     assert record("show", file)["epsilon"] == found["epsilon"]
 

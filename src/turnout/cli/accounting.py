@@ -1,9 +1,10 @@
 """Commands of accounting: ``account``, ``calibrate``, ``compare`` and ``budget``.
 
 `account` prints bounds on ε of a scheme, `calibrate` solves for a parameter at a target ε,
-`compare` evaluates several methods over a swept parameter, and the commands of `budget` keep the
-charges to a privacy budget in a file. Each command parses its options into a question
-(`turnout.plans.questions`) or a sweep (`turnout.plans.sweeps`), which `turnout.api` answers.
+`compare` evaluates several methods over a swept parameter, and the commands of `budget` record in a
+file how much of a privacy budget is spent. Each command parses its options into a question (a
+scheme and a privacy target, `turnout.plans.questions`) or a sweep (`turnout.plans.sweeps`), which
+`turnout.api` answers.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ BRACKET = (*BOUND, "tolerance")
 
 
 def answered(question: Question) -> Price:
-    """Bounds on ε of the scheme of a question.
+    """Bounds on ε of the scheme in a question.
 
     Raises:
         UnsupportedError: no sound analysis of the scheme is known, or no finite ε holds at this δ.
@@ -66,7 +67,7 @@ def answered(question: Question) -> Price:
 
 
 def solved(question: Question, solve_for: str = NOISE) -> CalibratedPrice:
-    """Value of the unknown parameter at which the ε upper bound meets the target of a question.
+    """Value of the unknown parameter at which the upper bound on ε meets a question's target.
 
     Args:
         question: question that `parse_query` built with the same unknown.
@@ -98,7 +99,6 @@ _RUN_SECTION = {"Training run (instead of --scheme)": _RUN}
 
 
 def _samplers() -> list[str]:
-    """Samplers of a training run."""
     from turnout.api.training_run import SAMPLERS
 
     return list(SAMPLERS)
@@ -108,7 +108,7 @@ def _training_run_options(without: str) -> Callable[..., Any]:
     """Decorator that adds the options of a training run.
 
     Args:
-        without: last sentence of the help of ``--sampler``.
+        without: last sentence of the help of ``--sampler``, about commands without this option.
     """
     samplers = (
         "Sampler of the batches: poisson, check-in, fixed-size, or shuffle (a data loader that "
@@ -390,7 +390,7 @@ _BUDGET_FILE = click.argument("file", type=FILE)
 
 @click.group(cls=Group)
 def budget() -> None:
-    """Keep the account of a privacy budget, and refuse a window that exceeds it."""
+    """Record the spending of a privacy budget, and refuse a window that would exceed the budget."""
 
 
 @budget.command(cls=QuestionCommand, target=BOUND, sections={"Budget": ("epsilon", "done")})
@@ -423,7 +423,7 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     sections={"Budget": ("epsilon", "decided", "most_windows")},
 )
 @_BUDGET_FILE
-@click.option("--epsilon", type=float, help="ε of the budget; without it no charge is refused.")
+@click.option("--epsilon", type=float, help="ε of the budget; without it, no window is refused.")
 @click.option(
     "--decided",
     type=click.Choice(["plan", "releases"]),
@@ -440,10 +440,10 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
 @import_option
 @json_option
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
-    """Open the account of a privacy budget in FILE, which must not exist.
+    """Create FILE, which must not exist, as the account of a privacy budget.
 
-    The options describe a typical window. The bounds of the account are valid for any windows that
-    are charged later, and tightest for windows like this one. No window is charged yet.
+    The options describe a typical window. The bounds of the account hold for all windows that are
+    charged later, and are tightest for windows like this one. No window is charged yet.
     """
     from turnout.plans.accounts import open_account
 
@@ -480,7 +480,7 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
 def charge(
     file: Path, as_json: bool, label: str, times: int, answer: Path | None, **flags: Any
 ) -> None:
-    """Charge a window to the account in FILE, before the window runs.
+    """Charge the privacy loss of a window to the account in FILE, before the window runs.
 
     If the budget does not allow the window, the exit code is 2 and the account does not change. A
     charged window must run as the options describe it. A window that ends early is charged in full.
@@ -492,8 +492,8 @@ def charge(
     if answer is not None:
         if times != 1 or any(value is not None for value in flags.values()):
             raise click.UsageError(
-                "--answer is charged once, with the ε and δ in its file: leave out --times and the "
-                "options of a window"
+                "--answer charges an estimate once, with the ε and δ in its file: leave out "
+                "--times and the options of a window"
             )
         _show(charge_answer(file, answer, label), None, as_json)
         return
@@ -504,14 +504,14 @@ def charge(
 @_BUDGET_FILE
 @json_option
 def show_budget(file: Path, as_json: bool) -> None:
-    """Print the charges to the account in FILE, and the ε upper bound of all of them together."""
+    """Print the charges to the account in FILE, and an upper bound on the ε of all charges."""
     from turnout.plans.accounts import read_account
 
     _show(read_account(file), None, as_json)
 
 
 def _show(account: Any, flags: dict[str, Any] | None, as_json: bool) -> None:
-    """Print an account, and the number of further windows, as the options describe, that fit."""
+    """Print an account and, for a given window, how many more such windows fit the budget."""
     from turnout.plans.accounts import fitting
     from turnout.reporting import budgets
 

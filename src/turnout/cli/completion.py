@@ -1,7 +1,7 @@
 """Command ``turnout completion``: the script with which a shell completes command lines.
 
-Click writes the script and answers it. The types of options give the words: `click.Choice`, paths,
-and `turnout.cli.options.Word`.
+Click writes the script and answers the requests that the script makes. The suggested words follow
+from the types of the options: `click.Choice`, paths, and `turnout.cli.options.Word`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `frequencies` and `mean` work in the local, the shuffled and the central model; `heavy_hitters` and
 `user_mean` work in the local model only. `turnout.api.estimate` and
-`turnout.estimation.private` compute the estimates. `turnout.cli.refine` uses the options, and
-`names_of`, `print_table` and `print_record`, too.
+`turnout.estimation.private` compute the estimates. `turnout.cli.refine` uses the same options, and
+`names_of`, `print_table` and `print_record`.
 """
 
 from __future__ import annotations
@@ -188,9 +188,9 @@ def heavy_hitters(
     """Find the values that many clients hold, among too many possible values to list.
 
     Local model, replace-one: no party is trusted, and each client sends one message. With at most
-    2^14 possible values, each message is about all of them. With more values, each client is
-    assigned a prefix length, its message is about the prefix of this length of its value, and the
-    server extends the frequent prefixes.
+    2^14 possible values, each message depends on the client's whole value. With more values, each
+    client is assigned a prefix length and sends a message about the prefix of its value; the server
+    extends the frequent prefixes.
     """
     # The possible values are public: numbers, names or words.
     if sum(given is not None for given in (flags["size"], labels, flags["letters"])) != 1:
@@ -336,14 +336,14 @@ _shared_options = all_of(
 
 
 def _mechanisms() -> tuple[str, ...]:
-    """Names of all mechanisms for frequencies, in any trust model."""
+    """Names of the mechanisms for frequencies of all trust models, and "auto"."""
     from turnout.randomizers.interface import all_mechanisms
 
     return ("auto", *all_mechanisms(), "laplace", "gaussian")
 
 
 def _load(word: str) -> None:
-    """Import the installed plug-in of a mechanism."""
+    """Import the installed plug-in that defines the mechanism with the name ``word``."""
     from turnout.core.plugins import load
 
     load("randomizers", word)
@@ -353,7 +353,7 @@ class _EstimateCommand(Command):
     """Command whose required options depend on the trust model."""
 
     def missing(self, given: Mapping[str, Any]) -> list[str]:
-        """Required options that are not given, with those of the trust model."""
+        """Missing options, including those that the trust model requires."""
         found, trust = super().missing(given), given.get("trust")
         if trust in (None, "central") and "relation" not in given:
             found.append("--relation (add-remove, replace-one; with --model central)")
@@ -366,7 +366,7 @@ class _FrequencyCommand(_EstimateCommand):
     """Command that requires the possible values."""
 
     def missing(self, given: Mapping[str, Any]) -> list[str]:
-        """Required options that are not given, with the number or the names of the values."""
+        """Missing options, including ``--size or --labels`` if neither is given."""
         found = super().missing(given)
         return found if given.keys() & {"size", "labels"} else [*found, "--size or --labels"]
 
@@ -375,7 +375,7 @@ class _MeanCommand(_EstimateCommand):
     """Command that requires a radius, or both limits of a range."""
 
     def missing(self, given: Mapping[str, Any]) -> list[str]:
-        """Required options that are not given, with a radius or a range."""
+        """Missing options, including those of a radius or of a range, one of which is required."""
         found = super().missing(given)
         if not given.keys() & {"radius", "low", "high"}:
             found.append("--radius, or --low and --high")

@@ -1,7 +1,7 @@
 """Examples and documentation pages that the help of each command shows.
 
-`HELP` has an entry for each command and each group of commands. `turnout.cli.options` writes it
-below the options. The tests parse every example and run those that need no coordinator.
+`HELP` has an entry for each command and each group of commands. `turnout.cli.options` writes the
+entry below the options. The tests parse every example and run those that need no coordinator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Help(NamedTuple):
-    """End of the help of a command.
+    """Last part of a command's help: examples, and a page of the documentation.
 
     Attributes:
         page: page of the documentation that describes the command, in the repository.
@@ -237,4 +237,4 @@ HELP: dict[str, Help] = {
         ),
     ),
 }
-"""End of the help of each command, by the words that call the command."""
+"""Last part of the help of each command, by the words that call the command."""

@@ -50,7 +50,7 @@ def start_fast() -> None:
 
 
 def _put_off(name: str) -> None:
-    """Put a placeholder for a module into its package; the module loads at its first use."""
+    """Replace a module in its package by a placeholder that imports the module at its first use."""
     package, _, own = name.rpartition(".")
     within = import_module(package)
     found = find_spec(name) if name not in sys.modules else None
@@ -74,7 +74,7 @@ EXIT_CODES: dict[type[BaseException], int] = {
     click.Abort: 130,
     KeyboardInterrupt: 130,
 }
-"""Exit code of each kind of error; the first kind of which the error is an instance counts.
+"""Exit code of each class of errors; the first class of which an error is an instance decides.
 
 Code 2 means that the input is refused.
 """
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; an expected error prints one line on stderr and sets the exit code.
 
     Args:
-        arguments: words of the command line; None: those of this process.
+        arguments: words of the command line; None uses the arguments of this process.
     """
     # Without plugins pydantic does not read the metadata of all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

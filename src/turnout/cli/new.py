@@ -1,7 +1,7 @@
 """Command ``turnout new``: a folder with a commented plan, sample data, a model and a test.
 
-The files are those of ``turnout/plans/projects``; each kind has a folder, and kinds that can be
-served have the files in ``devices``, too.
+The files are copies of those in ``turnout/plans/projects``, where each kind has a folder. Kinds
+that can be served also get the files in the folder ``devices``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEXT = {
     "bandit": ("turnout bandit plan.toml --out run",),
     "": ("python make_records.py", "turnout train plan.toml --out run"),
 }
-"""Commands to run next, by kind; those of "" for all other kinds."""
+"""Commands to run next, by kind of folder; the key "" stands for all other kinds."""
 
 
 @click.command(cls=Command)

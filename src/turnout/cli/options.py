@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class Command(click.Command):
     """Command that accepts each option at most once and reports all missing options together.
 
-    Click would use the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
-    would be computed at δ = 1e-3. Of several missing options it would report the first.
+    Click itself uses the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
+    would compute ε at δ = 1e-3. If several options are missing, it reports only the first.
     """
 
     def missing(self, given: Mapping[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ class Command(click.Command):
 
 
 def _given(option: str, args: Sequence[str]) -> list[str]:
-    """Values of an option in arguments that are not parsed yet, as ``option value`` or with =."""
+    """Values of an option in unparsed arguments: ``option value`` or ``option=value``."""
     after = [value for word, value in pairwise(args) if word == option]
     return after + [word.partition("=")[2] for word in args if word.startswith(f"{option}=")]
 
@@ -166,7 +166,7 @@ class WholeNumber(click.ParamType):
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The whole number, which may be negative."""
+        """The whole number that the text denotes; it may be negative."""
         try:
             number = Decimal(str(value))
         except InvalidOperation:
@@ -184,7 +184,7 @@ class Number(click.ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number as float64."""
+        """The number that the text denotes, as float64."""
         above, slash, below = str(value).partition("/")
         try:
             return float(above) / float(below) if slash else float(above)
@@ -197,14 +197,14 @@ NUMBER = Number()
 PATH = click.Path(path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 TEXT_PATH = click.Path()
-"""Type of a path, or of the address of a database, that stays a text."""
+"""Type of a path, or of the address of a database, whose value is a str."""
 
 
 class Word(click.ParamType):
-    """Type of a word that the command itself checks; a shell completes the words to choose from.
+    """Type of a word that the command itself checks; shell completion suggests the valid words.
 
     Args:
-        look_up: function that returns the words.
+        look_up: function that returns the valid words.
     """
 
     name = "text"
@@ -213,25 +213,25 @@ class Word(click.ParamType):
         self.look_up = look_up
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The word as it was given."""
+        """The given word, unchanged."""
         return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Words that begin with the given text."""
+        """Valid words that begin with the given text."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(word) for word in self.look_up() if word.startswith(incomplete)]
 
 
 class _Data(click.Path):
-    """Type of a file or of the name of a built-in data set; a shell completes both."""
+    """Type of a file or of the name of a built-in data set; shell completion suggests both."""
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Names that begin with the given text; files if there is no such name."""
+        """Names of data sets that begin with the given text; files if there is no such name."""
         named = Word(lambda: BUILT_IN).shell_complete(ctx, param, incomplete)
         return named or super().shell_complete(ctx, param, incomplete)
 
@@ -251,7 +251,7 @@ EXAMPLE_PLAN = Word(example_plans)
 
 
 def columns_of(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Columns of the file that the command line gives as DATA, for the completion of options."""
+    """Names of columns of the file DATA that begin with the given text, for shell completion."""
     # While the value of an option is missing, click leaves the arguments unread in `ctx.args`.
     given = [ctx.params.get("data"), *ctx.args]
     file = next((each for each in given if each is not None and Path(each).is_file()), None)
@@ -273,7 +273,7 @@ class LazyChoice(click.Choice[str]):
 
     Args:
         look_up: function that returns the words.
-        load: function that may add an unknown word to them.
+        load: function that is called with an unknown word, and may add this word to the choices.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class LazyChoice(click.Choice[str]):
         self._load = load
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The word, which must be one of the choices; an unknown word may load a plug-in."""
+        """The word, after a check that it is one of the choices; ``load`` may add it first."""
         if self._load is not None and value not in self.choices:
             self._load(str(value))
         return super().convert(value, param, ctx)
@@ -300,7 +300,7 @@ class SectionedCommand(Command):
     Options without a topic are listed under "Output".
 
     Args:
-        sections: names of parameters by the heading of their topic.
+        sections: for each heading in the help, the names of the parameters below it.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class SectionedCommand(Command):
         self._sections = sections
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
-        """Names of parameters by their heading."""
+        """Names of the parameters below each heading of the help."""
         return self._sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -346,7 +346,7 @@ class QuestionCommand(SectionedCommand):
 
     Args:
         target: keys of those settings of the privacy target that are options of the command.
-        sections: names of the command's own parameters by the heading of their topic.
+        sections: for each heading, the names of the parameters that the command itself declares.
     """
 
     def __init__(
@@ -362,9 +362,9 @@ class QuestionCommand(SectionedCommand):
         self._made: dict[str, list[click.Option]] = {}
 
     def load_plugins(self, args: Sequence[str]) -> None:
-        """Import files of ``--import``, and the plug-ins of a scheme or randomizer by its name.
+        """Import the files of ``--import``, and the plug-in of an unknown scheme or randomizer.
 
-        They add options, so it happens before options are built; known names import nothing.
+        The imported code may add options, so this method is called before options are built.
         """
         super().load_plugins(args)
         from turnout.plans.questions import question_randomizers  # registers all randomizers
@@ -394,7 +394,7 @@ class QuestionCommand(SectionedCommand):
         return [*(each for each in made if each.name not in taken), *own]
 
     def sections(self, ctx: click.Context) -> Mapping[str, Sequence[str]]:
-        """Names of parameters by their heading."""
+        """Names of the parameters below each heading of the help."""
         made = {heading: [each.name or "" for each in all_] for heading, all_ in self._made.items()}
         return {**self._sections, **made}
 
@@ -470,7 +470,8 @@ def _options_of(
 
     Args:
         own: settings of each participation or randomizer, by its word in questions.
-        shuffles: words that the help names together, as "the shuffles", if all have a setting.
+        shuffles: words to which the help refers together, as "the shuffles", if all of them have
+            the setting.
     """
     # Collect the settings by key. Owners of the same key may explain it differently.
     explained: dict[str, dict[str, list[str]]] = {}
@@ -516,7 +517,7 @@ def _explanation(setting: Parameter) -> str:
 
 
 def _option(setting: Parameter, text: str) -> tuple[str, dict[str, Any]]:
-    """Flag and attributes of the option of a setting, with the given text as its help."""
+    """Flag of a setting's option, and the option's attributes with the given help text."""
     kinds: Mapping[str, dict[str, Any]] = {
         "count": {"type": WHOLE},
         "choice": {"type": Word(lambda: setting.members or ()), "metavar": "NAME"},
@@ -556,19 +557,20 @@ def show(found: Result, *, as_json: bool) -> None:
 
 
 def next_step(text: str) -> None:
-    """Print what to do next on stderr, if it is a terminal: logs and pipes stay as they are."""
+    """Print what to do next on stderr, only if it is a terminal, so that logs do not change."""
     if sys.stderr.isatty():
         click.echo(f"next: {text}", err=True)
 
 
 def picture_path(picture: str | None) -> Path | None:
-    """Path of the picture after a check of its format; None without a picture.
+    """Path of a picture, after a check of its format; None if no picture is requested.
 
-    Commands call it before they read data: an estimate spends ε and must not fail after that.
+    Commands call this function before they read data: once an estimate has spent ε, it must not
+    fail.
 
     Raises:
         MissingExtraError: the extra ``plots`` is not installed.
-        ParameterError: a file of another format than .svg, .png or .pdf.
+        ParameterError: the file has a format other than .svg, .png or .pdf.
     """
     if picture is None:
         return None

@@ -14,12 +14,12 @@ from turnout.cli.options import Command, json_option
 def plugins(as_json: bool) -> None:
     """List the participations, randomizers and algorithms of installed packages.
 
-    No code of them is run. A command or a plan imports a plug-in when it names it; every answer and
-    every charter then states the plug-in with its version and the SHA-256 of its code.
+    This command does not run their code. A plug-in is imported when a command or a plan names it;
+    then every answer and every charter states its version and the SHA-256 of its code.
     """
     from turnout.core.plugins import installed
 
-    # The fields of each plug-in, with its digest.
+    # List the fields of each plug-in with the digest of its code, without importing the code.
     found = [
         {
             "kind": each.kind,
@@ -31,6 +31,7 @@ def plugins(as_json: bool) -> None:
         }
         for each in installed()
     ]
+    # Print one record for each plug-in, as JSON or as two lines of text.
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return

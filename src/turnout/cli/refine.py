@@ -1,8 +1,8 @@
 """Commands of successive refinement: ``turnout refine`` with three subcommands.
 
-`encode` writes a public release and a key for each further privacy level. `decode` estimates
-frequencies from a release, at the level of a key. `limited` estimates frequencies from answers that
-use few random bits. `turnout.api.refine` does the computations.
+`encode` writes a public release and a key for each larger ε. `decode` estimates frequencies from a
+release, with the ε of a key. `limited` estimates frequencies from answers that use few random bits.
+`turnout.api.refine` does the computations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _is_number(word: str) -> bool:
 
 @click.group(cls=Group)
 def refine() -> None:
-    """Release data for several analysts, each at a privacy level of its own."""
+    """Release data for several analysts, each with a different ε."""
 
 
 _shown_options = all_of(
@@ -203,7 +203,7 @@ def decode(
     """Estimate the frequencies of the values at the privacy level of a key.
 
     PUBLIC is the public file that turnout refine encode wrote. Without a key the estimate has the
-    smallest, public level.
+    smallest ε, that of the public file.
     """
     # Read the release with its key, and check the level before anything is written.
     from turnout.api.refine import Refinement
@@ -218,7 +218,7 @@ def decode(
 
 
 def _check_level(held: Refinement, epsilon: float) -> None:
-    """Raise an error unless the key, or without a key the public level, has the given ε."""
+    """Raise an error unless the given ε is that of the key or, without a key, of the release."""
     level = held.release.levels.level_of(epsilon)
     if not held.keys and level != len(held.epsilons) - 1:
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: give --key FILE")
@@ -228,7 +228,7 @@ def _check_level(held: Refinement, epsilon: float) -> None:
 
 
 def _write_values(held: Refinement, path: Path) -> None:
-    """Write the values of all clients into a .npy file, which the key of level inf recovers."""
+    """Write the values of all clients, recovered with the key of level inf, into a .npy file."""
     import numpy as np
 
     from turnout.core.files import write

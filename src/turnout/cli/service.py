@@ -127,6 +127,7 @@ def enrol(
         settings.require_timing(charter.timing)
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
+    # Too few devices weaken the model, since the divisor of the sums is fixed.
     if 2 * count < charter.population:
         click.echo(
             f"turnout: note: the plan has {charter.population:,} clients, and sums of updates are "
@@ -134,6 +135,7 @@ def enrol(
             "devices take part, ε holds, and the model learns less",
             err=True,
         )
+    # Hand the invitations out, then name the next command.
     _hand_out([invitation.encoded() for invitation in invitations], out)
     place = "printed here" if out is None else f"in {out}, readable by you alone"
     served = f"turnout serve {plan or 'PLAN'} --db {place_of(db)}"
@@ -152,7 +154,7 @@ def _create_if_empty(plan: Path, settings: Settings) -> None:
 
 
 def _has_task(db: str) -> bool:
-    """Whether the database has a task; a running coordinator is not disturbed."""
+    """Whether the database has a task; a running coordinator may use it at the same time."""
     from turnout.service.storage.opening import open_storage
     from turnout.service.web.server import stored_charter
 
@@ -469,9 +471,9 @@ def fleet(
 ) -> int:
     """Run many devices against the coordinator at URL, for a trial on one machine.
 
-    Client i has the records of client i in a simulation of the plan, so that their accuracies can
-    be compared. A warning is printed if far fewer participations were counted than expected under
-    the plan.
+    Device i has the records of client i in a simulation of the plan, so that the accuracies of the
+    trial and of the simulation can be compared. A warning is printed if far fewer participations
+    were counted than the plan leads to expect.
     """
     require("device", "train", what="turnout fleet")
     from turnout.cli.main import EXIT_CODES
@@ -512,7 +514,7 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
-    """Context with the progress of the devices' participations; yields its update function."""
+    """Context that shows the progress of the participations; it yields an update function."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -116,7 +116,7 @@ def train(
     from turnout.reporting.training_report import PAGE
     from turnout.runs import InterruptedRunError
 
-    # Run on the chosen engine; Ctrl-C leaves a checkpoint.
+    # Run on the chosen engine; Ctrl-C leaves a checkpoint, and the exit code is that of a signal.
     try:
         with _engine(engine, address, workers) as chosen:
             run = training.train(
@@ -131,6 +131,7 @@ def train(
     except InterruptedRunError as stop:
         click.echo(f"turnout: {stop}", err=True)
         return 130
+    # Print the results and the path of the report.
     assert run.folder is not None
     Console().report(run.summary, run.folder)
     next_step(f"open {run.folder / PAGE}, and predict with: turnout predict {run.folder} DATA")
@@ -183,7 +184,7 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     """Search for settings of PLAN, a TOML file with a table [tune].
 
     Runs are compared on held-out training clients, never on the test set. If [tune.data] names a
-    public data set, the search adds nothing to ε. A search on the clients of the plan is part of
+    public data set, the search adds nothing to ε. A search on the clients of the plan stays within
     privacy.epsilon; DIR then contains the model of the best run, and nothing of any other run.
     """
     _require_start_or_resume(plan, out, resume)
@@ -191,13 +192,14 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     from turnout.api import tune as tuning
     from turnout.runs import InterruptedRunError
 
-    # Ctrl-C leaves the finished runs of the search.
+    # Run the search; Ctrl-C leaves the runs that are finished.
     folder = out or resume
     try:
         found = tuning.tune(plan, out, resume=resume, progress=True)
     except InterruptedRunError:
         click.echo(f"turnout: stopped; go on with: turnout tune --resume {folder}", err=True)
         return 130
+    # Print the best values, and where the plan with these values is.
     show(found, as_json=as_json)
     if not as_json:
         click.echo(f"  plan with these values: {folder}/plan.toml")
@@ -432,7 +434,7 @@ def audit(
     from turnout.api import audit as audits
     from turnout.reporting.progress import progress_bar
 
-    # Play the game, print the bounds, and write the files.
+    # Run the audit; a progress bar counts the trials, or the steps of the one run.
     with progress_bar("steps" if one_run else "trials") as tell:
         found = audits.audit(
             plan,
@@ -446,6 +448,7 @@ def audit(
             seed=seed,
             tell=tell,
         )
+    # Print the bounds and write the files; the exit code is 1 if the upper bound is violated.
     show(found, as_json=as_json)
     if out is not None:
         _write(found, out, one_run)
