@@ -177,7 +177,7 @@ def test_tokens_stay_whole_numbers_with_any_label():
 def test_unreadable_data_is_refused_in_one_line(source, keys, line):
     keys = {"classes": 2, "test": 0.5, **keys}
     line = line.replace(
-        "labels = ", "label = 'labels': expected whole numbers from 0 to 1, but not"
+        "labels = ", "label = 'labels': expected whole numbers from 0 to 1; invalid:"
     )
     with pytest.raises(tn.ParameterError, match="^" + re.escape(line)):
         tn.client_data(source, **keys)

@@ -113,16 +113,18 @@ def test_equivalent_unicode_names_are_one_name(door):
 
 def test_every_input_refuses_or_replaces_missing_values(door):
     table = {"town": ["a", None, "b", "b"] * 25, "x": [1.0, 2.0, None, 4.0] * 25, "y": [0, 1] * 50}
-    with pytest.raises(tn.ParameterError, match=r"a value in every row, but not in row 1, 5, 9, "):
+    with pytest.raises(tn.ParameterError, match=r"a value in every row; invalid: row 1, 5, 9, "):
         shares(door(table), ["a", "b"])
     assert shares(door(table), ["a", "b"], missing="a") == [0.5, 0.5]
-    with pytest.raises(tn.ParameterError, match=r"a value in every row, but not in row 2, 6, 10,"):
+    with pytest.raises(tn.ParameterError, match=r"a value in every row; invalid: row 2, 6, 10,"):
         tn.estimate_mean(door(table), columns="x", **BALL, **SURE)
     mean = tn.estimate_mean(door(table), columns="x", missing=13, **BALL, **SURE)
     assert abs(mean.value[0] - 5.0) < 1.0
     keys = {"inputs": ["x", "town"], "label": "y", "classes": 2, "test": 0.5}
     keys["categories"] = {"town": ["a", "b"]}
-    with pytest.raises(tn.ParameterError, match="inputs = 'x': expected a value in every row, but"):
+    with pytest.raises(
+        tn.ParameterError, match="inputs = 'x': expected a value in every row; invalid:"
+    ):
         tn.client_data(door(table), **keys)
     data = tn.client_data(door(table), **keys, missing={"x": 9, "town": "b"})
     rows = np.concatenate((data.train.inputs, data.test.inputs)).tolist()
@@ -138,7 +140,7 @@ def test_every_input_refuses_or_replaces_missing_values(door):
 def test_blank_lines_are_empty_rows_except_at_the_end_of_a_file(tmp_path, text, rows):
     path = tmp_path / "table.csv"
     path.write_text(text, newline="")
-    line = rf"but not in row {rows} \(counted from 0\)"
+    line = rf"invalid: row {rows} \(counted from 0\)"
     with pytest.raises(tn.ParameterError, match=line):
         shares(path, ["a", "b"])
     with pytest.raises(tn.ParameterError, match=line):

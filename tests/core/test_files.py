@@ -49,7 +49,7 @@ def test_a_failed_write_keeps_the_old_contents(tmp_path, monkeypatch, broken):
 
     written(tmp_path / "file", "old")
     monkeypatch.setattr(os, broken, fails)
-    with pytest.raises(StorageError, match="file: text not written: No space left on device"):
+    with pytest.raises(StorageError, match="file: text cannot be written: No space left on device"):
         written(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
@@ -74,7 +74,7 @@ def test_a_file_lock_is_exclusive(tmp_path):
 
 def test_locking_a_file_creates_no_folder(tmp_path):
     with (
-        pytest.raises(StorageError, match="not locked: No such file"),
+        pytest.raises(StorageError, match="cannot be locked: No such file"),
         locked(tmp_path / "no/file"),
     ):
         pass

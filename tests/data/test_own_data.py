@@ -162,7 +162,7 @@ def test_a_full_disk_is_one_error_line_and_leaves_no_files(tmp_path, cache, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(StorageError, match="not written: No space left on device"):
+    with pytest.raises(StorageError, match="cannot be written: No space left on device"):
         own_data(own_section("visits.parquet"), tmp_path)
     assert not [path for path in (cache / "turnout" / "layouts").iterdir() if path.is_dir()]
 
@@ -245,7 +245,7 @@ def test_image_columns_of_a_table_are_decoded_to_pixels(tmp_path, cache):
     with pytest.raises(ParameterError, match=r"one shape, \(2, 3\), not \(4, 4\) in row 1"):
         own_data(scans, tmp_path)
     write([png(7), None, png(9)])
-    with pytest.raises(ParameterError, match="a value in every row, but not in row 1"):
+    with pytest.raises(ParameterError, match="a value in every row; invalid: row 1"):
         own_data(scans, tmp_path)
     write([png(7), png(8)[:45], png(9)])
     with pytest.raises(StorageError, match=r"image in row 1 \(counted from 0\) is not a complete"):

@@ -43,23 +43,27 @@ def test_an_error_about_a_missing_value_names_column_and_row(name, column, key, 
     WRITERS[name](tmp_path / name, changed(column, 4, None))
     line = refusal(name, tmp_path)
     assert line.startswith(f"{key} = '{column}': expected ")
-    assert line.endswith("but not in row 4 (counted from 0)")
+    assert line.endswith("invalid: row 4 (counted from 0)")
 
 
 @pytest.mark.parametrize(
     ("column", "value", "line"),
     [
-        ("age", float("nan"), "inputs = 'age': expected a value in every row, but not in row 4"),
-        ("age", float("inf"), "inputs = 'age': expected numbers from -3.403e+38 to 3.403e+38, but"),
+        ("age", float("nan"), "inputs = 'age': expected a value in every row; invalid: row 4"),
+        (
+            "age",
+            float("inf"),
+            "inputs = 'age': expected numbers from -3.403e+38 to 3.403e+38; invalid:",
+        ),
         ("age", 1e300, "inputs = 'age': expected numbers from -3.403e+38 to 3.403e+38, but not in"),
         (
             "unit",
             "c",
-            "inputs = 'unit': expected one of the 2 texts in the list of this column, but",
+            "inputs = 'unit': expected one of the 2 texts in the list of this column; invalid:",
         ),
-        ("unit", "", "inputs = 'unit': expected a value in every row, but not in row 4"),
-        ("ill", 2, "label = 'ill': expected whole numbers from 0 to 1, but not in row 4"),
-        ("ill", -1, "label = 'ill': expected whole numbers from 0 to 1, but not in row 4"),
+        ("unit", "", "inputs = 'unit': expected a value in every row; invalid: row 4"),
+        ("ill", 2, "label = 'ill': expected whole numbers from 0 to 1; invalid: row 4"),
+        ("ill", -1, "label = 'ill': expected whole numbers from 0 to 1; invalid: row 4"),
     ],
 )
 @pytest.mark.parametrize("name", [*FILES, "visits.npz"])
@@ -130,7 +134,7 @@ def test_an_error_about_arrays_of_different_shapes_names_the_row(tmp_path, cache
     assert refusal("scans.parquet", tmp_path, **keys).startswith(line)
     table["x"][6] = [1.0, None]
     write_parquet(tmp_path / "scans.parquet", table)
-    line = "inputs = 'x': expected a value in every row, but not in row 6"
+    line = "inputs = 'x': expected a value in every row; invalid: row 6"
     assert refusal("scans.parquet", tmp_path, **keys).startswith(line)
     table["x"][6] = None
     write_parquet(tmp_path / "scans.parquet", table)

@@ -85,8 +85,8 @@ REFUSED = [
     (f"{MEAN} x.npy --norm l2 --radius 1 --epsilon 1e-300 --model local", "at least 1e-12"),
     (f"{MEAN} x.npy --norm linf --radius 1 --column a {LOCAL}", "have no names"),
     (f"{MEAN} x.npy --norm linf --radius 1 --mechanism one-message {LOCAL}", "only shuffled"),
-    (f"{MEAN} nan.npy --norm l2 --radius 1 {LOCAL}", "a value in every row, but not in row 0"),
-    (f"{MEAN} nan.csv --norm l2 --radius 1 {LOCAL}", "a value in every row, but not in row 1"),
+    (f"{MEAN} nan.npy --norm l2 --radius 1 {LOCAL}", "a value in every row; invalid: row 0"),
+    (f"{MEAN} nan.csv --norm l2 --radius 1 {LOCAL}", "a value in every row; invalid: row 1"),
     (f"{MEAN} number.csv --norm l2 --radius 1 {LOCAL}", "a number in each cell"),
     (f"{MEAN} towns.csv --norm l2 --radius 1 --column home {LOCAL}", "town, age"),
     (f"{ENCODE} a.npy --size 1e11 --epsilon 0.5 1 --out r", "at most 2**24"),
@@ -131,7 +131,7 @@ def test_a_missing_value_is_refused_with_its_row_or_replaced_by_a_public_value(
 ):
     code, _, complaint = run(words, capsys)
     assert code == 2
-    assert "expected a value in every row, but not in row 1 (counted from 0)" in complaint
+    assert "expected a value in every row; invalid: row 1 (counted from 0)" in complaint
     assert run(f"{words} --missing Bonn", capsys)[0] == 0
     assert "missing = 'Rome': expected one of" in run(f"{words} --missing Rome", capsys)[2]
 

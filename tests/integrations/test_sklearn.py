@@ -117,7 +117,7 @@ def test_labels_outside_the_classes_are_refused_by_row():
     other[[3, 5]] = "NA"
     with pytest.raises(ParameterError, match="y = 'something else': expected one of the 2 classes"):
         LogisticRegression(classes=["No", "Yes"]).fit(ROWS, LABELS)
-    with pytest.raises(ParameterError, match=r"but not in row 3, 5 \(counted from 0\)"):
+    with pytest.raises(ParameterError, match=r"invalid: row 3, 5 \(counted from 0\)"):
         LogisticRegression(classes=["no", "yes"]).fit(ROWS, other)
 
 
@@ -146,10 +146,10 @@ def test_missing_values_are_refused_by_row():
         (
             ROWS[:20],
             targets,
-            "y = 'NaN or inf': expected finite numbers in every row, but not in row 9",
+            "y = 'NaN or inf': expected finite numbers in every row; invalid: row 9",
         ),
         (masked, np.arange(20.0), "in row 4 "),
-        (big, np.arange(20.0), "X = 'something else': expected whole numbers between"),
+        (big, np.arange(20.0), "X = 'larger whole numbers': expected whole numbers between"),
     ):
         with pytest.raises(ParameterError, match=re.escape(said)):
             LinearRegression(epochs=1).fit(x, y)

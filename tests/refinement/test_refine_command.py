@@ -201,7 +201,7 @@ def test_refine_refuses_files_with_invalid_values(tmp_path):
     assert read_values(file("b.csv", "v\na\nb\na\n"), 2, labels).tolist() == [1, 0, 1]
     for text, kind, match in (
         ("v\n0\n3\n", ParameterError, "from 0 to 2"),
-        ("v\n0\n\n1\n", ParameterError, "a value in every row, but not in row 1"),
+        ("v\n0\n\n1\n", ParameterError, "a value in every row; invalid: row 1"),
         ("v\n1.0\n", ParameterError, "whole numbers"),
         ("v\n", StorageError, "no values"),
         ("", StorageError, "names no columns"),

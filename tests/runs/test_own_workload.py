@@ -115,7 +115,7 @@ def test_an_invalid_data_file_is_refused_in_one_line_and_writes_no_files(
             labels = {**arrays, "y": np.where(np.arange(400) == 7, 9, arrays["y"])}
         np.savez(folder / "visits.npz", **labels)
         (folder / "plan.toml").write_text(PLAN)
-        line = "data.label = 'y': expected whole numbers from 0 to 1, but not in row 7 (counted"
+        line = "data.label = 'y': expected whole numbers from 0 to 1; invalid: row 7 (counted"
     code, said, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
     assert (code, said) == (2, "")
     assert told.startswith(f"turnout: {line}")

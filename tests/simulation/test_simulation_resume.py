@@ -253,7 +253,9 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch, broken):
 
     with monkeypatch.context() as patched:
         patched.setattr(broken, fails)
-        with pytest.raises(StorageError, match=r"run\.npz: checkpoint not written: disk full"):
+        with pytest.raises(
+            StorageError, match=r"run\.npz: checkpoint cannot be written: disk full"
+        ):
             store.save(memory.kept[9])
     assert store.load().step == 3
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]

@@ -1,4 +1,4 @@
-"""Types of arrays, as annotations of every package name them.
+"""Array types for the annotations of all packages.
 
 `FloatArray` holds float64, `IntArray` int64 (indices too), `BoolArray` truth values, `ComplexArray`
 complex128, `ExtendedArray` extended precision (long double). At run time all are `numpy.ndarray`,

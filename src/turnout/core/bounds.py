@@ -1,8 +1,9 @@
 """Proved lower and upper bounds of a number, and bisections that return such bounds.
 
-`Bounds` holds a lower and an upper bound. `bisected` and `bisected_each` find the threshold of a
-condition and return a `Bracket`. Its end `holding` was tried, or given by the caller, and meets the
-condition, so a caller can use this end safely. Accounting and calibration build on this module.
+`Bounds` holds a lower and an upper bound. `bisected` returns a `Bracket` around the threshold of a
+condition, `bisected_each` brackets of many thresholds as arrays, and `grown` a first bracket. The
+condition holds at the end ``holding`` of a bracket: the search evaluated it there, or the caller
+guarantees it. So callers can use this end safely. Accounting and calibration build on this module.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
-            raise NumericalError(f"bounds [{self.lower!r}, {self.upper!r}] are not ordered")
+            raise NumericalError(
+                f"bounds [{self.lower!r}, {self.upper!r}] are not ordered: a bound is NaN, or the "
+                "lower bound is above the upper bound"
+            )
 
     @property
     def relative_width(self) -> float:
@@ -65,15 +69,15 @@ def bisected(
     gap: float = 0.0,
     relative: float = 0.0,
 ) -> Bracket:
-    """Narrower bracket around the threshold of a condition.
+    """Bracket around the threshold of a condition, narrowed by bisection.
 
     Args:
         holds: the condition; called only between the ends, never at an end.
         failing: an end at which the condition fails, or a limit beyond which it holds nowhere.
         holding: an end at which the condition holds.
         halvings: largest number of bisection steps.
-        gap: absolute distance of the ends at which the search stops.
-        relative: distance of the ends, relative to ``holding``, at which the search stops.
+        gap: absolute distance between the ends at which the search stops.
+        relative: distance between the ends, relative to ``holding``, at which the search stops.
 
     >>> bisected(lambda x: x * x >= 2.0, 1.0, 2.0, gap=1e-3).holding
     1.4150390625
@@ -94,7 +98,17 @@ def bisected_each(
     holding: FloatArray,
     halvings: int,
 ) -> tuple[FloatArray, FloatArray]:
-    """Brackets around many thresholds at once."""
+    """Ends of brackets around many thresholds, narrowed by bisection.
+
+    Args:
+        holds: function from values, shape ``(n,)``, to whether each condition holds at its value.
+        failing: ends at which the conditions fail, shape ``(n,)``.
+        holding: ends at which the conditions hold, shape ``(n,)``.
+        halvings: largest number of bisection steps.
+
+    Returns:
+        The narrower ends ``failing`` and ``holding``, each of shape ``(n,)``.
+    """
     for _ in range(halvings):
         middle = 0.5 * (failing + holding)
         if np.all((middle == failing) | (middle == holding)):  # neighbours among the floats
@@ -109,8 +123,14 @@ def grown(
 ) -> Bracket | None:
     """Bracket of a condition between consecutive values of start, factor·start, factor²·start, ….
 
-    The result is None if the condition fails at all these values up to ``most``. If it holds at
-    ``start``, ``failing`` is 0, at which the condition was not tried.
+    The result is None if the condition fails at all these values up to ``most``. If the condition
+    holds at ``start``, the end ``failing`` is 0, where the condition is not evaluated.
+
+    Args:
+        holds: the condition.
+        start: first value, above 0.
+        most: largest value at which the condition is evaluated.
+        factor: ratio of consecutive values, above 1.
     """
     failing, holding = 0.0, start
     while not holds(holding):

@@ -16,7 +16,7 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[float], bool]) -> None:
-    """Raise a ParameterError for a value that is not a real number inside a range, such as NaN."""
+    """Raise a ParameterError for a value that is not a real number for which ``inside`` is true."""
     for name, value in parameters.items():
         try:
             number = isinstance(value, Real) and not isinstance(value, bool) and float(value)
@@ -27,27 +27,27 @@ def _each(parameters: Mapping[str, object], expected: str, inside: Callable[[flo
 
 
 def positive(**parameters: object) -> None:
-    """Require a finite number above 0 for each parameter."""
+    """Require a finite number above 0 for each parameter; else raise a ParameterError."""
     _each(parameters, "a finite number above 0", lambda x: 0 < x < math.inf)
 
 
 def number(**parameters: object) -> None:
-    """Require a finite number for each parameter."""
+    """Require a finite number for each parameter; else raise a ParameterError."""
     _each(parameters, "a finite number", math.isfinite)
 
 
 def non_negative(**parameters: object) -> None:
-    """Require a finite number of at least 0 for each parameter."""
+    """Require a finite number of at least 0 for each parameter; else raise a ParameterError."""
     _each(parameters, "a finite number of at least 0", lambda x: 0 <= x < math.inf)
 
 
 def probability(**parameters: object) -> None:
-    """Require a number in [0, 1] for each parameter."""
+    """Require a number in [0, 1] for each parameter; else raise a ParameterError."""
     _each(parameters, "a number from 0 to 1", lambda x: 0 <= x <= 1)
 
 
 def open_unit(**parameters: object) -> None:
-    """Require a number strictly between 0 and 1 for each parameter (a δ, a decay)."""
+    """Require a number strictly between 0 and 1 for each parameter; else raise a ParameterError."""
     _each(parameters, "a number strictly between 0 and 1", lambda x: 0 < x < 1)
 
 
@@ -64,14 +64,14 @@ def count(minimum: int = 1, **parameters: object) -> None:
 
 
 def flag(**parameters: object) -> None:
-    """Require True or False for each parameter; any other value raises a ParameterError."""
+    """Require True or False for each parameter; else raise a ParameterError."""
     for name, value in parameters.items():
         if not isinstance(value, bool):
             raise ParameterError(name, value, "True or False")
 
 
 def real_array(**parameters: object) -> np.ndarray:
-    """Parameter as a float array; words and truth values raise a ParameterError."""
+    """Value of the one given parameter as a float64 array; text and bools are ParameterErrors."""
     ((name, value),) = parameters.items()
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":

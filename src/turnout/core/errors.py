@@ -23,7 +23,7 @@ class TurnoutError(Exception):
     """Base class of all errors that turnout raises on purpose; the text is one line."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled form with the error's attributes, from which no constructor is called."""
+        """Form for pickle with the error's attributes; unpickling calls no ``__init__``."""
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -74,9 +74,9 @@ class MissingExtraError(TurnoutError, ImportError):
     """Error: a package that turnout installs only with an extra is missing.
 
     Attributes:
-        what: the command or function that needs the package.
-        package: the missing package.
-        extras: all extras that this command or function needs.
+        what: name of the command or function that needs the package.
+        package: name of the missing package.
+        extras: names of all extras that this command or function needs.
     """
 
     def __init__(self, what: str, package: str, extras: Sequence[str]) -> None:
@@ -93,7 +93,12 @@ class NumericalError(TurnoutError, ArithmeticError):
 
 
 class BudgetExceededError(TurnoutError):
-    """Error: a release would need more than the remaining budget."""
+    """Error: a release needs more than the remaining budget.
+
+    Attributes:
+        requested: ε, or other quantity of the budget, that the release needs.
+        remaining: amount of this quantity that is left.
+    """
 
     def __init__(self, requested: float, remaining: float, what: str = "epsilon") -> None:
         super().__init__(f"{what} {requested:.6g} requested, but only {remaining:.6g} remains")
@@ -110,7 +115,7 @@ class InputFileError(StorageError):
 
 
 class ProtocolError(TurnoutError):
-    """Error: the state table of the protocol does not allow an event."""
+    """Error: an endpoint violated the protocol, whose state table does not allow an event."""
 
 
 class LocalProtocolError(ProtocolError):

@@ -16,16 +16,16 @@ def is_reference(text: str) -> bool:
 
 
 FEATURES = ("pixels", "standardized", "deskewed", "scattering", "hog", "hog-cells")
-"""Feature functions that have names."""
+"""Names of the built-in feature functions."""
 
 THEN, BESIDE = "|", "+"
 
 MOST_NAMES = 16
-"""In an expression; a task's plan must not make devices compute without end."""
+"""Largest number of names in an expression; it limits the work of a device that runs a plan."""
 
 
 def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
-    """Stages of a feature expression, each with the names that are applied side by side.
+    """Stages of a feature expression, each a tuple of names that are applied side by side.
 
     Args:
         text: built-in names, or "module:name" of a user's function. The sign ``|`` separates
@@ -46,8 +46,8 @@ def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
     for name in names:
         if name not in FEATURES and not is_reference(name):
             expected = (
-                f"{', '.join(FEATURES)} or module:function, with + between what stands side by "
-                "side and | between what comes one after another"
+                f"{', '.join(FEATURES)} or module:function, joined by + (applied side by side) or "
+                "by | (applied one after the other)"
             )
             raise ParameterError("features", text, expected)
     return stages

@@ -14,7 +14,7 @@ from turnout.core.errors import StorageError, UnsupportedError
 PLAN = "plan.toml"
 """Name of the plan in the folder of a run."""
 SIMULATOR = "simulator"
-"""Folder, within that of a run, of what only the simulation knows: not for release."""
+"""Name of the subfolder of a run for facts that only the simulation knows: not for release."""
 
 try:
     import fcntl
@@ -23,7 +23,7 @@ except ModuleNotFoundError:
 
 
 def lock_descriptor(descriptor: int, *, wait: bool) -> None:
-    """Take the exclusive lock of an open file; closing the descriptor releases it.
+    """Acquire the exclusive lock of an open file; closing the descriptor releases the lock.
 
     Raises:
         BlockingIOError: another process has the lock, and ``wait`` is false.
@@ -35,7 +35,7 @@ def lock_descriptor(descriptor: int, *, wait: bool) -> None:
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file after an exclusive lock; the errors are those of `lock_descriptor`."""
+    """Descriptor of a file with an exclusive lock; the errors are those of `lock_descriptor`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_descriptor(descriptor, wait=wait)
@@ -47,7 +47,7 @@ def lock_file(path: Path, *, wait: bool) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside a file; other processes that request it wait until the context ends.
+    """Context that holds the lock of a file; other processes wait for the lock until it ends.
 
     Raises:
         StorageError: the file cannot be locked.
@@ -55,7 +55,7 @@ def locked(path: Path) -> Iterator[None]:
     try:
         descriptor = lock_file(path.with_name(path.name + ".lock"), wait=True)
     except OSError as error:
-        raise StorageError(f"{path}: not locked: {error.strerror}") from None
+        raise StorageError(f"{path} cannot be locked: {error.strerror}") from None
     try:
         yield
     finally:
@@ -67,12 +67,12 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
 
     Args:
         path: path of the file, in a folder that exists.
-        write: function that writes the content to an open file.
-        what: name of the file in errors.
+        write: function that writes the content to the open file that it is given.
+        what: description of the content in errors, such as "checkpoint".
         mode: permissions of the file; the process's mask reduces them.
 
     Raises:
-        StorageError: the file system refuses; the file is unchanged.
+        StorageError: the file cannot be written; it is then unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     try:
@@ -86,14 +86,16 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], what: str, mod
     except OSError as error:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
-        raise StorageError(f"{path}: {what} not written: {error.strerror or error}") from error
+        raise StorageError(
+            f"{path}: {what} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def write(path: Path, data: str | bytes) -> None:
     """Write a file atomically and create its folders; text is encoded in UTF-8.
 
     Raises:
-        StorageError: the file system refuses; the file is unchanged.
+        StorageError: the file cannot be written; it is then unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     try:

@@ -114,13 +114,13 @@ def _text(value: object, arrays: list[NDArray[np.generic]]) -> str:
 
 
 def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> str:
-    """Parts of an object in the order of their names."""
+    """Text of named parts, sorted by name; arrays are appended to ``arrays``."""
     inside = (f"{key!r}: {_text(parts[key], arrays)}" for key in sorted(parts, key=repr))
     return f"{{{', '.join(inside)}}}"
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Settings and data of an object by name; raises an UnsupportedError if it lists none."""
+    """Settings and data of an object by name; an UnsupportedError if the object lists none."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.
@@ -135,7 +135,7 @@ def _parts(value: object) -> Mapping[str, object]:
 
 
 def _own(value: object) -> Iterable[str]:
-    """Names of an instance's attributes, cached properties excluded."""
+    """Names of an object's own attributes, without cached properties."""
     held = getattr(value, "__dict__", {})
     return (
         name for name in held if not isinstance(getattr(type(value), name, None), cached_property)
@@ -143,16 +143,16 @@ def _own(value: object) -> Iterable[str]:
 
 
 def _name(value: object) -> str:
-    """Qualified class name of an object; raises an UnsupportedError if the name is ambiguous."""
+    """Qualified class name of an object; an UnsupportedError if a function defines the class."""
     if "<locals>" in type(value).__qualname__:
         raise UnsupportedError(
             f"{_title(value)} cannot be identified in a checkpoint, because its class is defined "
-            "inside a function: define it in a module"
+            "inside a function: define the class in a module"
         )
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _title(value: object) -> str:
-    """Name of a function or class, or of an object's class."""
+    """Qualified name of a function or class; of any other object, the name of its class."""
     qualified = getattr(value, "__qualname__", type(value).__qualname__)
     return f"{getattr(value, '__module__', type(value).__module__)}.{qualified}"

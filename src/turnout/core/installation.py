@@ -9,7 +9,7 @@ because anyone who registers the name could run code on the machines of users.
 from __future__ import annotations
 
 WHEEL = "./turnout-0.1.0-py3-none-any.whl"
-"""What is installed: a path. With no such file pip ends, and asks no index for it."""
+"""Path of the file to install. If it does not exist, pip ends without a query to an index."""
 
 
 def install_line(*extras: str) -> str:

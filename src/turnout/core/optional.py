@@ -42,9 +42,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "ray": ("ray", "torch"),
     "sklearn": ("sklearn",),
 }
-"""Packages of each extra by the names that they are imported by.
+"""Import names of the packages of each extra.
 
-All but Flower are in the extra "all": Flower holds other packages back."""
+The extra "all" contains all of them except Flower, which restricts the versions of other packages.
+"""
 
 _NAMES = {
     "torch": "PyTorch",
@@ -102,7 +103,7 @@ def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], 
 
     Args:
         package: ``__name__`` of the package.
-        homes: public names of each module of the package, separated by spaces, by module.
+        homes: for each module of the package, its public names separated by spaces.
 
     >>> __getattr__ = loaded_on_demand("turnout.core", {"bounds": "Bounds"})
     >>> __getattr__("Bounds").__module__

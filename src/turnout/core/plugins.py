@@ -1,10 +1,9 @@
 """Plug-ins: installed packages that add participations, randomizers and algorithms by name.
 
-A package names its parts as entry points of the groups ``turnout.participations``,
-``turnout.randomizers`` and ``turnout.algorithms``. `load` imports the one that has an unknown name;
-no other code is imported, and nothing is looked up while all names are known. `plugin_of` returns
-the plug-in that defines a class, with the digest of its code, and `note` records modules that a
-user imports by a file.
+A package declares its plug-ins as entry points of the groups ``turnout.participations``,
+``turnout.randomizers`` and ``turnout.algorithms``. If a plan or command has an unknown name, `load`
+imports the plug-in with this name and no other code. `plugin_of` returns the plug-in that defines a
+class, with the digest of its code, and `note` records a module that a user imports from a file.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ KINDS = ("participations", "randomizers", "algorithms")
 
 
 RULES = ("fedsgd", "fedavg", "adaped", "ridge")
-"""Algorithms of plans that are part of turnout."""
+"""Names of the algorithms for plans that are part of turnout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plug-in: what an entry point names, or the file of a user.
+    """A plug-in: an entry point of an installed package, or a Python file of the user.
 
     Attributes:
         kind: one of `KINDS`; "file" for a file of the user.
-        name: word or class name by which plans and commands select it.
-        module: module that registers it.
+        name: word or class name by which plans and commands select the plug-in.
+        module: module that registers the plug-in.
         attribute: name of the object in the module; empty if the entry point names none.
         package: name of the installed package; empty for a file.
         version: version of the package; empty for a file.
@@ -85,7 +84,7 @@ def register_algorithm(name: str) -> Callable[[Made], Made]:
 
 
 def algorithm_maker(name: str) -> Callable[..., Any] | None:
-    """Function that makes the algorithm of a name; None for an unknown name.
+    """Function that returns the algorithm with the given name; None for an unknown name.
 
     An unknown name is looked up among the installed plug-ins.
     """
@@ -105,10 +104,10 @@ def loaded() -> tuple[Plugin, ...]:
 
 
 def installed(*kinds: str) -> list[Plugin]:
-    """Plug-ins of the installed packages, sorted by kind and name; no code of them is run.
+    """Plug-ins of the installed packages, sorted by kind and name; their code is not run.
 
     Args:
-        kinds: some of `KINDS`; none: all of them.
+        kinds: some of `KINDS`; without arguments, all kinds.
     """
     from importlib.metadata import entry_points
 
@@ -122,7 +121,7 @@ def installed(*kinds: str) -> list[Plugin]:
 
 
 def load(kind: str, name: object) -> bool:
-    """Import the installed plug-in of a name, and return whether there is one.
+    """Import the installed plug-in with the given name, and return whether there is one.
 
     Args:
         kind: one of `KINDS`.
@@ -132,12 +131,14 @@ def load(kind: str, name: object) -> bool:
         ParameterError: two installed modules have the name.
         UnsupportedError: the module cannot be imported.
     """
+    # A name that two modules define is ambiguous.
     found = [each for each in installed(kind) if name in (each.name, each.attribute)]
     if len({each.module for each in found}) > 1:
         where = ", ".join(sorted(f"{each.package} {each.version}" for each in found))
-        raise ParameterError(kind, name, f"a name that one package has, but {where} have it")
+        raise ParameterError(kind, name, f"a name that only one package uses; {where} use it")
     if not found:
         return False
+    # The import registers the plug-in; it is recorded, so that answers can state its version.
     plugin = found[0]
     if plugin.module not in _LOADED:
         try:
@@ -160,7 +161,8 @@ def note(module: str) -> Plugin:
 def plugin_of(kind: type[Any]) -> Plugin | None:
     """Plug-in that defines a class; None for a class of turnout.
 
-    A class that neither a package with entry points nor a noted file defines counts as a file.
+    A class that no package with entry points and no recorded file defines gets a `Plugin` of kind
+    "file".
     """
     module = kind.__module__
     if module.partition(".")[0] == "turnout":
@@ -192,7 +194,7 @@ def source_digest(module: str) -> str:
 
 
 def _sources(name: str, spec: Any) -> Iterator[tuple[str, str]]:
-    """Name and file of a module, and of all modules below it; nothing is imported."""
+    """Names and files of a module and of its submodules; nothing is imported."""
     if spec.has_location and spec.origin is not None:
         yield name, spec.origin
     for place in spec.submodule_search_locations or ():

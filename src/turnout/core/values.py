@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from turnout.core.errors import InputFileError, ParameterError, TurnoutError
 
 FLOAT32_WHOLE = 2**24
-"""Whole numbers up to it, either way, are float32's own."""
+"""Largest size up to which float32 represents every whole number exactly."""
 EXACT_WHOLE = 2**53
-"""Whole numbers below it, either way, are float64's own."""
+"""Size below which float64 represents every whole number exactly."""
 _UINT64 = 2.0**64
 WHOLE = "whole numbers between -2^53 and 2^53"
 _SHOWN = 5
@@ -40,7 +40,7 @@ def distinct(texts: Iterable[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 
 
 def is_missing(entry: Any) -> bool:
-    """True if an entry is None, empty, NaN, or cannot be compared with itself."""
+    """Whether an entry is None, NaN, an empty text, or an object that cannot be compared."""
     try:
         return entry is None or entry == "" or bool(entry != entry)  # noqa: PLR0124
     except (TypeError, ValueError, ArithmeticError):
@@ -70,18 +70,22 @@ def refuse_rows(
         return
     first = rows[wrong]
     shown = ", ".join(str(row) for row in first[:_SHOWN]) + (", …" if first.size > _SHOWN else "")
-    raise ParameterError(key, value, f"{problem}, but not in row {shown} (counted from 0)")
+    raise ParameterError(key, value, f"{problem}; invalid: row {shown} (counted from 0)")
 
 
 def refuse_inexact(name: str, values: NDArray[Any]) -> None:
-    """Raise a ParameterError for whole numbers that float64 cannot represent exactly.
+    """Raise a ParameterError for whole numbers that float64 may not represent exactly.
+
+    Args:
+        name: name of the values in the error.
+        values: values of any type and shape; floats are not checked.
 
     Raises:
-        ParameterError: a number is beyond ±2^53; the message does not show the number.
+        ParameterError: a number is not between −2^53 and 2^53; the message does not show it.
     """
     whole = values.dtype.kind in "iu" and values.size
     if whole and not -EXACT_WHOLE < int(values.min()) <= int(values.max()) < EXACT_WHOLE:
-        raise ParameterError(name, "something else", WHOLE)
+        raise ParameterError(name, "larger whole numbers", WHOLE)
 
 
 def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -96,7 +100,7 @@ def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 @contextmanager
 def converting(what: str) -> Iterator[None]:
-    """Context that turns any error of a library while it reads or converts values into one line.
+    """Context in which an error of a library that reads or converts values becomes one line.
 
     Raises:
         InputFileError: the library failed. Errors of turnout are raised unchanged.

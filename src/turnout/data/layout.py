@@ -146,7 +146,7 @@ class Shelf:
                 shutil.rmtree(self._partial)
             if isinstance(error, OSError) and not isinstance(error, TurnoutError):
                 reason = error.strerror or error
-                raise StorageError(f"{self.folder}: not written: {reason}") from error
+                raise StorageError(f"{self.folder} cannot be written: {reason}") from error
             raise
 
     def _allocate(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -340,7 +340,7 @@ class ReleaseLedger:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError as error:
-                raise StorageError(f"{self._path}: not written: {error.strerror}") from None
+                raise StorageError(f"{self._path} cannot be written: {error.strerror}") from None
         self._lines.append(line)
 
 

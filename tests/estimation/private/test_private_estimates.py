@@ -279,7 +279,7 @@ def test_items_are_read_from_each_kind_of_file(tmp_path, monkeypatch):
     [
         ("a.csv", "age\n3\n7\n", ParameterError, "values from 0 to 3"),
         ("a.csv", "age\n1.0\n", ParameterError, "whole numbers"),
-        ("a.csv", "age\n\n1\n", ParameterError, "a value in every row, but not in row 0"),
+        ("a.csv", "age\n\n1\n", ParameterError, "a value in every row; invalid: row 0"),
         ("a.csv", "age\n\n", StorageError, "the file holds no values"),
         ("a.csv", "age,town\n3,Bonn\n", StorageError, "expected one of age, town"),
         ("a.csv", "age\n", StorageError, "the file holds no values"),

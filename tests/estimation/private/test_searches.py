@@ -121,14 +121,14 @@ def test_nul_characters_are_kept_and_missing_entries_are_replaced(tmp_path):
     rows = [f"{who},{word},{x}" for who, word, x in (("a", "ann", 1), ("a\0", "an\0n", 3)) * 400]
     (tmp_path / "t.csv").write_text("who,word,x\n" + "\n".join([*rows, "b,,", "c,bob,5"]) + "\n")
     words = ["heavy-hitters", tmp_path / "t.csv", "--column", "word", "--letters", 4, "--json"]
-    with pytest.raises(ParameterError, match="a value in every row, but not in row 800 "):
+    with pytest.raises(ParameterError, match="a value in every row; invalid: row 800 "):
         run(*words, "--epsilon", 9)
     found = json.loads(run(*words, "--epsilon", 9, "--missing", "bob", "--threshold", 0.2))
     assert {row["value"] for row in found["named"]} == {"ann", "an*n"}
     assert word_code("a", 3) != word_code("a\0", 3)
     assert word_code("e\u0301", 3) == word_code("\xe9", 3)
     means = ["user-mean", tmp_path / "t.csv", "--client", "who", "--column", "x", "--samples", 1]
-    with pytest.raises(ParameterError, match="a value in every row, but not in row 800 "):
+    with pytest.raises(ParameterError, match="a value in every row; invalid: row 800 "):
         run(*means, *ASKED)
     means, _ = client_means(tmp_path / "t.csv", ["x"], "who", 4.0)
     assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
