@@ -230,7 +230,7 @@ def test_a_coordinator_takes_no_module_of_a_plan_folder(tmp_path, site):
     (tmp_path / "plan.toml").write_text(PLAN + '[plugins]\nmodules = ["mine"]\n')
     words = ["enrol", "2", "--db", "task.sqlite", "--plan", "plan.toml"]
     error = turnout(tmp_path, *words, fails=True)
-    assert "a coordinator takes plug-ins from installed packages alone" in error
+    assert "a coordinator uses only plug-ins of installed packages" in error
     with pytest.raises(UnsupportedError, match="installed packages"):
         require_installed({"plugins": {"modules": ["mine"]}})
 

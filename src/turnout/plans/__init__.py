@@ -1,4 +1,4 @@
-"""Plans: a training run as one TOML file, checked against accounting before anything runs."""
+"""Plans: a training run as one TOML file, whose ε is computed and checked before the run."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,9 @@
 """Privacy budgets in files.
 
-`Account` is a privacy budget in a file. `open_account` writes a new one; `charge` adds a charge to
-it before a window runs, under a lock on the file; `fitting` and `left` say how much is left. The
-subcommands of `turnout budget` call these functions.
+`Account` is a privacy budget with a record of what was spent of it (its charges). `open_account`
+writes a new account to a file; `charge` adds the charge of a window to the file, under a lock,
+before the window runs; `fitting` returns how many more windows fit the budget, and `left` what a
+run has left of it. The subcommands of `turnout budget` call these functions.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A privacy budget and the charges to it.
+    """A privacy budget, and the charges to it: the releases whose ε and δ it must cover.
 
     Attributes:
         book: record of the charges: `Ledger`, `RenyiFilter` or `Odometer`. docs/design/ledger.md
@@ -82,8 +83,8 @@ class Account:
 
         Args:
             expected: scheme that will probably run, or a part of it, such as one window. The
-                account has its relation, unit and trust. Bounds hold for all charges, and are
-                sharpest for charges of this scheme.
+                account has the relation, unit and trust of this scheme. Bounds hold for all
+                charges, and are tightest for charges of this scheme.
             delta: δ of the budget, strictly between 0 and 1.
             epsilon: ε of the budget, above 0; None for no limit.
             adaptive: whether the choice of the next window may depend on earlier releases.
@@ -124,7 +125,7 @@ class Account:
         return [(entry.label, entry.count) for entry in book.entries]
 
     def charged(self, scheme: Scheme, label: str, times: int = 1) -> Self:
-        """Account after a number of charges of a scheme, for as many runs of the scheme.
+        """Account after ``times`` charges of a scheme, one for each run of the scheme.
 
         Args:
             scheme: scheme of one charge.
@@ -158,7 +159,7 @@ class Account:
         return replace(self, book=after)
 
     def fits(self, scheme: Scheme) -> int | None:
-        """Number of further charges of a scheme within the budget; None if unlimited or unknown."""
+        """Number of further runs of a scheme that fit the budget; None if unlimited or unknown."""
         if isinstance(self.book, RenyiFilter):
             return self.book.fits(scheme)
         if isinstance(self.book, Odometer) or self.epsilon is None:
@@ -206,7 +207,7 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
     )
     with locked(path):
         if path.exists():
-            raise StorageError(f"{path} exists and would be overwritten; choose another file")
+            raise StorageError(f"{path} exists already; choose another file for the new account")
         _write(path, account)
     return account
 
@@ -264,12 +265,12 @@ def charge_answer(path: Path, answer: Path, label: str) -> Account:
 
 
 def fitting(account: Account, flags: Mapping[str, object]) -> int | None:
-    """Number of further charges of a window that fit the budget; None if unlimited or unknown."""
+    """Number of further windows that fit the budget of an account; None if unlimited or unknown."""
     return account.fits(_window_scheme(account, flags))
 
 
 def left(flags: Mapping[str, object], done: int) -> tuple[Remaining, BudgetTerms]:
-    """Budget that a scheme has left after ``done`` steps, and its relation, unit and trust.
+    """Budget that a run has left after ``done`` steps, and the relation, unit and trust of the run.
 
     Raises:
         ParameterError: a setting is missing, such as ``epsilon``, or outside its domain.
@@ -294,12 +295,12 @@ def read_account(path: Path) -> Account:
         raise StorageError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, TurnoutError) as error:
         raise StorageError(
-            f"{path} is not an account of turnout budget, or is damaged ({error})"
+            f"{path} is not an account that turnout budget wrote, or is damaged ({error})"
         ) from None
 
 
 def _answered(answer: Path) -> Scheme:
-    """Scheme of a mechanism with the ε and δ in the JSON of an estimate."""
+    """Scheme of one release with the ε, δ and relation in the JSON output of an estimate."""
     try:
         record = json.loads(answer.read_text("utf-8-sig"))
         return any_mechanism(record["epsilon"], record["delta"], record["relation"])
@@ -311,7 +312,7 @@ def _answered(answer: Path) -> Scheme:
 
 
 def _window_scheme(account: Account, flags: Mapping[str, object]) -> Scheme:
-    """Scheme of a window from its settings, with the relation and δ of the account."""
+    """Scheme of a window from the window's settings and from the account's relation and δ."""
     target = {"delta": account.delta, "relation": account.terms.relation.value}
     return parse_query({**flags, **target}).scheme
 

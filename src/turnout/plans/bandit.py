@@ -45,8 +45,8 @@ class EnvironmentSection(Section):
     )
     log: str | None = Field(
         None,
-        description="of `features`, in place of θ: a CSV file with the columns client, reward_0, … "
-        "and one row for each client; relative to the plan",
+        description="with `features`, in place of θ: a CSV file with the columns client, reward_0, "
+        "… and one row for each client; relative to the plan",
     )
 
     @model_validator(mode="after")
@@ -132,12 +132,12 @@ class PolicySection(Section):
     )
     guard: bool = Field(
         False,
-        description=f"of {_GUARDED}: pull no action that elimination would drop on the same sums",
+        description=f"with {_GUARDED}: pull no action that elimination would drop on the same sums",
     )
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
-        """Raise an error for a growth out of range, or a guard that the policy does not permit."""
+        """Raise an error for ``growth`` out of range, or for a policy that has no key ``guard``."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and not self.registered.guarded:
@@ -152,7 +152,7 @@ class PolicySection(Section):
 
     @property
     def registered(self) -> RegisteredPolicy:
-        """Registration of the policy that `name` selects."""
+        """Registered entry of the policy that `name` selects."""
         return _POLICIES[self.name]
 
 

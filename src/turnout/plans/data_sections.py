@@ -1,4 +1,4 @@
-"""Table ``[data]`` of a plan: a data set by name, or a file and the meaning of its columns.
+"""Table ``[data]`` of a plan: the name of a data set, or a file with the roles of its columns.
 
 `DataSection` is the table. Its validators convert texts to the form in which records are compared
 (`turnout.core.values`), and its checks raise errors for keys that exclude or require each other.
@@ -43,12 +43,12 @@ def _names(value: Any) -> Any:
 
 
 def _name(value: Any) -> Any:
-    """Name of a column in the form in which names are compared; other values are unchanged."""
+    """Name of a column in Unicode's normal form C; a value that is no text is unchanged."""
     return canonical(value) if isinstance(value, str) else value
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    """Texts of a list in the form in which texts are compared.
+    """Texts of a list in Unicode's normal form C.
 
     The result is empty if the value is not a list of different texts that are not empty.
     """
@@ -89,33 +89,31 @@ def _count_or(value: Any, least: int, expected: str) -> int:
 
 
 def _categories(value: Any) -> Any:
-    """Permitted texts of each column, a tuple by column name; None if not given."""
+    """For each column name the tuple of permitted texts; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_texts, value.values())):
-        raise ParameterError(
-            "value", value, f"a list of texts for each column, which is public: {_BOUGHT}"
-        )
+        raise ParameterError("value", value, f"a public list of texts for each column: {_BOUGHT}")
     return {canonical(str(column)): _texts(words) for column, words in value.items()}
 
 
 def _scaling(value: Any) -> Any:
-    """Lowest and highest value of each column, by column name; None if not given."""
+    """For each column name the values that are mapped to 0 and 1; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_range, value.values())):
-        expected = f"{{column = [low, high]}}, low below high, which are public: {_BOUGHT}"
+        expected = f"{{column = [low, high]}} with public numbers, low below high: {_BOUGHT}"
         raise ParameterError("value", value, expected)
     ranges = ((canonical(str(column)), pair) for column, pair in value.items())
     return {column: (float(low), float(high)) for column, (low, high) in ranges}
 
 
 def _constants(value: Any) -> Any:
-    """Constant of each column, a text or a number, by column name; None if not given."""
+    """For each column name the text or number that replaces missing values; None if not given."""
     if value is None:
         return None
     if not isinstance(value, Mapping) or not all(map(_is_constant, value.values())):
-        expected = f"{{column = a text or a number}}, which is public: {_BOUGHT}"
+        expected = f"{{column = a public text or number}}: {_BOUGHT}"
         raise ParameterError("value", value, expected)
     return {canonical(str(column)): _name(constant) for column, constant in value.items()}
 
@@ -143,7 +141,7 @@ def _is_range(value: object) -> bool:
 
 
 def _test(value: Any) -> Any:
-    """Test set as a share of the clients, a column name or a path; None if not given."""
+    """Test set as a fraction of the clients, a column name or a path; None if not given."""
     if value is None or (isinstance(value, str) and value):
         return value  # unchanged, as it may be the path of a file
     try:
@@ -167,15 +165,15 @@ class DataSection(Section):
     )
     client: Annotated[str | None, BeforeValidator(_name)] = Field(
         None,
-        description="of `path`: the column with the client of a record; unset: records belong to "
+        description="with `path`: the column with the client of a record; unset: records belong to "
         "no client and are dealt",
     )
     inputs: Annotated[tuple[str, ...] | None, BeforeValidator(_names)] = Field(
-        None, description="of `path`: the columns that a model sees, or one column of arrays"
+        None, description="with `path`: the columns that a model sees, or one column of arrays"
     )
     label: Annotated[tuple[str, ...] | None, BeforeValidator(_names)] = Field(
         None,
-        description="of `path`: the column to predict, or several columns of numbers or tags; "
+        description="with `path`: the column to predict, or several columns of numbers or tags; "
         "unset with target = 'tokens': the next token",
     )
     target: Literal["class", "tags", "numbers", "tokens"] | None = Field(
@@ -185,12 +183,12 @@ class DataSection(Section):
     )
     test: Annotated[float | str | None, BeforeValidator(_test)] = Field(
         None,
-        description="of `path`: the records that judge the model, which no ε covers: a share of "
+        description="with `path`: the test records, which no ε covers: a share of "
         "the clients (by a hash of their ids), a column of true and false, or a file",
     )
     classes: Annotated[int | tuple[str, ...] | None, BeforeValidator(_classes)] = Field(
         None,
-        description="of target = 'class': the number of classes, or a list of their names; public",
+        description="with target = 'class': number of classes, or a list of their names; public",
     )
     categories: Annotated[dict[str, tuple[str, ...]] | None, BeforeValidator(_categories)] = Field(
         None, description="for each input column of text the list of its values; public"
@@ -208,10 +206,12 @@ class DataSection(Section):
     )
     vocabulary: Annotated[int | str | None, BeforeValidator(_vocabulary)] = Field(
         None,
-        description="of inputs that are tokens: their number, or a text of all characters; public",
+        description="with tokens as inputs: number of different tokens, or a text of all "
+        "characters; public",
     )
     length: Count | None = Field(
-        None, description="of a vocabulary of characters: tokens of a record; longer texts are cut"
+        None,
+        description="with a vocabulary of characters: tokens of a record; longer texts are cut",
     )
     clients: Count | None = Field(
         None,
@@ -245,13 +245,13 @@ class DataSection(Section):
 
     @property
     def stated_target(self) -> str | None:
-        """Kind of label from the keys of the plan; None if the label's column must decide."""
+        """Kind of label that the plan's keys determine; None if it depends on the label column."""
         if self.target is None and self.classes is not None:
             return "class"
         return "tokens" if self.target is None and self.label is None else self.target
 
     def provenance(self) -> dict[str, str]:
-        """Description of the test set and the public constants; empty for a named data set."""
+        """Text about the test set and the public constants; empty for a named data set."""
         if self.name is not None or self.inputs is None:
             return {}
         rows = {"test set": f"{_test_text(self.test)}; no ε covers it"}
@@ -265,7 +265,7 @@ class DataSection(Section):
 
 
 def _test_text(test: float | str | None) -> str:
-    """Description of the records of the test set."""
+    """Text that describes how the test records are chosen."""
     if isinstance(test, float):
         return f"{100 * test:g} % of the clients, by a hash of their ids"
     return "given with the training data" if test is None else f"{test!r}, as the plan says"
@@ -322,7 +322,7 @@ def _check_roles(data: DataSection) -> None:
                 expected = f"columns without another role, but {both[0]!r} is the {role}"
                 raise ParameterError(key, list(names), expected)
     if data.client is not None and data.client == _name(data.test):
-        raise ParameterError("test", data.test, "a column other than that of the client")
+        raise ParameterError("test", data.test, "a column other than the column of clients")
 
 
 def _check_target(data: DataSection) -> None:

@@ -1,8 +1,9 @@
 """A plan: all settings of a training run, as one TOML file.
 
-`Plan` consists of the tables of `turnout.plans.sections`. `RandomizerSection` is the table of runs
-without a trusted coordinator, and `TuneSection` is the table of a search for settings. `read_plan`
-reads a file, and `example_plan` returns the path of one of the package's examples.
+`Plan` consists of the tables in `turnout.plans.sections`; of ``[randomizer]``
+(`RandomizerSection`), for runs without a trusted coordinator; and of ``[tune]`` (`TuneSection`),
+for a search for settings. `read_plan` reads a file, and `example_plan` returns the path of one of
+the package's examples.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 LEAST_EPSILON0 = 1e-6
-"""Least ε₀ of a message that a plan may set."""
+"""Smallest ε₀ of a message that a plan may set."""
 _ANY_DIMENSION = 1 << 20  # the privacy of a message does not depend on the dimension
 
 
@@ -71,8 +72,10 @@ class RandomizerSection(Section):
         64,
         description="largest number of bits of a message; a randomizer with longer ones is refused",
     )
-    directions: Count = Field(16, description="of 'l2': directions of a seed, a power of two")
-    preferred: Count = Field(2, description="of 'l2': number of directions that a message prefers")
+    directions: Count = Field(16, description="with 'l2': directions of a seed, a power of two")
+    preferred: Count = Field(
+        2, description="with 'l2': number of directions that a message prefers"
+    )
     messages: Count = Field(
         1,
         description="messages of a client in each step, of which the i-th messages of all clients "
@@ -85,7 +88,7 @@ class RandomizerSection(Section):
     )
     as_printed: bool = Field(
         False,
-        description="of 'linf': the randomizer as the thesis prints it, for comparison",
+        description="with 'linf': the randomizer as the thesis prints it, for comparison",
     )
 
     @model_validator(mode="after")
@@ -199,13 +202,13 @@ def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
     """Ranges of a search, by dotted keys of a plan such as "optimizer.learning_rate".
 
     Raises:
-        ParameterError: a key that a search may not change, or a value that is not a range.
+        ParameterError: a search must not change a key, or the value of a key is not a range.
     """
     return {key: _range(key, value) for key, value in _flat(ranges).items()}
 
 
 def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key, from tables that TOML nests for dotted keys without quotes."""
+    """Values by dotted key; TOML turns an unquoted dotted key into a nested table."""
     flat: dict[str, Any] = {}
     for key, value in ranges.items():
         if "." not in key and isinstance(value, Mapping):
@@ -216,7 +219,7 @@ def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _range(key: str, value: Any) -> Range:
-    """Range of a key, after a check of the plan's value."""
+    """Range that the plan gives for a key, after a check of its values."""
     whole = _is_whole(key)
     # A list of choices may hold any values.
     if isinstance(value, list | tuple):
@@ -226,13 +229,13 @@ def _range(key: str, value: Any) -> Range:
     if not isinstance(value, Mapping) or not {"low", "high"} <= set(value) <= _RANGE_KEYS:
         raise ParameterError(key, value, _RANGE)
     # The ends must be finite numbers in order, positive on a logarithmic scale, and whole if the
-    # key takes whole numbers.
+    # key accepts only whole numbers.
     low, high, log = value["low"], value["high"], value.get("log", False)
     numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (low, high))
     if not numbers or not -math.inf < low < high < math.inf or (log and low <= 0):
         raise ParameterError(key, dict(value), "numbers low < high, above 0 with log = true")
     if not isinstance(log, bool):
-        raise ParameterError(key, dict(value), "log = true or false")
+        raise ParameterError(key, dict(value), "a table in which log is true or false")
     if whole and (low != int(low) or high != int(high)):
         raise ParameterError(key, dict(value), "whole numbers")
     return Range(float(low), float(high), log, whole)
@@ -242,10 +245,10 @@ _RANGE_KEYS = {"low", "high", "log"}
 
 
 def _is_whole(key: str) -> bool:
-    """Whether a key takes whole numbers.
+    """Whether a key accepts only whole numbers.
 
     Raises:
-        ParameterError: a key that a search may not change, since it affects ε or the metric.
+        ParameterError: a search must not change this key, which affects ε or the metric.
     """
     table, _, name = key.partition(".")
     fields = _TABLES[table].model_fields if table in _TABLES else {}
@@ -257,9 +260,9 @@ def _is_whole(key: str) -> bool:
 
 
 def _checked(value: Any) -> Any:
-    """Table of ranges as it was given, after a check of each range."""
+    """The given table of ranges, after a check of each range."""
     if not isinstance(value, Mapping) or not value:
-        raise ParameterError("value", value, f"a table of keys, each with {_RANGE}")
+        raise ParameterError("value", value, f"a table in which each key has {_RANGE}")
     parse_ranges(value)
     return dict(value)
 

@@ -1,9 +1,9 @@
 """Modules of the user that add participations, randomizers and algorithms by name.
 
-`PluginSection` is the table ``[plugins]`` of a plan. `import_modules` imports what it names, and
-`import_file` the file of ``--import``. Both run code, so only functions that read a user's own plan
-call them: a plan inside a charter imports nothing, and a coordinator takes plug-ins from installed
-packages alone (`require_installed`).
+`PluginSection` is the table ``[plugins]`` of a plan. `import_modules` imports the modules that this
+table names, and `import_file` the file of ``--import``. Both run code, so only functions that read
+a user's own plan call them: a plan inside a charter imports nothing, and a coordinator uses only
+plug-ins of installed packages (`require_installed`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PluginSection(Section):
     @field_validator("modules")
     @classmethod
     def _names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        """Raise an error for names that no module can have."""
+        """Names after a check that each can be the name of a module."""
         _require_names(value)
         return value
 
@@ -52,7 +52,7 @@ def import_modules(tables: Mapping[str, Any], folder: Path) -> None:
         folder: folder of the plan, which is searched first.
 
     Raises:
-        ParameterError: a module that does not exist, or fails while it is imported.
+        ParameterError: a module does not exist, or fails while it is imported.
     """
     for name in modules_of(tables):
         _require_names([name])
@@ -68,27 +68,27 @@ def import_modules(tables: Mapping[str, Any], folder: Path) -> None:
 
 
 def modules_of(tables: Mapping[str, Any]) -> Sequence[Any]:
-    """Names in the table ``[plugins]`` of a plan that is not checked yet; empty if malformed."""
+    """Names of modules in the table ``[plugins]`` of an unchecked plan; empty if malformed."""
     section = tables.get("plugins")
     names = section.get("modules") if isinstance(section, Mapping) else None
     return names if isinstance(names, list | tuple) else ()
 
 
 def import_file(file: Path, key: str = "--import") -> None:
-    """Import a Python file of the user under the name of the file; a second time does nothing.
+    """Import a user's Python file as a module named like the file, if it is not imported yet.
 
     Args:
         file: path of the file.
         key: name of the setting in errors.
 
     Raises:
-        ParameterError: no such file, a name that another module has, or a file that fails while it
-            is imported.
+        ParameterError: the file does not exist, another module has its name, or the file fails
+            while it is imported.
     """
     name, place = file.stem, file.resolve()
     if file.suffix != ".py" or not name.isidentifier() or not place.is_file():
         raise ParameterError(key, str(file), "a Python file that exists, such as mine.py")
-    # A module of this name that was imported from elsewhere must not be taken in its place.
+    # A module with this name from another file must not be used in its place.
     held = sys.modules.get(name)
     if held is not None or name in sys.stdlib_module_names or name == "turnout":
         if Path(getattr(held, "__file__", None) or "").resolve() == place:
@@ -114,17 +114,17 @@ def _failed(key: str, value: str, error: BaseException) -> ParameterError:
 
 
 def require_installed(tables: Mapping[str, Any]) -> None:
-    """Require that installed plug-ins have all modules of a plan that a coordinator serves.
+    """Raise an error unless installed packages provide all modules that a served plan names.
 
     Nothing is imported: a served plan finds its plug-ins by their names.
 
     Raises:
-        UnsupportedError: a module that no entry point of an installed package names.
+        UnsupportedError: no entry point of an installed package names one of the modules.
     """
     known = {plugin.module for plugin in installed()}
     for name in modules_of(tables):
         if name not in known:
             raise UnsupportedError(
-                f"plugins.modules = {name!r}: a coordinator takes plug-ins from installed packages "
-                "alone; install a package with an entry point for this module"
+                f"plugins.modules = {name!r}: a coordinator uses only plug-ins of installed "
+                "packages; install a package with an entry point for this module"
             )

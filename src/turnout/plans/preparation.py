@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from turnout.randomizers.vectors import VectorRandomizer
 
 MOST_STEPS = 10_000_000
-"""Largest number of steps of a run; the history of a run has a row for each step."""
+"""Largest number of steps of a run, whose history has a row for each step."""
 _FIRST_CLIENTS = 3  # number of clients for which noise is calibrated first
 
 
@@ -177,7 +177,7 @@ def _largest_epsilon0(scheme_for: Callable[[float], Scheme], privacy: PrivacySec
 
 
 def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
-    """Text of an error about the ε that the plan would have with local trust."""
+    """End of an error text: the ε that the plan would have with local trust."""
     local = plan.privacy.model_copy(update={"trust": TrustModel.LOCAL})
     try:
         found = prepare(plan.model_copy(update={"privacy": local}), population, chosen)
@@ -218,7 +218,7 @@ def _calibrated(
 
 
 def _priced(scheme: Scheme, delta: float) -> Guarantee:
-    """Guarantee of a scheme; if clients have own windows, with the bounds of each client."""
+    """Guarantee of a scheme; it lists bounds for each client if clients have different windows."""
     from turnout.accounting import client_guarantees, price
 
     guarantee = price(costliest_clients(scheme), delta)

@@ -2,7 +2,7 @@
 
 `parse_query` builds a `Question` from the options of a command, whose names and domains
 `turnout.schemes.settings` defines. `solvable` lists the settings that can be solved for.
-`TableFile` is the randomizer of a question that gives a file of probabilities.
+`TableFile` is a randomizer that is given by a file of probabilities.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from turnout.schemes.settings import (
 )
 
 NOISE, DELTA = "noise", "delta"
-"""Unknowns that are not settings of a scheme; each randomizer has its own name for its noise."""
+"""Unknowns that are not settings of a scheme: noise stands for the randomizer's noise setting."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 _COLUMNS = ("present", "absent")
 
@@ -57,7 +57,7 @@ class TableFile(Checked):
 
     @property
     def priced_as(self) -> TableRandomizer:
-        """Randomizer whose probabilities are those in the file."""
+        """Randomizer for accounting, with the probabilities in the file."""
         return read_pair(Path(self.pair_file))
 
 
@@ -67,7 +67,7 @@ SCHEMES = tuple(scheme_kinds())
 
 @lru_cache(maxsize=4)
 def read_pair(path: Path) -> TableRandomizer:
-    """Randomizer of a CSV file with the columns ``present`` and ``absent``.
+    """Randomizer with the output distributions ``present`` and ``absent``, columns of a CSV file.
 
     Raises:
         ParameterError: the file does not exist, or its columns are not two distributions.
@@ -146,17 +146,17 @@ class Question:
         own = settings(kind)
         values = values_of(own, self.given)
         words = {"name": self.randomizer, **{each.key: values[each.name] for each in own}}
-        # The price of a plug-in's randomizer rests on what its code says of itself.
+        # The ε of a plug-in's randomizer depends on the code of the plug-in, so name its version.
         plugin = plugin_of(kind)
         return words if plugin is None else words | {"plugin": str(plugin)}
 
     def answered(self, unknown: str, value: float) -> Question:
-        """The question in which the setting ``unknown`` has the given value."""
+        """This question, but with the given value of the setting ``unknown``."""
         return parse_query({**self.given, unknown.replace("-", "_"): value})
 
 
 def parse_query(flags: Mapping[str, object], unknown: str | None = None) -> Question:
-    """Question that the options of a command describe.
+    """Question (scheme and privacy target) that the options of a command describe.
 
     Args:
         flags: values by name without dashes, None if not given; ``scheme`` is one of `SCHEMES`.
@@ -214,13 +214,13 @@ def solvable(scheme: str, randomizer: str = DEFAULT_RANDOMIZER) -> list[str]:
 
 
 def own_name(unknown: str, randomizer: str) -> str:
-    """Option whose value is unknown, without dashes; `NOISE` becomes the randomizer's own name."""
+    """Option to solve for, without dashes; `NOISE` becomes the noise option of the randomizer."""
     noise = noise_setting(question_randomizers()[randomizer])
     return noise.key.replace("_", "-") if unknown == NOISE and noise is not None else unknown
 
 
 def _stand_in(unknown: str, randomizer: str, given: Mapping[str, Any]) -> dict[str, float]:
-    """Most private value of the unknown setting, by key; an error if a value is given."""
+    """Key and most private value of the unknown setting; an error if its value is given."""
     from turnout.accounting.calibration import DELTA as DELTA_UNKNOWN
     from turnout.accounting.calibration import UNKNOWNS
 

@@ -25,8 +25,7 @@ class Variant(NamedTuple):
     """One of the tables that a key may hold.
 
     Attributes:
-        word: value of the table's first key that selects this variant; empty if there is only one
-            variant.
+        word: value of the table's first key that selects this variant; empty if no value does.
         about: description of the table.
         keys: keys of the table.
     """
@@ -53,7 +52,7 @@ def refusal(error: ValidationError, model: type[BaseModel], naming: Naming = str
     Args:
         error: error of pydantic.
         model: model that was validated.
-        naming: function that returns the user's name of a dotted key.
+        naming: function that returns the user's name of a dotted key, such as an option.
     """
     # Choose the fault, and find its key and its table.
     faults = error.errors(include_url=False)
@@ -91,7 +90,7 @@ def all_keys(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
-    """Description of each key, by its dotted name that begins with ``prefix``."""
+    """Descriptions of all keys of a table and its inner tables, by ``prefix`` and dotted key."""
     keys: dict[str, str] = {}
     for name, field in fields.items():
         inner = variants(field)
@@ -114,7 +113,7 @@ def variants(field: FieldInfo | None) -> list[Variant]:
 
 
 def _variant(model: type[BaseModel]) -> Variant:
-    """The table that a model describes."""
+    """Table whose keys are the fields of a pydantic model."""
     fields = model.model_fields
     words = choices(next(iter(fields.values())).annotation) if fields else []
     return Variant(words[0] if len(words) == 1 else "", model.__doc__ or "", fields)
@@ -129,14 +128,14 @@ def choices(annotation: Any) -> list[str]:
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:
-    """Error of a check with the whole dotted key, to which the field's name is appended."""
+    """Error of a field's check, with the whole dotted key of the field as its name."""
     key = path if inner.name == "value" else f"{path}.{inner.name}".strip(".")
     value = MISSING if inner.value is None else inner.value
     return ParameterError(naming(key), value, inner.expected)
 
 
 def _resolved(loc: Sequence[str | int], model: type[BaseModel]) -> tuple[str, Keys]:
-    """The dotted key of a location in an error of pydantic, and the keys of its table.
+    """Dotted key at a location in an error of pydantic, and the keys of the key's table.
 
     After the key of a union of tables, pydantic inserts the tag of the chosen table into the
     location; the tag is not a part of the dotted key.

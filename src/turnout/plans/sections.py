@@ -109,7 +109,7 @@ def key_of(parameter: Parameter) -> Any:
 
 
 def optional_key(kind: type[Any], key: str) -> Any:
-    """Pydantic field of a setting of a class that may be left out; it is then None."""
+    """Pydantic field of a setting that a class declares, but with None as default."""
     return key_of(replace(setting_of(kind, key), default=None, optional=True))
 
 
@@ -245,21 +245,21 @@ class ModelSection(Section):
         "code is run",
     )
     arguments: dict[str, Any] | None = Field(
-        None, description="of `module`: keyword arguments of the class or function"
+        None, description="with `module`: keyword arguments of the class or function"
     )
     pretrained: str | None = Field(
         None,
-        description="of `module`: a .safetensors file with its parameters, relative to the plan; "
+        description="with `module`: a .safetensors file with its parameters, relative to the plan; "
         "the parameters must be public",
     )
     trainable: tuple[str, ...] | None = Field(
         None,
-        description="of `module`: patterns of the parameters that are trained, such as 'head.*'; "
+        description="with `module`: patterns of the parameters that are trained, such as 'head.*'; "
         "all other parameters are fixed",
     )
     lora: LoraSection | None = Field(
         None,
-        description="of `module`: train adapters of low rank on its linear layers, such as "
+        description="with `module`: train adapters of low rank on its linear layers, such as "
         "{ rank = 4, alpha = 8, layers = ['*.attn'] }",
     )
     loss: str | None = Field(
@@ -269,8 +269,8 @@ class ModelSection(Section):
     )
     metrics: tuple[str, ...] | None = Field(
         None,
-        description="of the test set: 'accuracy', 'top-5' and the like, 'rmse', 'mae', 'auc', "
-        "'perplexity' or 'file:function', the first one in titles; unset: the usual ones",
+        description="metrics on the test set: 'accuracy', 'top-5' and the like, 'rmse', 'mae', "
+        "'auc', 'perplexity' or 'file:function', the first one in titles; unset: the usual ones",
     )
     features: str = Field(
         "pixels",
@@ -282,7 +282,7 @@ class ModelSection(Section):
     @field_validator("features")
     @classmethod
     def _known_features(cls, value: str) -> str:
-        """Raise an error for unknown features."""
+        """Feature expression after a check of its names."""
         feature_stages(value)
         return value
 
@@ -308,7 +308,7 @@ _RULE_KEYS = {
     "adaped": ("judged", "finish", "shared_rate", "psi", "psi_rate", "psi_weight"),
     "ridge": ("judged", "finish", "strength"),
 }
-"""Keys of each rule that other rules do not have."""
+"""For each rule, the keys that only this rule has."""
 
 
 class ClientSection(Section):
@@ -325,7 +325,7 @@ class ClientSection(Section):
         "'ridge' by an ℓ2 distance; or the algorithm of a plug-in, in simulations",
     )
     arguments: dict[str, Any] | None = Field(
-        None, description="of an algorithm of a plug-in: keyword arguments of its function"
+        None, description="with a plug-in's algorithm: keyword arguments of the plug-in's function"
     )
     steps: Count = Field(
         1, description="gradient steps over all the client's records between two messages (τ)"
@@ -335,31 +335,31 @@ class ClientSection(Section):
     )
     judged: Count | None = Field(
         None,
-        description="of personal accuracy: largest number of test examples a client; unset: 50",
+        description="largest number of test examples a client, for personal accuracy; unset: 50",
     )
     finish: CountFromZero | None = Field(
         None,
-        description="of 'adaped' and 'ridge': local steps before a personal model is used, after "
+        description="with 'adaped' and 'ridge': local steps before a personal model is used, after "
         "which no message is sent; unset: 0",
     )
     shared_rate: Positive | None = Field(
         None,
-        description="of 'adaped': step size of the copy of the shared model; unset: 0.1",
+        description="with 'adaped': step size of the copy of the shared model; unset: 0.1",
     )
     psi: Positive | None = Field(
         None,
-        description="of 'adaped': first distance of personal models from the shared model, from "
+        description="with 'adaped': first distance of personal models from the shared model, from "
         "0.05 to 1000; unset: 1",
     )
     psi_rate: NonNegative | None = Field(
-        None, description="of 'adaped': learning rate of psi; unset: 0.05"
+        None, description="with 'adaped': learning rate of psi; unset: 0.05"
     )
     psi_weight: Positive | None = Field(
         None,
-        description="of 'adaped': weight of a move of psi in a message's norm; unset: 1",
+        description="with 'adaped': weight of a move of psi in a message's norm; unset: 1",
     )
     strength: Positive | None = Field(
-        None, description="of 'ridge': λ of λ/2 · squared distance; unset: 0.1"
+        None, description="with 'ridge': λ of λ/2 · squared distance; unset: 0.1"
     )
 
     @model_validator(mode="after")
@@ -384,17 +384,17 @@ class ClientSection(Section):
 
 
 class PrivacySection(Section):
-    """Privacy of the run: relation, δ, and a target ε or a noise multiplier (both are compared)."""
+    """Privacy of the run: relation, δ, and a target ε, a noise multiplier, or both."""
 
     relation: Relation = key_of(RELATION_SETTING)
     delta: OpenUnit = key_of(setting_of(PrivacyTarget, "delta"))
     epsilon: Positive | None = Field(
-        None, description="the ε that must hold; alone, the noise is calibrated to it"
+        None, description="the target ε; without noise_multiplier, noise is calibrated to it"
     )
     noise_multiplier: Positive | None = Field(
         None,
-        description="standard deviation of the noise divided by clip_norm; with epsilon too, a "
-        "plan whose noise does not give that epsilon is refused",
+        description="standard deviation of the noise divided by clip_norm; if epsilon is also "
+        "given, the noise must be large enough for this epsilon",
     )
     unit: PrivacyUnit = Field(
         PrivacyUnit.CLIENT,
@@ -462,7 +462,8 @@ class OptimizerSection(Section):
         description="factor of every step of the model, before the schedule"
     )
     momentum: BelowOne = Field(
-        0.0, description="of 'sgd' and 'nesterov': share of the last step of the model that is kept"
+        0.0,
+        description="with 'sgd' and 'nesterov': share of the last step of the model that is kept",
     )
     weight_decay: NonNegative = Field(
         0.0, description="pull towards 0, multiplied by the learning rate"
@@ -480,9 +481,10 @@ class OptimizerSection(Section):
     averaging: Literal["none", "ema", "tail"] = Field(
         "none", description="average of the models that is the result"
     )
-    averaging_decay: OpenUnit = Field(0.99, description="of averaging = 'ema', per step")
+    averaging_decay: OpenUnit = Field(0.99, description="with averaging = 'ema': decay per step")
     averaging_tail: Probability = Field(
-        0.5, description="of averaging = 'tail': share of the steps, at the end, that are averaged"
+        0.5,
+        description="with averaging = 'tail': share of the steps, at the end, that are averaged",
     )
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from turnout.plans.preparation import PreparedPlan
 
 _TRACE_POINTS = 6
-"""Number of points of a curve if clients have own windows; each point takes seconds."""
+"""Number of points of a curve if clients have different windows; each point takes seconds."""
 _FEW, _FEW_SLOW = 12, 6
 """Number of points of the coarse curve of a running service; fewer if each point takes long."""
 
@@ -86,9 +86,9 @@ class EpsilonCurve:
 
 
 def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
-    """Curve of ε with a point every ``interval`` steps.
+    """Curve of ε with a point after every ``interval`` steps.
 
-    If clients have own windows, the points are the ends of some windows instead.
+    If clients have different windows, the points are the ends of some windows instead.
     """
     scheme = prepared.scheme
     participation, delta = scheme.participation, prepared.plan.privacy.delta
@@ -104,7 +104,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
     """About ``most`` of the given numbers of steps, with smaller gaps at the beginning of the run.
 
-    ε grows about as the root of the number of steps, hence fastest at the beginning. After the
+    ε grows about as the square root of the number of steps, so fastest at the beginning. After the
     first block each number is the end of a block, since bounds of whole blocks are reused, while an
     unfinished block needs a separate computation.
     """

@@ -1,8 +1,8 @@
 """Comparisons of methods over a swept parameter.
 
-`sweep` builds the question of `turnout compare` from its options. `compared` computes ε by every
-method at every value of the swept parameter; `Sweep.beside` adds schemes of your own to the
-methods.
+`sweep` builds a `Sweep`, the request of `turnout compare`, from the options of this command.
+`compared` computes ε by every method at every value of the swept parameter; `Sweep.beside` adds
+custom schemes to the methods.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _CHECK_IN = "check-in"
 _LEAST = {"windows": 1, "rounds": 1}
 _WHOLE = ("window", "windows", "clients", "rounds")
 _COMMON = frozenset({"noise_multiplier", "epsilon0", "delta", "tolerance"})
-"""Parameters of a comparison that every scheme beside it uses."""
+"""Parameters of a comparison that all schemes in `Sweep.beside` use."""
 
 
 class Sweep(Section):
-    """Question of a comparison: a swept parameter with its values, and all other parameters.
+    """Request of a comparison: a swept parameter with its values, and all other parameters.
 
     Attributes:
         against: name of the swept parameter.
@@ -73,7 +73,7 @@ class Sweep(Section):
     needed: ClassVar[tuple[str, ...]]
     """Parameters without a default, which must be given unless they are swept."""
     parameters: ClassVar[tuple[str, ...]]
-    """Parameters that may be swept; the others of them are shown as fixed."""
+    """Parameters that may be swept; those that are not swept are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
     """Parameters of the setting that cannot be swept."""
 
@@ -328,7 +328,8 @@ def compared(
 
     Args:
         question: swept parameter, its values and the other parameters.
-        watch: function that is called with the numbers of bounds computed so far and in all.
+        watch: function that is called with the number of bounds computed so far and the number of
+            all bounds.
     """
     values, started = question.values(), time.perf_counter()
     methods, settings = _family(question, values)
@@ -342,7 +343,7 @@ def compared(
 
 
 def _family(question: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
-    """Methods that are compared, and a setting for each value of the sweep."""
+    """Methods to compare, and the setting to which they apply for each value of the sweep."""
     from turnout.accounting.published import comparison
 
     points, shuffled = [question.at(value) for value in values], isinstance(question, ShuffleSweep)
@@ -354,16 +355,16 @@ def _family(question: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[A
 
 
 def _own_method(text: str, shuffled: bool, point: Mapping[str, Any]) -> Method[Any]:
-    """Method that prices a participation, or shuffled messages of a randomizer, by its words.
+    """Method that bounds ε of a further participation, or of messages of a further randomizer.
 
     Args:
         text: name of the participation or randomizer, and settings that the comparison lacks.
-        shuffled: whether it is a randomizer, whose messages are shuffled.
+        shuffled: whether ``text`` describes a randomizer, whose messages are shuffled.
         point: parameters of the comparison, by name.
 
     Raises:
-        ParameterError: an unknown name, a setting that is unknown or missing, or text that is not a
-            name and settings.
+        ParameterError: the name or a setting is unknown, a setting is missing, or the text is not a
+            name with settings.
     """
     from turnout.accounting import price
     from turnout.accounting.published.comparison import Method, Quote
@@ -378,8 +379,8 @@ def _own_method(text: str, shuffled: bool, point: Mapping[str, Any]) -> Method[A
         raise ParameterError("beside", word, one_of(allowed))
     _check_settings(text, settings(kinds()[word]), own, point)
 
+    # The bounds use those parameters of the comparison that the scheme has.
     def quote(setting: Any) -> Quote:
-        """Bounds on ε at a setting, whose parameters are used where the scheme has them."""
         named = {"scheme": word}
         if shuffled:
             shuffle = "subsampled-shuffle" if setting.sampled else "shuffle"
@@ -389,7 +390,7 @@ def _own_method(text: str, shuffled: bool, point: Mapping[str, Any]) -> Method[A
         found = parse_query({**named, **shared, **own})
         return Quote.of(price(found.scheme, found.target.delta, found.target.tolerance).epsilon)
 
-    # An answer that rests on a plug-in names its version.
+    # The description of the method names the plug-in and its version.
     plugin = plugin_of(kinds()[word])
     words = text if plugin is None else f"{text} ({plugin})"
     if shuffled:
@@ -413,7 +414,7 @@ def _check_settings(
 
 
 def _name_and_settings(text: str) -> tuple[str, dict[str, object]]:
-    """Name, and values by key, of words such as ``rested pairs=2``."""
+    """Name and values by key in a text such as ``rested pairs=2``."""
     word, *rest = text.split() or [""]
     own: dict[str, object] = {}
     for each in rest:
@@ -425,7 +426,7 @@ def _name_and_settings(text: str) -> tuple[str, dict[str, object]]:
 
 
 def _number(value: str) -> float | str:
-    """Number of a text; whole numbers are integers, and other texts stay as they are."""
+    """Text as a number, an int if it is whole; the text itself if it is no number."""
     try:
         number = float(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The plan runs with few clients, and keeps its ε. Run it with pytest."""
+"""Test of the plan with few clients: its ε is at most the target. Run it with pytest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan trains for two steps, and keeps its ε. Run it with pytest."""
+"""Test of two steps of the plan: its ε is at most the target. Run it with pytest."""
 
 from __future__ import annotations
 
