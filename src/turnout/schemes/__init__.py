@@ -83,7 +83,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Participation of this name, whose file is loaded at its first use."""
+    """Participation class with this name, whose file is imported at its first use."""
     kind = participation_class(name)
     if kind is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

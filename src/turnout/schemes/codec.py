@@ -31,7 +31,7 @@ def scheme_to_dict(scheme: Scheme) -> dict[str, Any]:
     """Scheme as nested dictionaries and lists of numbers and texts.
 
     Raises:
-        ParameterError: a part of the scheme is not an object of a class of `turnout.schemes`.
+        ParameterError: a part of the scheme is not an instance of a class of `turnout.schemes`.
 
     >>> from turnout.schemes import CheckIn, GaussianNoise, Relation
     >>> scheme = Scheme(GaussianNoise(1.5), CheckIn(100), Relation.ADD_REMOVE)
@@ -54,10 +54,10 @@ def scheme_from_dict(data: Mapping[str, Any]) -> Scheme:
 
 
 def participation_to_dict(participation: Participation) -> dict[str, Any]:
-    """Participation as a dictionary, as `scheme_to_dict` writes the participation of a scheme.
+    """Participation as a dictionary, in the form that it has in the result of `scheme_to_dict`.
 
     Raises:
-        ParameterError: the object is not of a registered participation's class.
+        ParameterError: the class of the object is not registered as a participation.
     """
     return _to_plain(participation)
 
@@ -139,11 +139,11 @@ def _field_names(kind: type) -> str:
 
 
 def _array(content: Mapping[str, Any]) -> np.ndarray:
-    """Array of bool from its dictionary, whose values must all be true or false."""
+    """Array of bool, built from a dictionary whose values must all be true or false."""
     try:
         values = np.array(content["values"])
     except (KeyError, ValueError):
         values = np.array(None)
     if set(content) != {"type", "values"} or content["type"] != "bool" or values.dtype != np.bool_:
-        raise ParameterError("array", sorted(content), "the type 'bool' and values true and false")
+        raise ParameterError("array", sorted(content), "the type 'bool' and values true or false")
     return values

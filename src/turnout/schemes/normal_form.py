@@ -228,7 +228,7 @@ class Span:
 
 
 class ReleasedSteps(NamedTuple):
-    """Released steps of a draw: number of whole blocks, and of steps of an unfinished block.
+    """Released steps of a draw: the number of whole blocks, and the steps of an unfinished block.
 
     Attributes:
         draw: draw of each block.
@@ -290,7 +290,7 @@ class Form:
 
     @classmethod
     def of(cls, draw: Draw, blocks: int = 1) -> Form:
-        """Form of a number of blocks with equal draws.
+        """Normal form with ``blocks`` blocks that all use the same draw.
 
         Args:
             draw: draw of each block.
@@ -339,7 +339,7 @@ class Form:
         return self._first_blocks[-1]
 
     def check_population(self, population: int) -> None:
-        """Raise an error if the participation cannot have this number of clients.
+        """Raise an error if the participation cannot have the given number of clients.
 
         Raises:
             ParameterError: a number below 1, or one that differs from the number of clients that
@@ -347,24 +347,24 @@ class Form:
         """
         checks.count(population=population)
         if self.population is not None and population != self.population:
-            expected = f"{self.population}, the number of clients of the participation"
+            expected = f"{self.population}, the number of clients in the participation"
             raise ParameterError("population", population, expected)
 
     def at_step(self, step: int) -> Place:
-        """Span and block of a step, counted over the whole run.
+        """Place of a step: its span and its block.
 
         Args:
-            step: number of the step, from 0.
+            step: number of the step, from 0, counted over the whole run.
         """
         i = bisect_right(self._first_steps, step, hi=len(self.spans)) - 1
         span, first = self.spans[i], self._first_steps[i]
         return Place(span, first, self._first_blocks[i] + (step - first) // span.draw.steps)
 
     def block(self, index: int) -> tuple[int, int]:
-        """First step of a block, counted over the whole run, and its number of steps.
+        """First step of a block, counted over the whole run, and the block's number of steps.
 
         Args:
-            index: number of the block, from 0.
+            index: number of the block, from 0, counted over the whole run.
         """
         i = bisect_right(self._first_blocks, index, hi=len(self.spans)) - 1
         span = self.spans[i]
@@ -372,7 +372,7 @@ class Form:
         return self._first_steps[i] + within, min(span.draw.steps, span.steps - within)
 
     def released(self, steps: int) -> Sequence[ReleasedSteps]:
-        """Released blocks of each draw in the first ``steps`` steps of the run.
+        """Blocks of each draw that are released in the first ``steps`` steps of the run.
 
         For 0 steps the list has one entry, with 0 blocks of the first draw.
         """
@@ -399,7 +399,7 @@ def normal_form(participation: Any) -> Form:
     if not is_registered(kind):
         raise UnsupportedError(
             f"no normal form is known for {kind.__name__}, which is not registered as a "
-            "participation; register it with register_participation"
+            "participation; register the class with register_participation"
         )
     # Objects that are compared by identity may hold large arrays, which a cache would keep alive.
     by_value = kind.__hash__ is not object.__hash__
@@ -417,7 +417,7 @@ def _form(participation: Any) -> Form:
     if form.steps != participation.steps:
         raise UnsupportedError(
             f"{name}.steps is {participation.steps}, but {name}.form() has {form.steps} steps; "
-            "both must be equal"
+            "the two numbers must be equal"
         )
     return form
 
@@ -458,6 +458,6 @@ class DrawTable(Generic[Row]):
         for span in normal_form(participation).spans:
             if span.draw not in self:
                 raise UnsupportedError(
-                    f"{self.what} is not known for {type(participation).__name__}, whose draws are "
-                    f"{type(span.draw).__name__}"
+                    f"{self.what} is not known for {type(participation).__name__}, which uses the "
+                    f"draw {type(span.draw).__name__}"
                 )

@@ -41,11 +41,11 @@ class Parameter:
     Attributes:
         name: name of the dataclass field.
         domain: kind of its values.
-        words: description of the quantity with its unit, shown for plan keys and options.
+        words: description of the quantity with its unit; the help for plan keys and options.
         default: value if none is given; None if there is no default.
         least: least value of a whole number.
         key: name in plans and on the command line, if it differs from the field's name.
-        at_most: name of another parameter, whose value is the largest permitted value.
+        at_most: name of another parameter, whose value is the upper limit of this one.
         repeats: whether the parameter is a number of repetitions: the participation with value n
             is n independent repetitions of the participation with value 1.
         public: whether users set the parameter; False if its value follows from the rest of the
@@ -111,7 +111,7 @@ _NUMBER_CHECKS = {
 
 
 def count(words: str = "", default: int | None = None, **settings: Any) -> Any:
-    """Dataclass field of a whole number that is at least 1, or at least the setting ``least``.
+    """Dataclass field of a whole number of at least ``least``, which is 1 by default.
 
     Args:
         words: description of the quantity with its unit; empty if users do not set the parameter.

@@ -1,4 +1,4 @@
-"""Randomizers of one contribution, with the properties that accounting uses.
+"""Randomizers of one client's contribution, with the properties that accounting uses.
 
 `GaussianNoise`, `LaplaceNoise` and the lattice noises are noise that is added to clipped
 contributions. `PureRandomizer` and its subclasses describe messages of a known level ε₀.
@@ -61,9 +61,10 @@ class LaplaceNoise(Checked):
 class PureRandomizer(Checked):
     """Any ε₀-DP randomizer: probabilities under two inputs differ by at most the factor e^{ε₀}.
 
-    In a shuffle the randomizer of a message may depend on earlier messages, on two conditions. At
-    each place in the order, the distributions of the message of any two clients with any records
-    differ by at most the factor e^{ε₀}. And the scheme's order is `SpeakingOrder.HIDDEN`.
+    In a shuffle the randomizer of a message may depend on earlier messages under two conditions.
+    First, at each position in the order, the probabilities of a message differ by at most the
+    factor e^{ε₀} between any two clients with any records. Second, the scheme's order is
+    `SpeakingOrder.HIDDEN`.
 
     Attributes:
         epsilon0: ε₀, above 0, in nats.
@@ -78,7 +79,7 @@ class PureRandomizer(Checked):
 @question_randomizer("approximate", shuffled=6)
 @dataclass(frozen=True, slots=True)
 class ApproximateRandomizer(Checked):
-    """Any (ε₀, δ₀)-DP randomizer; for shuffles it has the same conditions as `PureRandomizer`.
+    """Any (ε₀, δ₀)-DP randomizer; in a shuffle the conditions of `PureRandomizer` apply.
 
     If all clients use one randomizer that is chosen before the round, the shuffled messages have
     the same distribution in every order, and `SpeakingOrder.HIDDEN` may be declared.
@@ -98,9 +99,9 @@ class ApproximateRandomizer(Checked):
 @question_randomizer("non-adaptive", shuffled=2)
 @dataclass(frozen=True, slots=True)
 class NonAdaptiveRandomizer(PureRandomizer):
-    """An ε₀-DP randomizer that is chosen before the round and used by all its clients.
+    """An ε₀-DP randomizer that is chosen before the round and used by all clients of the round.
 
-    Its shuffled messages have the bounds of `PureRandomizer`, in any order of the clients.
+    The bounds of `PureRandomizer` hold for its shuffled messages in any order of the clients.
     """
 
 
@@ -137,11 +138,11 @@ class AttainedVariation(BoundedVariation):
 
 @dataclass(frozen=True, slots=True)
 class RepeatedMessages(NonAdaptiveRandomizer):
-    """Several messages of a client in a step; the i-th messages of all clients share a shuffle.
+    """Several messages of each client in a step; the i-th messages of all clients share a shuffle.
 
     The messages of a client are independent draws of the same randomizer, from one record or from
-    several records of the client, all of which the neighbouring relation may replace. The separate
-    shuffles reveal less than a shuffle that keeps the messages of a client together.
+    several records of the client, all of which the neighbouring relation may replace. Separate
+    shuffles reveal less than one shuffle in which the messages of a client stay together.
 
     Attributes:
         epsilon0: ε₀ of all messages of a client together, ``messages`` times that of ``each``.
@@ -172,8 +173,8 @@ class RepeatedMessages(NonAdaptiveRandomizer):
         """Randomizer that sends ``messages`` messages, each from the randomizer ``each``.
 
         Raises:
-            ParameterError: ``each`` is adaptive or a `RepeatedMessages`, or ``messages`` is not a
-                whole number of at least 1.
+            ParameterError: ``each`` is adaptive or is itself a `RepeatedMessages`, or ``messages``
+                is not a whole number of at least 1.
         """
         return cls(messages * each.epsilon0, each, messages)
 
@@ -209,11 +210,11 @@ class HadamardResponse(NonAdaptiveRandomizer):
 @question_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit response: one uniform coordinate, and its bit, correct with odds e^{ε₀} to 1.
+    """Sampled-bit response: a uniform coordinate, and its bit, correct with odds e^{ε₀} to 1.
 
     The class also describes every randomizer that draws one of several disjoint pairs of messages
-    uniformly and sends one message of the pair, where the client's record determines which of the
-    two has the odds of e^{ε₀} to 1.
+    uniformly and sends one message of the pair, where the client's record determines which message
+    of the pair is e^{ε₀} times as likely as the other.
     """
 
 

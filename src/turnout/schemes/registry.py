@@ -28,7 +28,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 class Participation(Protocol):
-    """Rule that decides in which steps clients take part: a frozen dataclass with a method `form`.
+    """Rule that decides in which steps a client takes part: a frozen dataclass with method `form`.
 
     Steps are numbered 0 … ``steps − 1`` over the whole run.
     """
@@ -51,7 +51,7 @@ class Names:
 
     Attributes:
         plan: value of the key ``law`` in plans.
-        question: value of the option ``--scheme``; None if it cannot be selected there.
+        question: value of the option ``--scheme``; None if the option cannot select it.
         summary: description in one sentence.
         rank: position in lists of participations.
         averaged_clients: whether the option ``--clients`` is permitted.
@@ -67,10 +67,10 @@ class Names:
 def close(*classes: type[Any]) -> None:
     """Forbid subclasses of these classes from now on.
 
-    Sampler, admissions, accounting and verifier each have a table of the known classes. If a
-    subclass existed, some of them might use the entry of its parent although the subclass behaves
-    differently, and no error would occur. An unknown class without such a parent has no entry in
-    any table; the missing entry is reported as an error.
+    Sampler, admissions, accounting and verifier each have a table of the known classes. For a
+    subclass they might silently use the entry of its parent, although the subclass behaves
+    differently. A class without such a parent has no entry in any table, which is reported as an
+    error.
 
     Raises:
         UnsupportedError: later, when a class statement defines a subclass.
@@ -80,7 +80,7 @@ def close(*classes: type[Any]) -> None:
         parent = subclass.__mro__[1].__name__
         raise UnsupportedError(
             f"{subclass.__name__} cannot be a subclass of {parent}: the analysis of {parent} would "
-            f"be used for it; define a class that does not inherit from {parent}"
+            f"be used for the subclass; define a class that does not inherit from {parent}"
         )
 
     for one in classes:
@@ -146,9 +146,9 @@ def participation_names(kind: type) -> Names:
 
 
 def participation_class(name: str) -> type[Any] | None:
-    """Participation class with the given name, after an import of its file; None if unknown.
+    """Participation class with the given name, whose file is imported; None if unknown.
 
-    An unknown name is looked up among the installed plug-ins.
+    A name that turnout does not know is looked up among the installed plug-ins.
     """
     module = _modules().get(name)
     if module is not None:
@@ -184,7 +184,7 @@ def question_randomizer(name: str, *, shuffled: int = 0) -> Callable[[Made], Mad
     Args:
         name: value of the option ``--randomizer`` that selects the randomizer.
         shuffled: position in the list of randomizers whose shuffled messages have an analysis; 0 if
-            no analysis is known.
+            no analysis of shuffled messages is known.
 
     Raises:
         ParameterError: another randomizer has this name.
@@ -223,5 +223,5 @@ def _modules() -> dict[str, str]:
 
 
 def _camel(name: str) -> str:
-    """Name of the class that a file with this name defines."""
+    """Name of the class in a file with the given name: words joined, with capital letters."""
     return re.sub(r"(?:^|_)(\w)", lambda match: match[1].upper(), name)

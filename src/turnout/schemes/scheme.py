@@ -2,7 +2,8 @@
 
 `Scheme` consists of a randomizer, a participation, a release rule, a neighbouring relation, a
 privacy unit and a trust model. `shuffled` builds a scheme whose messages pass through a shuffler,
-which hides the senders; `Shuffle`, `SubsampledShuffle` and `SelfSamplingShuffle` hold its settings.
+which hides the senders; `Shuffle`, `SubsampledShuffle` and `SelfSamplingShuffle` hold settings of a
+shuffler.
 The relation has no default, since ε is meaningless without it.
 """
 
@@ -132,9 +133,9 @@ class Scheme:
             guarantee only with `SpeakingOrder.HIDDEN`.
 
     Raises:
-        ParameterError: a text of no member of the enumeration; a randomizer of an unknown class;
-            a participation that is not registered; or a population that differs from that of the
-            participation.
+        ParameterError: a text names no member of its enumeration, the class of the randomizer is
+            unknown, the participation is not registered, or the population differs from that of
+            the participation.
     """
 
     randomizer: Randomizer
@@ -176,10 +177,10 @@ class Scheme:
 
 
 class ShuffledLoader(Scheme):
-    """Scheme of a data loader that shuffles records, priced as if its batches were known.
+    """Scheme of a data loader that shuffles records; ε is computed as if its batches were known.
 
-    Accounting returns upper bounds on the ε of the loader. It returns no lower bounds, because the
-    lower bounds for known batches do not hold for the loader.
+    The upper bounds on ε hold for the loader. Accounting returns no lower bounds, because the lower
+    bounds for known batches do not hold for the loader.
     """
 
     __slots__ = ()
@@ -210,14 +211,14 @@ def shuffled(
         randomizer: randomizer of one message.
         clients: number of clients, all of which follow the protocol.
         rounds: number of rounds; the messages of each round are shuffled separately.
-        sampled: number of clients that send a message in a round, a uniform subset; None: all.
-        rate: probability with which each client sends a message in a round, independently.
+        sampled: size of the uniform subset of clients that send a message in a round; None: all.
+        rate: probability with which each client independently sends a message in a round.
         order: whether an adversary knows which client sends which message. If the randomizer may
             depend on earlier messages, the default is hidden, and the guarantee lists it as an
             assumption.
 
     Raises:
-        ParameterError: both ``sampled`` and ``rate``, or a value outside its domain.
+        ParameterError: both ``sampled`` and ``rate`` are given, or a value is outside its domain.
 
     >>> from turnout.schemes import KaryResponse
     >>> shuffled(KaryResponse(1.0), clients=1000, rounds=2).trust.value

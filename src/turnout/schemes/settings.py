@@ -90,7 +90,7 @@ CLIENTS_SETTING = Parameter(
     key="clients",
     optional=True,
 )
-"""Number of clients of releases that average noisy updates."""
+"""Setting for the number of clients, of schemes whose releases average noisy updates."""
 
 
 def settings(kind: type[Any]) -> tuple[Parameter, ...]:
@@ -99,16 +99,16 @@ def settings(kind: type[Any]) -> tuple[Parameter, ...]:
 
 
 def setting_of(kind: type[Any], key: str) -> Parameter:
-    """Setting of a class by its key, which the class must have."""
+    """Setting with the given key, which must be a setting of the class ``kind``."""
     return next(each for each in settings(kind) if each.key == key)
 
 
 COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1e-2)
-"""Setting for the width of the bounds in comparisons, which compute many bounds."""
+"""Tolerance of the bounds in comparisons; its default is larger, since many are computed."""
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting of a randomizer's amount of noise: its first positive number; None if absent."""
+    """Setting for the noise of a randomizer class: its first positive number; None if absent."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 
@@ -172,7 +172,7 @@ def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, A
 
 
 def expected_of(parameter: Parameter) -> str:
-    """Text of the expected value in an error about a missing value."""
+    """Description of a parameter's values for an error about a missing value."""
     if parameter.members is None:
         return f"a value ({parameter.words})"
     return f"{parameter.words}: {one_of(list(parameter.members))}"
@@ -255,7 +255,7 @@ def _randomizer_of_level(
 
 
 def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
-    """Scheme of the given settings, with defaults for the others.
+    """Scheme with the given settings, and with defaults for all other settings.
 
     Args:
         given: values by key: ``scheme``, optionally ``randomizer``, and settings of both.
@@ -288,7 +288,7 @@ def scheme_of(given: Mapping[str, Any], names: Naming = str) -> Scheme:
 
 
 def randomizer_of(word: str, given: Mapping[str, Any]) -> Randomizer:
-    """Accountant's randomizer that the value ``word`` of ``--randomizer`` selects.
+    """Randomizer for accounting that the value ``word`` of ``--randomizer`` selects.
 
     Args:
         word: registered name of the randomizer.
@@ -349,7 +349,7 @@ def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> No
     levels = _keys(settings(question_randomizers()[randomizer]))
     if "randomizer" not in given and not levels & set(given):
         noise = names("noise_multiplier")
-        expected = f"the ε₀ of one message, or {noise} for Gaussian noise of each client's own"
+        expected = f"the ε₀ of one message, or {noise} if each client adds Gaussian noise"
         raise ParameterError("epsilon0", MISSING, expected)
 
 

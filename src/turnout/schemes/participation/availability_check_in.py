@@ -1,7 +1,7 @@
 """Availability check-in: in each window, one uniform step among a client's available steps.
 
-`AvailabilityCheckIn` is the participation. `costliest_clients` reduces a scheme to the clients that
-can have the largest ε.
+`AvailabilityCheckIn` is the participation. `costliest_clients` restricts a scheme to those clients
+that can have the largest ε.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class AvailabilityCheckIn:
     def part(
         self, clients: slice | Sequence[int] = slice(None), steps: int | None = None
     ) -> AvailabilityCheckIn:
-        """Participation restricted to some clients and to the first ``steps`` steps (None: all)."""
+        """Participation of the given clients only, in the first ``steps`` steps (None: all)."""
         return replace(self, available=self.available[clients, :steps])
 
 
@@ -100,14 +100,16 @@ def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
 
     A client A dominates a client B if each window of B can be matched with a different window of A
     that has no more available steps. Then the ε of A is at least that of B: a mixture over fewer
-    steps is larger in convex order, and more windows are more releases. So dominated clients can be
-    removed.
+    steps is larger in convex order, and a client with more windows contributes to more releases. So
+    dominated clients can be removed.
 
     Args:
-        scheme: scheme. It is returned unchanged if its participation is not `AvailabilityCheckIn`.
-        most: largest number of clients to keep; None: no limit. With a limit the client of largest
-            ε may be removed. Those with the largest sum of 1/(available steps) over their windows
-            are kept; the sum is about proportional to the variance of the privacy loss.
+        scheme: any scheme; unless its participation is `AvailabilityCheckIn`, it is returned
+            unchanged.
+        most: largest number of clients to keep; None: no limit. With a limit, the kept clients are
+            those with the largest sum of 1/(available steps) over their windows, which is about
+            proportional to the variance of the privacy loss. The client with the largest ε may then
+            be removed.
     """
     participation = scheme.participation
     if not isinstance(participation, AvailabilityCheckIn) or participation.population == 0:
