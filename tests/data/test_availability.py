@@ -51,11 +51,11 @@ def test_a_custom_trace_is_accepted(tmp_path):
         (HEADER + "0,0,1\n", "has 3 columns: expected four"),
         (HEADER + "0,0,1,nan\n", "not a table of whole numbers"),
         (HEADER + "0,0,1,0.5\n", "not a table of whole numbers"),
-        (HEADER + "0,0,1,2\n", "other than 0 and 1"),
-        (HEADER + "0,0,1,-1\n", "other than 0 and 1"),
-        (HEADER + "0,3,3,1\n", "negative or empty"),
-        (HEADER + "-1,0,1,1\n", "negative or empty"),
-        (HEADER + "0,0,2,1\n0,1,3,0\n", "two intervals for one device"),
+        (HEADER + "0,0,1,2\n", "other than 0 or 1"),
+        (HEADER + "0,0,1,-1\n", "other than 0 or 1"),
+        (HEADER + "0,3,3,1\n", "empty interval, a negative number"),
+        (HEADER + "-1,0,1,1\n", "empty interval, a negative number"),
+        (HEADER + "0,0,2,1\n0,1,3,0\n", "two intervals of one device"),
     ],
 )
 def test_a_bad_trace_is_refused(text, complaint):

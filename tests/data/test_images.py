@@ -159,7 +159,10 @@ def test_idx_files_round_trip():
         (b"\x00\x00\x0d\x01\x00\x00\x00\x00", "not an IDX file of unsigned bytes"),
         (b"\x00\x00\x08\x00", "header is cut off"),
         (b"\x00\x00\x08\x02\x00\x00\x00\x01", "header is cut off"),
-        (b"\x00\x00\x08\x01\x00\x00\x00\x05abc", r"holds 3 bytes, its header says \(5,\)"),
+        (
+            b"\x00\x00\x08\x01\x00\x00\x00\x05abc",
+            r"holds 3 bytes, but its header states the shape \(5,\)",
+        ),
     ],
 )
 def test_a_bad_idx_file_is_refused(data, complaint):

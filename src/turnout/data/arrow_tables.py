@@ -37,8 +37,8 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
         shapes: shape of arrays or images by column, to which the first batch adds an entry.
 
     Raises:
-        ParameterError: an unsupported type, or arrays of different shapes.
-        InputFileError: contents that are not an image.
+        ParameterError: the type is not supported, or arrays have different shapes.
+        InputFileError: an entry is the content of a file that is not an image.
     """
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def _images(
 
     Raises:
         ParameterError: an image's shape differs from the first image's; the error names the row.
-        InputFileError: contents that are not an image, or are truncated.
+        InputFileError: an image file is in another format, or is truncated.
     """
     found = [
         None if one is None else pixels(one, f"{name} in row {row} (counted from 0)")
@@ -165,7 +165,7 @@ def _arrays(
 def _unnested(
     name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
 ) -> tuple[int, Any]:
-    """Common length of all lists, and all entries; a missing list has zeros as entries."""
+    """Common length of all lists, and all their entries; a missing list has zeros as entries."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -194,14 +194,14 @@ _CSV_BLOCK_BYTES = 2**22
 _BUFFER_BYTES = 2**20
 _MOST_ROWS = 2**16
 _FIRST_ROWS = 2**6
-"""Rows of the first batch, which shows how many numbers a row has."""
+"""Number of rows of the first batch, which shows how large a row is."""
 _CELL = re.compile(
     r"(?:Row #(?P<row>\d+): )?CSV conversion error to .*?: invalid value '(?P<cell>.*)'"
 )
 _COLUMN = re.compile(r"In CSV column #(\d+)")
 
 Reader = Callable[[Sequence[str]], Iterator[Any]]
-"""Record batches with some columns."""
+"""Function that returns record batches with the requested columns."""
 
 
 class ArrowTable:
@@ -248,7 +248,7 @@ def parquet_table(path: Path) -> ArrowTable:
     """Table that reads a Parquet file batch by batch.
 
     Raises:
-        InputFileError: a file that is not a Parquet file, or is truncated.
+        InputFileError: the file is not a Parquet file, or is truncated.
     """
     _require("a .parquet file")
     import pyarrow.parquet as pq
@@ -400,7 +400,7 @@ class CsvTable:
 
     @contextmanager
     def _errors(self, kinds: Mapping[str, Kind], first_row: Callable[[], int]) -> Iterator[None]:
-        """Context in which errors about a cell have the cell's column and row."""
+        """Context in which an error about a cell names the cell's column and row."""
         import pyarrow as pa
 
         try:
@@ -456,7 +456,7 @@ def _require(what: str) -> None:
 
 
 def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Batches whose columns are reordered by ``names`` and copied into new memory.
+    """Batches with the columns ``names``, in this order, after a full validation of their memory.
 
     In a damaged file the offsets of a text may point anywhere.
     """

@@ -64,15 +64,15 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
         float64, shape (devices, slots): 1, 0, or NaN outside all intervals.
 
     Raises:
-        StorageError: another header, something other than whole numbers, an empty or reversed
-            interval, or two intervals of a device that overlap.
+        StorageError: the header is not the expected one, a cell is not a whole number, an interval
+            is empty or reversed, or two intervals of a device overlap.
     """
     # The header must be exact, since columns are read by position.
     header, _, body = text.partition("\n")
     if header.strip() != _HEADER:
         raise StorageError(f"{name} is not a table of intervals: expected the first line {_HEADER}")
     if not body.strip():
-        raise StorageError(f"{name} has no intervals below its header: add a line for each")
+        raise StorageError(f"{name} has no intervals: add one line for each below the header")
     # Parse and check the intervals, one in each line.
     try:
         rows = np.loadtxt(io.StringIO(body), delimiter=",", dtype=np.int64, ndmin=2)
@@ -84,7 +84,7 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     device, start, end, value = rows.T
     if min(device.min(), start.min()) < 0 or (end <= start).any() or ((value | 1) != 1).any():
         raise StorageError(
-            f"{name} has a negative or empty interval, or an availability other than 0 and 1"
+            f"{name} has an empty interval, a negative number, or an availability other than 0 or 1"
         )
     return _matrix(device, start, end, value, name)
 
@@ -104,7 +104,7 @@ def _matrix(
     covered = np.zeros((device.max() + 1, end.max()), dtype=np.int64)
     np.add.at(covered, (rows, columns), 1)
     if covered.max() > 1:
-        raise StorageError(f"{name} has two intervals for one device and slot")
+        raise StorageError(f"{name} has two intervals of one device that overlap")
     matrix = np.full(covered.shape, np.nan)
     matrix[rows, columns] = np.repeat(value, lengths)
     return matrix

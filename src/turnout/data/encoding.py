@@ -1,4 +1,4 @@
-"""From a table's columns to a model's numbers, without any statistic of private data.
+"""Encoding of a table's columns as a model's inputs and labels, without private statistics.
 
 `take_census` is the first pass over a table and counts the clients, their rows and the test rows.
 `Encoder` turns columns into numbers, one-hot categories or tokens, and labels into classes, tags or
@@ -23,24 +23,24 @@ from turnout.data.tables import Column, Kind, Table, TableBatch, any_of_row
 from turnout.plans.data_sections import DataSection
 
 _SPLIT_KEY = b"turnout test clients 1"
-"""Key of the hash that holds clients out. It is public: it makes the split the same everywhere."""
+"""Public key of the hash that selects held-out clients, so that the split is always the same."""
 _NOBODY = 0
 
 
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class Census:
-    """Numbers of training rows of each client, and of test rows, in a table.
+    """Counts of a table: training rows of each client, and test rows.
 
     Attributes:
         offsets: start of each client's training rows, int64, shape ``(clients + 1,)``; clients are
             in the order of their ids, and each has at least one row. Without a column of clients
             all rows belong to one client.
         test_rows: number of held-out rows.
-        number_of: number of each client, in the order of ``ids``; −1 if all rows of the client are
-            held out.
+        number_of: position of each of ``ids`` in the order of ``offsets``; −1 if all rows of the
+            client are held out.
         ids: ids of the clients in the order of appearance.
-        split: rule of the held-out rows.
+        split: rule that selects the held-out rows.
     """
 
     offsets: NDArray[np.int64]
@@ -55,7 +55,7 @@ class Census:
         return int(self.offsets[-1])
 
     def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Client number of each row, and the mask of the rows that are held out for testing."""
+        """Client number of each row, and a mask of the rows that are held out for testing."""
         number = self.number_of[self.ids.seen(batch)]
         return number, self.split.held_out(batch) | (number < 0)
 
@@ -78,7 +78,7 @@ class Ids:
         """Index of each row's client among all clients so far; new clients are added.
 
         Raises:
-            ParameterError: an id that is missing, or neither text nor a whole number.
+            ParameterError: an id is missing, or is neither text nor a whole number.
         """
         if self._column is None:
             return np.zeros(len(batch), dtype=np.int64)
@@ -98,11 +98,12 @@ class Ids:
 class Split:
     """Rule that selects the test rows: a column, a share of the clients, or no test rows.
 
-    Whether a client is held out depends on the client's id alone, so a new client changes no other.
+    Whether a client is held out depends only on the id of this client, so that new clients do not
+    change the split of the others.
 
     Attributes:
-        share: held-out share of the clients, chosen by a hash of the ids; if all rows belong to one
-            client, held-out share of the rows, chosen by a hash of the row numbers.
+        share: fraction of the clients to hold out, chosen by a hash of the ids; if all rows belong
+            to one client, fraction of the rows to hold out, chosen by a hash of the row numbers.
         column: name of a column of true and false.
     """
 
@@ -111,7 +112,7 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Mask of the rows that are held out for testing by a column or the row number's hash."""
+        """Mask of the test rows that a column, or a hash of the row number, selects."""
         if self.column is not None:
             column = batch.columns[self.column]
             refuse_rows(
@@ -141,12 +142,12 @@ def take_census(
     Args:
         table: table with all rows, which is read once.
         client: name of the column of ids; None if all rows belong to one client.
-        split: rule of the held-out rows.
+        split: rule that selects the held-out rows.
         held: column to read if neither client ids nor a test column are needed.
-        tell: callback that receives the number of rows read so far.
+        tell: function that is called with the number of rows read so far.
 
     Raises:
-        ParameterError: a missing id, or a split without training or without test rows.
+        ParameterError: an id is missing, or the split has no training rows or no test rows.
     """
     split = Split(split.share, split.column, by_row=bool(split.share) and client is None)
     ids, counts, test_counts = Ids(client), np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -193,7 +194,7 @@ def _numbered(
         raise ParameterError(
             "test",
             given,
-            f"a split with training and test records; this split has no {side} record",
+            f"a split with training and test records, but this split has no {side} records",
         )
     order = sorted((i for i, count in enumerate(counts) if count), key=lambda i: _key(names[i]))
     number_of = np.full(len(names), -1, dtype=np.int64)
@@ -208,7 +209,7 @@ def _key(name: int | str) -> tuple[bool, int | str]:
 
 
 def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Row counts of clients, increased by the rows of a further batch."""
+    """Number of rows of each client after a further batch."""
     if size > counts.size:
         counts = np.concatenate(
             (counts, np.zeros(max(size, 2 * counts.size) - counts.size, np.int64))
@@ -237,14 +238,14 @@ _FLOAT32_LIMIT = float(np.finfo(np.float32).max)
 
 
 class Encoder:
-    """Encoder of table rows as inputs and labels, by the [data] section of a plan.
+    """Encoder of table rows as inputs and labels, as the [data] section of a plan describes.
 
     Args:
         data: [data] section with the columns' names and public constants.
         first: the first rows, which show the types of columns and the shapes of arrays.
 
     Raises:
-        ParameterError: the label's type permits several targets, and the plan states none.
+        ParameterError: the label's type permits several targets, and the plan has no target.
     """
 
     def __init__(self, data: DataSection, first: TableBatch) -> None:
@@ -274,8 +275,8 @@ class Encoder:
         """Inputs and labels of a batch, as `turnout.data.Records` stores them.
 
         Raises:
-            ParameterError: a value that is missing, not finite, out of range or of another kind
-                than the plan says; the error names the column and the rows.
+            ParameterError: a value is missing, not finite, out of range, or not of the kind that
+                the plan states; the error names the column and the rows.
         """
         if not self._label:
             return self._next_tokens(batch)
@@ -286,7 +287,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """Column of a batch with missing entries filled in, or an error if no constant is set."""
+        """Column with the plan's constant for missing entries; an error if there is no constant."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])
@@ -360,7 +361,7 @@ class Encoder:
         if isinstance(classes, tuple):
             return _coded("label", name, column, classes, rows)
         if column.texts is not None:
-            raise ParameterError("label", name, "whole numbers, or classes = [their public names]")
+            raise ParameterError("label", name, "whole numbers, or classes = [public names]")
         assert classes is not None
         found = _whole("label", name, column, rows, range(classes))
         if found.ndim > 1:
@@ -387,7 +388,7 @@ def kinds_of(data: DataSection) -> dict[str, Kind]:
     """Names of the input and label columns, each with its kind in a file without types.
 
     Raises:
-        ParameterError: a label whose target the plan does not state.
+        ParameterError: the plan has no target for the label.
     """
     names = isinstance(data.classes, tuple)
     target = data.stated_target
@@ -425,7 +426,7 @@ def _number_values(name: str, column: Column) -> NDArray:
 
 
 def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Raise an error that names the rows of numbers that float32 cannot represent."""
+    """Raise an error that names the rows with numbers that float32 cannot represent."""
     if values.dtype.kind == "f":
         narrow = values.dtype.itemsize <= 4  # whose finite numbers float32 holds
         fits = np.isfinite(values) if narrow else np.abs(values) <= _FLOAT32_LIMIT
@@ -436,7 +437,7 @@ def _finite(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> No
 
 
 def _told_apart(key: str, name: str, values: NDArray, rows: NDArray[np.int64]) -> None:
-    """Raise an error that names the rows of whole numbers that float32 would round."""
+    """Raise an error that names the rows with whole numbers that float32 would round."""
     expected = (
         f"whole numbers that float32 represents (all up to {FLOAT32_WHOLE:,}), or a public range "
         f"(scaling = {{ {name} = [low, high] }})"

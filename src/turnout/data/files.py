@@ -2,8 +2,8 @@
 
 A `DataFile` describes a file; `contents` finds, checks and reads the file. The check compares the
 SHA-256 of the *decompressed* contents, so a file that was compressed again is valid, and a
-truncated or altered file is an error. `first_names` reads the first names given to children born in
-the United States in 2017, one name a child.
+truncated or altered file is an error. `first_names` reads how often each first name was given to
+children born in the United States in 2017.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from turnout.core import checks
 from turnout.core.errors import StorageError
 
 DATA_VARIABLE = "TURNOUT_DATA"
-"""Environment variable: a folder with data files."""
+"""Environment variable that names a folder with data files."""
 OFFLINE_VARIABLE = "TURNOUT_OFFLINE"
-"""Environment variable: set to anything but 0 and nothing is ever downloaded."""
+"""Environment variable that forbids downloads if its value is not 0."""
 _TIMEOUT_SECONDS = 60.0
 
 
@@ -67,7 +67,16 @@ def cache_folder() -> Path:
 
 
 def contents(file: DataFile, fetch: Callable[[str], bytes] | None = None) -> bytes:
-    """Decompressed contents of a published data file, checked against its SHA-256."""
+    """Decompressed contents of a published data file, checked against its SHA-256.
+
+    Args:
+        file: the file to find.
+        fetch: function that returns the bytes at an address; None downloads them.
+
+    Raises:
+        MissingFileError: the file is in no folder, and no mirror sends it.
+        StorageError: the file is not a gzip file, or has other contents than the published file.
+    """
     for folder in folders():
         place = folder / file.path
         if place.is_file():
@@ -107,7 +116,7 @@ def _fetched(address: str) -> bytes:
 
 
 def _unpacked(packed: bytes, where: str) -> bytes:
-    """Contents of a gzip file, decompressed."""
+    """Decompressed contents of a gzip file, which errors call ``where``."""
     try:
         return gzip.decompress(packed)
     except (OSError, EOFError, zlib.error) as error:
@@ -171,7 +180,15 @@ class ItemCounts:
 
 
 def first_names(top: int | None = None) -> ItemCounts:
-    """US first names of 2017 with their numbers of children, both sexes together.
+    """Number of children, of both sexes, who received each US first name in 2017.
+
+    Args:
+        top: number of the most frequent names to keep, at least 1; None keeps all.
+
+    Raises:
+        ParameterError: ``top`` is not a whole number from 1 to the number of names.
+        MissingFileError: the file is in no folder, and no mirror sends it.
+        StorageError: the file is damaged.
 
     Source: US Social Security Administration, national data of baby names (names given to fewer
         than five children of a sex are not in it); 29,910 names of 3,546,301 children.

@@ -1,7 +1,7 @@
-"""Images: UCI digits (in this package), MNIST and Fashion-MNIST (files), folders, bytes in tables.
+"""Data sets of images: UCI digits, MNIST, Fashion-MNIST, and folders of image files.
 
 `digits`, `mnist` and `fashion_mnist` return labelled images. `ImageFolderTable` reads a folder for
-each client, with a folder for each class inside. `pixels` decodes an image.
+each class, optionally inside a folder for each client. `pixels` decodes an image file.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ LOADERS: dict[str, Callable[[], ClientData]] = {
     "mnist": mnist,
     "fashion-mnist": fashion_mnist,
 }
-"""Data sets by the name that a plan gives them."""
+"""Functions that load the image data sets, by the name of the data set in plans."""
 
 
 def load_images(name: str) -> ClientData:
@@ -134,7 +134,7 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
     Source: http://yann.lecun.com/exdb/mnist (file format).
 
     Raises:
-        StorageError: another type, or a length that does not fit the stated shape.
+        StorageError: the type is not unsigned byte, or the length does not fit the stated shape.
     """
     if len(data) < 4 or data[:3] != b"\x00\x00\x08":
         raise StorageError(f"{name} is not an IDX file of unsigned bytes")
@@ -144,7 +144,9 @@ def parse_idx(data: bytes, name: str) -> NDArray[np.uint8]:
         raise StorageError(f"{name} is not an IDX file: its header is cut off")
     shape = struct.unpack(f">{axes}I", data[4:start])
     if len(data) - start != math.prod(shape):
-        raise StorageError(f"{name} holds {len(data) - start} bytes, its header says {shape}")
+        raise StorageError(
+            f"{name} holds {len(data) - start} bytes, but its header states the shape {shape}"
+        )
     return np.frombuffer(data, dtype=np.uint8, offset=start).reshape(shape)
 
 
@@ -170,7 +172,7 @@ class ImageFolderTable:
     folder; ``client`` exists only where the folders of classes lie in folders of clients.
 
     Raises:
-        ParameterError: images at different depths, or a folder without images.
+        ParameterError: images lie at different folder depths, or a folder has no images.
     """
 
     typed = True
@@ -204,8 +206,8 @@ class ImageFolderTable:
         """Batches of all images, in the order of their paths.
 
         Raises:
-            InputFileError: a file that is not an image, or is truncated.
-            ParameterError: images of different shapes.
+            InputFileError: a file is not an image, or is truncated.
+            ParameterError: two images have different shapes.
         """
         # The first batch is small, since the size of the images is not known yet.
         shape: tuple[int, ...] | None = None

@@ -1,16 +1,16 @@
-"""A table laid out by client, as memory-mapped arrays that are kept in the user's cache.
+"""Layout of a table: its records sorted by client, as memory-mapped arrays in the user's cache.
 
 `lay_out` sorts records by client, so that each client's records are a range. `kept_layout` returns
 the cached layout of the same files with the same settings. A `Shelf` is an entry of the cache.
 
-Kept arrays are a copy, or a function, of private data. Their folder can be read by its owner alone,
-and is kept until the owner deletes it.
+Cached arrays are a copy, or a function, of private data. Only the owner can read their folder,
+which is kept until the owner deletes it.
 
-**Two passes** over the table, in batches. The first counts each client's rows, so that the second
-knows each row's place. Writing rows to random places of a large file is slow. So a row is first
-written to the next free place of its *section* of the array, and at the end each section, which
-fits into memory, is sorted. Where the arrays are files, memory holds the clients' ids
-and counts, four bytes a row, and one section.
+The table is read in **two passes**, in batches. The first pass counts each client's rows, so that
+the second pass knows the place of each row. Writing rows to random places of a large file is slow.
+So a row is first written to the next free place of its *section* of the array, and at the end each
+section, which fits into memory, is sorted. Where the arrays are files, memory holds the clients'
+ids and counts, four bytes a row, and one section.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from turnout.learning.holdings import Holdings
 from turnout.plans.data_sections import DataSection
 
 FORMAT = 1
-"""Of the files below; another one's are not read."""
+"""Version of the format of cache entries; entries of another version are not read."""
 _ABOUT = "about.json"
 
 Allocate = Callable[[str, np.dtype[Any], tuple[int, ...]], NDArray[Any]]
-"""Makes the array to write, by its name, type and shape."""
+"""Function that creates an array from its name, type and shape."""
 
 
 @shows_shapes()
@@ -77,7 +77,7 @@ class Shelf:
 
     @classmethod
     def of(cls, room: str, made_of: object) -> Shelf:
-        """Cache entry whose folder name is a hash of the values that describe its contents."""
+        """Cache entry in the folder ``room``, named by a hash of what its contents are made of."""
         text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
         return cls(
             cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -96,10 +96,12 @@ class Shelf:
             return None
 
     def keep(self, make: Callable[[Allocate], ShelfContents]) -> tuple[ShelfContents, bool]:
-        """Contents of the cache entry, and whether this call made them; safe across processes.
+        """Contents of the cache entry, and whether this call created them.
+
+        Several processes may call this method at once; only one of them creates the contents.
 
         Args:
-            make: function that makes the contents; its argument creates the arrays.
+            make: function that creates the contents; it is given a function that creates arrays.
 
         Raises:
             StorageError: the contents cannot be written, for example because the disk is full.
@@ -197,9 +199,9 @@ def make_room(folder: Path) -> None:
 
 
 SECTION_BYTES = 2**28
-"""Size of what is put in order in memory."""
+"""Largest number of bytes of an array that are sorted in memory at once."""
 Tell = Callable[[str, int], object]
-"""Is called with what is done and the rows that are done."""
+"""Progress callback, called with the name of the current activity and the number of rows done."""
 
 
 def in_memory(name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -247,16 +249,16 @@ def lay_out(
     """Layout of a table's records, sorted by client.
 
     Args:
-        table: rows of the clients, and of the test set if ``data.test`` is a share or a column; the
-            table is read twice.
+        table: rows of the clients, and of the test set if ``data.test`` is a fraction or a column;
+            the table is read twice.
         data: the columns and their public constants.
         held_out: separate table of the test set, if there is one.
         allocate: function that creates the arrays.
-        tell: callback after each batch.
+        tell: callback that is called after each batch.
 
     Raises:
-        ParameterError: an unknown column, or a value that does not fit the plan.
-        StorageError: a damaged file, or one that changes while it is read.
+        ParameterError: a column is unknown, or a value does not fit the plan.
+        StorageError: a file is damaged, or changes while it is read.
     """
     split = _checked_split(table, data, held_out)
     held = next(iter(kinds_of(data)))
@@ -277,7 +279,7 @@ def all_records(table: Table, data: DataSection) -> Records:
     """Records of all clients of a table, in memory and in the order of the table.
 
     Raises:
-        ParameterError: an unknown column, or a value that does not fit the plan.
+        ParameterError: a column is unknown, or a value does not fit the plan.
     """
     _check_columns(table, data)
     encoder = _encoder(table, data)
@@ -297,7 +299,7 @@ def _checked_split(table: Table, data: DataSection, held_out: Table | None) -> S
     if isinstance(data.test, float):
         return Split(share=data.test)
     if data.test is None:
-        raise ParameterError("test", None, "a share of the clients, a column or a test set")
+        raise ParameterError("test", None, "a fraction of the clients, a column or a test set")
     column = canonical(str(data.test))
     columns_of(table, [column], "test")
     return Split(column=column)
@@ -309,13 +311,13 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """Names of the columns from which a row's client and test set membership follow."""
+    """Names of the columns that determine a row's client and whether it is a test row."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
 
 def _encoder(table: Table, data: DataSection) -> Encoder:
-    """Encoder of a table, configured from the types in its first rows."""
+    """Encoder for a table, after a look at the types in the table's first rows."""
     if data.stated_target is None and not table.typed:
         raise ParameterError(
             "target", None, "'class' (with classes), 'tags' or 'numbers': a CSV file has no types"
@@ -367,7 +369,7 @@ class _Writer:
                 self._arrays[f"test-{name}"][self._written : end] = part[out]
         except (IndexError, ValueError):
             raise StorageError(
-                "the data changed during the reading: run the command again"
+                "the data changed while they were read: run the command again"
             ) from None
         self._written = end
         tell("laying out rows", int(batch.rows[-1]) + 1)
@@ -390,11 +392,11 @@ class _Writer:
         """Finished arrays, after a check that every row was written.
 
         Raises:
-            StorageError: fewer rows than in the first pass.
+            StorageError: this pass read fewer rows than the first pass.
         """
         census = self._census
         if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
-            raise StorageError("the data changed during the reading: run the command again")
+            raise StorageError("the data changed while they were read: run the command again")
         for start in range(0, census.train_rows, self._section_rows):
             section = slice(start, start + self._section_rows)
             order = self._order[section]
@@ -405,14 +407,14 @@ class _Writer:
 
 
 def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
-    """Sort the rows of an array into their final positions."""
+    """Move the rows of an array to their final positions ``order``, one section after another."""
     ordered = np.empty_like(held, subok=False)
     ordered[order] = held
     held[:] = ordered
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Next free position for each row in its client's range; the positions are then in use."""
+    """Next free position for each row in the range of its client; ``free`` is updated."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)
@@ -443,10 +445,10 @@ def _test_arrays(
 
 
 ROOM = "layouts"
-"""Of the cache."""
+"""Name of the folder of layouts in the cache folder."""
 _BLOCK_BYTES = 2**20
 _SETTLED_SECONDS = 2.0
-"""A file that changed this short a time ago may change again without a new time of change."""
+"""Age below which the digest of a file is not stored: a further change may keep its timestamp."""
 
 
 def layouts_folder() -> Path:
@@ -460,7 +462,7 @@ def content_digest(path: Path, tell: Tell) -> str:
     Files with the sizes and modification times of an earlier call are not read again.
 
     Raises:
-        InputFileError: a file that cannot be read.
+        InputFileError: a file cannot be read.
     """
     try:
         # A digest that was stored for these names, sizes and times is used again.
@@ -473,7 +475,7 @@ def content_digest(path: Path, tell: Tell) -> str:
         digest = _digest_of(path, files, tell)
         newest = max(file.stat().st_ctime for file in files)
         if signature != _signature(path, files):
-            raise InputFileError(f"{path} changed during the reading: run the command again")
+            raise InputFileError(f"{path} changed while it was read: run the command again")
         # A recent file could change again within the resolution of its time: store no digest.
         if newest < time.time() - _SETTLED_SECONDS:
             make_room(layouts_folder())
@@ -514,7 +516,7 @@ def kept_layout(made_of: object, make: Callable[[Allocate], Layout]) -> tuple[La
 
     Args:
         made_of: JSON-ready values that identify the files and settings of the layout.
-        make: function that makes the contents; its argument creates the arrays.
+        make: function that creates the layout; it is given a function that creates arrays.
 
     Raises:
         StorageError: the contents cannot be written, for example because the disk is full.

@@ -1,6 +1,7 @@
 """A user's own data: a file or folder, laid out by client once and memory-mapped afterwards.
 
-`own_data` opens the data of a plan's [data], `own_records` the records of one client's file.
+`own_data` opens the data that the [data] section of a plan names, and `own_records` the file with
+the records of one client.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ def open_table(path: Path) -> Table:
     """Table of a data file or folder of any supported format.
 
     Raises:
-        ParameterError: no such file or folder, or an unsupported format.
-        InputFileError: a damaged file.
-        MissingExtraError: pyarrow or Pillow is needed and missing.
+        ParameterError: the file or folder does not exist, or its format is not supported.
+        InputFileError: the file is damaged.
+        MissingExtraError: pyarrow or Pillow is needed, but not installed.
     """
     if path.is_dir():
         return _folder_table(path)
@@ -76,12 +77,12 @@ def own_data(
     Args:
         data: [data] section with a path.
         folder: folder that contains the path.
-        tell: progress callback: the current activity and the number of rows done.
-        say: callback for one line of text if a new layout is made.
+        tell: progress callback, called with the current activity and the number of rows done.
+        say: function that is called with one line of text if a new layout is created.
 
     Raises:
-        ParameterError: a missing file or column, or a value that does not fit the [data] section.
-        StorageError: a damaged file (`InputFileError`), or a cache that cannot be written.
+        ParameterError: a file or column is missing, or a value does not fit the [data] section.
+        StorageError: a file is damaged (`InputFileError`), or the cache cannot be written.
     """
     # Open the table, and the separate test set if one is set.
     assert data.path is not None
@@ -115,8 +116,8 @@ def own_records(data: DataSection, path: Path) -> Records:
         path: file or folder of the records.
 
     Raises:
-        ParameterError: a missing file or column, or a value that does not fit the [data] section.
-        InputFileError: a damaged file.
+        ParameterError: a file or column is missing, or a value does not fit the [data] section.
+        InputFileError: the file is damaged.
     """
     return all_records(texts_cut(open_table(path), data), data)
 
@@ -145,7 +146,7 @@ def _folder_table(folder: Path) -> Table:
         files = [str(one.get("filename")) for one in _json(folder / _STATE).get("_data_files", [])]
         if not files or any(Path(name).name != name for name in files):
             raise InputFileError(
-                f"{folder / _STATE} names files outside this folder: expected file names only"
+                f"{folder / _STATE} names files outside this folder: expected names of files in it"
             )
         return _arrow_folder(folder, files)
     # A folder of arrays or of Arrow files; any other folder is read as images.

@@ -31,7 +31,7 @@ class PredictionTarget(StrEnum):
     NUMBERS = "numbers"
     """Real numbers: float32, shape ``(records, outputs)``."""
     TOKENS = "tokens"
-    """A class a token: int64, shape ``(records, length)``, −1 where there is none to predict."""
+    """One class for each token: int64, shape ``(records, length)``, −1 if none is predicted."""
 
 
 @shows_shapes()
@@ -42,7 +42,7 @@ class Records:
     Attributes:
         inputs: float32, float16, uint8 that stands for fractions of 255, or int64 tokens; shape
             ``(records, …)``.
-        labels: shape ``(records, …)``, as the `PredictionTarget` says.
+        labels: shape ``(records, …)``, in the form that the `PredictionTarget` describes.
     """
 
     inputs: NDArray[Any]
@@ -113,7 +113,7 @@ def deal(
         int64, shape ``(records,)``, in 0 … ``clients − 1``.
 
     Raises:
-        ParameterError: more clients than records, or an unknown ``dealing``.
+        ParameterError: there are more clients than records, or ``dealing`` is unknown.
 
     Guarantees:
         Each record is assigned to exactly one client, and the numbers of records of any two clients

@@ -32,13 +32,13 @@ from turnout.core.values import (
 )
 
 BATCH_NUMBERS = 2**20
-"""Numbers of a batch, about: rows times the entries of a row."""
+"""Approximate number of numbers in a batch: rows times entries of a row."""
 _TYPES: tuple[tuple[Any, Any], ...] = (
     ((bool, np.bool_), np.bool_),
     (Integral, np.int64),
     ((Real, Decimal, np.bool_), np.float64),
 )
-"""Kinds of objects, and the arrays that hold them."""
+"""Classes of Python objects, and the NumPy type of an array of such objects."""
 
 
 class Kind(Enum):
@@ -82,7 +82,7 @@ class Column:
         """
         gone = self.lacking()
         if isinstance(constant, str) != (self.texts is not None):
-            raise ParameterError("missing", constant, "a text in a column of text, else a number")
+            raise ParameterError("missing", constant, "a text for a column of text, else a number")
         if isinstance(constant, str):
             assert self.texts is not None
             return Column(np.where(gone, len(self.texts), self.values), (*self.texts, constant))
@@ -91,7 +91,9 @@ class Column:
             where = gone.reshape(-1, *(1,) * (self.values.ndim - 1))
             return Column(np.where(where, number, self.values))
         except OverflowError:
-            raise ParameterError("missing", constant, f"a number of {self.values.dtype}") from None
+            raise ParameterError(
+                "missing", constant, f"a number of type {self.values.dtype}"
+            ) from None
 
 
 @shows_shapes()
@@ -132,8 +134,8 @@ class Table(Protocol):
             kinds: kind of each column to read; used only if the table has no types.
 
         Raises:
-            ParameterError: arrays of different shapes in a column, or values of another kind.
-            InputFileError: a damaged file.
+            ParameterError: a column has arrays of different shapes, or values of another kind.
+            InputFileError: the file is damaged.
         """
         ...
 
@@ -142,7 +144,7 @@ def columns_of(table: Table, names: Sequence[str], key: str) -> None:
     """Raise an error if a setting names a column that the table lacks.
 
     Raises:
-        ParameterError: the table has no column with a given name, or several columns with it.
+        ParameterError: the table has no column, or several columns, with one of the names.
     """
     for name in names:
         if name not in table.names:
@@ -168,9 +170,9 @@ class ArrayTable:
     """Table of arrays, in memory or memory-mapped, with one entry per row.
 
     Raises:
-        ParameterError: there are no rows, two arrays have one name, lengths differ, or an array has
-            neither numbers nor text.
-        InputFileError: values that NumPy cannot hold.
+        ParameterError: there are no rows, two arrays have the same name, lengths differ, or an
+            array has neither numbers nor text.
+        InputFileError: NumPy cannot hold a value.
     """
 
     typed = True
@@ -209,11 +211,11 @@ class ArrayTable:
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
-    """Column of a NumPy array of numbers, truth values, texts or dates.
+    """Column with the entries of a NumPy array of numbers, truth values, texts or dates.
 
     Raises:
-        ParameterError: entries of another kind.
-        InputFileError: invalid characters in a text.
+        ParameterError: the entries are of another kind.
+        InputFileError: a text has invalid characters.
     """
     # A masked array: masked entries are missing.
     kind = array.dtype.kind
@@ -332,7 +334,7 @@ class CharacterTable:
         """Batches of all records; the text column holds arrays of ``length + 1`` tokens.
 
         Raises:
-            ParameterError: a row without a text, or with a character that is not in the vocabulary.
+            ParameterError: a row has no text, or a character that is not in the vocabulary.
         """
         for batch in self._table.batches({**kinds, self._text: Kind.TEXT}):
             tokens, lengths = self._tokens(batch)
