@@ -99,7 +99,7 @@ _listed = loaded_on_demand(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """The public name; also a participation that no list has, found by the name of its file."""
+    """Object with a public name, or a registered participation class that is not listed here."""
     if name in __dir__() or name.startswith("_"):
         return _listed(name)
     kind = None
@@ -117,5 +117,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Sorted list of the public names."""
     return sorted(" ".join(_HOMES.values()).split())

@@ -1,8 +1,8 @@
 """One device of a served task, in Python, with a custom update function or the task's model.
 
-`Device` takes an invitation and either a function or records; the command `turnout join` does the
-same. `within_promise` makes a device refuse a task whose messages cost more ε than its charter
-says. `turnout.service.device` holds the parts.
+`Device` needs an invitation and either an update function or records; the command `turnout join`
+runs the same device. `within_promise` makes a device refuse a task whose messages cost more ε than
+its charter states. `turnout.service.device` implements the device.
 
 >>> from turnout.device import Device
 >>> def update(parameters, client):
@@ -47,26 +47,27 @@ class Device:
         message's own norm under local trust); an update that is not finite becomes the zero vector.
         Under local trust the device sends one message per participation, randomized with the
         operating system's randomness, and refuses a task whose messages cost more ε than its
-        charter says. The moment of sending is drawn before the update is computed, and does not
-        depend on it.
+        charter states. The time at which the message is sent is drawn before the update is
+        computed, and does not depend on the update.
 
     Args:
         url: the coordinator's address.
         token: the invitation.
-        update: computes the client's update, ``(d,)``, from the parameters (float32, ``(d,)``) and
-            the client's id. The device clips the update. The function must not depend on other
-            clients' data. The function runs in a forked process, once before the device enrols and
-            once in each participation; where it fails or exceeds the task's time limit, the device
-            sends zeros.
-        records: inputs and labels of the client, in place of ``update``; the task's own model
-            computes the update from them.
+        update: function that returns the client's update, shape ``(d,)``, from the model's
+            parameters, float32, shape ``(d,)``, and the client's id. The device clips the update.
+            The function must not depend on other clients' data. It runs in a forked process, once
+            before the device enrols and once in each participation; if it fails or exceeds the
+            task's time limit, the device sends zeros.
+        records: inputs and labels of the client, given instead of ``update``; the device then
+            computes the update by training the task's model on them.
         state: file of the device's state; by default in ``$XDG_STATE_HOME/turnout``.
         ca: file of certificates (PEM) to trust in place of the system's.
-        cover: send dummy traffic in all other steps, as much as in a participation.
-        allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
+        cover: whether to send as much dummy traffic in all other steps as in a participation.
+        allow_http: whether to accept ``http://`` to another machine; an eavesdropper can then read
+            updates.
 
     Raises:
-        ParameterError: the token is invalid, or both or none of ``update`` and ``records`` are
+        ParameterError: the token is invalid, or not exactly one of ``update`` and ``records`` is
             given.
         MissingExtraError: the extra ``device`` is not installed.
     """
@@ -98,12 +99,13 @@ class Device:
         self._trainer_of = self._bounded(update) if update else self._on(records)
 
     def run(self) -> Counter[str]:
-        """Number of participations by outcome, after the device has taken part until the end.
+        """Number of participations by outcome; returns after the last participation.
 
-        After a crash, run it again with the same state file.
+        After a crash, run a new device with the same state file.
 
         Raises:
-            RemoteProtocolError: the coordinator broke the protocol, or did not answer for an hour.
+            RemoteProtocolError: the coordinator violated the protocol, or did not answer for an
+                hour.
             StorageError: the state file cannot be written, is damaged, or is in use.
             ParameterError: ``update`` fails or does not return d numbers when it is tried before
                 enrolment, or the records do not fit the task.
@@ -136,10 +138,10 @@ class Device:
 
 
 def within_promise(trainer_of: TrainerOf) -> TrainerOf:
-    """Function from a charter to an update function, which refuses a charter with too small an ε.
+    """Function that checks the ε of a charter, then returns the result of ``trainer_of`` for it.
 
-    Under local trust the device itself checks the guarantee: the device computes ε with the
-    verifier's independent analysis, and until then it only reads from the coordinator.
+    Under local trust the device itself checks the guarantee: it computes ε with the verifier's
+    independent analysis, and sends nothing to the coordinator before this check.
     """
 
     def build(charter: Charter) -> UpdateFunction:
@@ -151,11 +153,11 @@ def within_promise(trainer_of: TrainerOf) -> TrainerOf:
 
 
 def require_price(charter: Charter) -> None:
-    """Check that the ε charged by the charter covers all messages of one client.
+    """Raise an error unless the ε stated by the charter covers all messages of one client.
 
     Raises:
-        RemoteProtocolError: the charged ε is below a certified lower bound on the ε of the pair of
-            distributions that prices these messages.
+        RemoteProtocolError: the stated ε is below a certified lower bound on the ε of these
+            messages.
         UnsupportedError: the verifier has no independent analysis of this scheme.
         NumericalError: no bound can be certified.
     """
@@ -164,20 +166,20 @@ def require_price(charter: Charter) -> None:
     epsilon = least_bound(charter.scheme, charter.steps, charter.delta)
     if not epsilon <= charter.spent(charter.steps):
         raise RemoteProtocolError(
-            f"the charter charges epsilon = {charter.charged[-1]:.6g}, but its messages cost "
+            f"the charter states epsilon = {charter.charged[-1]:.6g}, but its messages cost "
             f"{epsilon:.6g} at delta = {charter.delta:g} ({charter.scheme.relation.value}, "
             f"{charter.scheme.unit.value}, {charter.scheme.trust.value})"
         )
 
 
 class _Bounded:
-    """User's update function with its results clipped to the charter's norm."""
+    """User's update function, whose results are clipped to the clip norm of the charter."""
 
     def __init__(self, update: Update, charter: Charter) -> None:
         self._update, self._charter = update, charter
 
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
-        """Clipped update of the client, shape ``(d,)``, ready to be encoded."""
+        """Clipped update of the client, shape ``(d,)``."""
         from turnout.service.graphs.updates import bounded
 
         return bounded(self._update(parameters.copy(), client), self._charter)

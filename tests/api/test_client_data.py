@@ -36,7 +36,7 @@ def test_frames_of_other_packages_are_read(package):
     frame = pytest.importorskip(package, reason=f"needs {package}").DataFrame
     expect(tn.client_data(frame(TABLE), test=frame(LATER), **NAMED))
     missing = {**TABLE, "age": [60.0, None, 50.0, 41.0]}
-    with pytest.raises(tn.ParameterError, match="inputs = 'age': expected a value in every row, b"):
+    with pytest.raises(tn.ParameterError, match="inputs = 'age': expected a value in every row; i"):
         tn.client_data(frame(missing), test=frame(LATER), **NAMED)
 
 
@@ -171,7 +171,11 @@ def test_tokens_stay_whole_numbers_with_any_label():
         (TABLE, {"inputs": "who", "label": "ill"}, "inputs = 'who': expected numbers, or a public"),
         ((AGE, ILL, WHO), {"client": WHO}, "client = ['cy', 'ann', 'ben', 'ann']: expected one id"),
         ((AGE, ILL), {"test": 2}, "test = 2: expected a share of the clients between 0 and 1"),
-        ((AGE, ILL), {"test": None}, "test = None: expected a share of the clients, a column or a"),
+        (
+            (AGE, ILL),
+            {"test": None},
+            "test = None: expected a fraction of the clients, a column or a",
+        ),
     ],
 )
 def test_unreadable_data_is_refused_in_one_line(source, keys, line):

@@ -173,7 +173,7 @@ def test_budget_left_prints_the_spent_epsilon_and_the_noise_for_the_rest():
     ("words", "kind", "match"),
     [
         (["show", "none.json"], StorageError, "No such file"),
-        (["show", "damaged.json"], StorageError, "not an account of turnout budget"),
+        (["show", "damaged.json"], StorageError, "not an account that turnout budget wrote"),
         (["show", "newer.json"], StorageError, "version 1"),
         (["open", "open.json", "--decided", "plan", *GAUSSIAN, *PROMISE], StorageError, "exists"),
         (["charge", "open.json", "--scheme", "none"], ParameterError, "noise"),

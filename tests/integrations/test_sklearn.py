@@ -141,7 +141,7 @@ def test_missing_values_are_refused_by_row():
         (
             rows,
             np.arange(20.0),
-            "X = 'NaN or inf': expected finite numbers in every row, but not in r",
+            "X = 'NaN or inf': expected finite numbers in every row; invalid: r",
         ),
         (
             ROWS[:20],

@@ -260,5 +260,5 @@ def test_join_refuses_a_charter_whose_messages_exceed_its_epsilon(tmp_path, caps
         how = ("--token", token, "--data", records, "--state", state)
         code, out, err = ran(capsys, "join", served.url, *how)
     assert (code, out, err.count("\n")) == (5, "", 1)
-    assert "charges epsilon = 2, but its messages cost 3.99" in err
+    assert "states epsilon = 2, but its messages cost 3.99" in err
     assert {method for method, *_ in served.coordinator.requests} == {"GET"}  # not even enrolled

@@ -1,11 +1,11 @@
 """Devices as state machines, without network, clock and storage: one client, or many clients.
 
 A `Client` gets its slots *before* the first contact, so nothing that the coordinator sends can
-change them. A device that may lose its memory stores `Client.slots` before the first contact and
-starts again with exactly these slots; a second draw would double its chances of a step.
+change them. A device that may crash stores the keys of `Client.slots` before the first contact and
+restarts with exactly these slots; a second draw would double the probability of each step.
 
-A `Fleet` holds all participations of a block with one byte of state each, and reads the same
-transition table. Its cost grows with the number of participations, not with absent clients.
+A `Fleet` holds all participations of a block, with one byte of state for each, and uses the same
+transition table. Its cost grows with the number of participations; absent clients cost nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Client:
 
     @property
     def slots(self) -> dict[int, ClientState]:
-        """State of each of the client's slots, by step; a device must store the keys."""
+        """State of each slot of the client, by step; a device must store the keys (the steps)."""
         return dict(self._states)
 
     def on_step(self, opened: StepOpened) -> CheckIns | None:
@@ -96,7 +96,7 @@ class Client:
             self._move(step, ClientEvent.CLOSED)
 
     def on_request(self, request: UpdateRequests, compute: Callable[[], UpdateSum]) -> Updates:
-        """Message with the client's clipped update, which ``compute`` returns.
+        """Message with the clipped update of the client, which ``compute`` returns.
 
         The client counts as having answered before ``compute`` is called, so that a failure of
         ``compute`` can never lead to two answers.
@@ -127,7 +127,7 @@ class Client:
 
 
 def _slot_event(slot: int, step: int) -> ClientEvent:
-    """Event of a slot when a step opens: the slot is ahead, now or past."""
+    """Event for a slot when a step opens: the slot is ahead, is this step, or is past."""
     if step < slot:
         return ClientEvent.SLOT_AHEAD
     return ClientEvent.SLOT_NOW if step == slot else ClientEvent.SLOT_PAST
@@ -139,7 +139,7 @@ _FAULT = 255
 
 
 def _lookup() -> NDArray[np.uint8]:
-    """Transition table of clients as codes, a row a state and a column an event."""
+    """Transition table of clients as codes, with a row for each state, a column for each event."""
     codes = np.full((len(STATES), len(EVENTS)), _FAULT, np.uint8)
     for row, state in enumerate(STATES):
         for column, event in enumerate(EVENTS):
@@ -155,7 +155,7 @@ _NEXT = _lookup()
 class Fleet:
     """States of all clients that take part in one block of a participation.
 
-    Guarantees: each participation changes its state exactly as in a `Client` of its own.
+    Guarantees: the state of each participation changes exactly as in a separate `Client`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -203,7 +203,7 @@ class Fleet:
         self._move(self._span(step), clients, ClientEvent.REFUSED, step)
 
     def on_request(self, request: UpdateRequests) -> ClientIds:
-        """Clients that answer a request: all clients named in it; an error if one cannot answer.
+        """Clients that answer a request: all clients in it, or an error if one cannot answer.
 
         Raises:
             RemoteProtocolError: a client in the request has not checked in, or has answered.
@@ -220,7 +220,7 @@ class Fleet:
         self._move(self._span(step), None, ClientEvent.CLOSED, step)
 
     def _span(self, step: int) -> slice:
-        """Positions of the participations in a step."""
+        """Slice with the positions of all participations in a step."""
         index = step - self._schedule.first_step
         if not 0 <= index < self._schedule.steps:
             raise LocalProtocolError(
@@ -229,7 +229,10 @@ class Fleet:
         return slice(*(int(offset) for offset in self._schedule.offsets[index : index + 2]))
 
     def _move(self, span: slice, clients: ClientIds | None, event: ClientEvent, step: int) -> None:
-        """Apply an event to the participations of a span, or of some clients: to all or to none."""
+        """Apply an event to the participations in a slice, or to those of the given clients only.
+
+        If the event is impossible for one participation, none of them changes.
+        """
         if clients is None:
             places: slice | NDArray[np.int64] = span
         else:

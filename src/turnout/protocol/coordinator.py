@@ -1,10 +1,10 @@
 """Coordinator of one training task as a state machine, without network, files and clock.
 
-`Coordinator` decides which clients are served and what is released. Its driver, a simulation or a
-service, gives it messages and randomness; a refused event leaves it unchanged. `Admissions`
-enforces a participation, vectorised over clients: a client takes part at most as often as the
-participation allows, and only in steps that the participation allows. Whether a device drew its
-step from the right distribution cannot be observed.
+`Coordinator` decides which clients take part and what is released. The program that drives it, a
+simulation or a service, supplies messages and randomness; after an event that the coordinator
+refuses, its state is unchanged. `Admissions` enforces a participation for arrays of clients: a
+client takes part at most as often as the participation allows, and only in steps that the
+participation allows. Whether a device drew its step from the right distribution cannot be observed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _ACCEPTED, _DUPLICATE, _OUTSIDE = map(
 
 
 class Admissions:
-    """Admission of check-ins, with a record of those that were accepted.
+    """Admission of check-ins, with a record of the accepted check-ins.
 
     Guarantees: each client is accepted at most once a step and at most ``quota`` times a block, and
     never in a step in which its participation has probability 0.
@@ -118,12 +118,12 @@ class Admissions:
         return verdicts
 
     def resume(self, clients: ClientIds, used: NDArray[np.int64], step: int) -> None:
-        """Record numbers of accepted check-ins in the earlier steps of the block of a step.
+        """Restore how many check-ins of each client were accepted before ``step`` in its block.
 
         Args:
             clients: different client ids, shape (n,).
-            used: number of accepted check-ins of each, at least 1, shape (n,).
-            step: a step of the block.
+            used: number of accepted check-ins of each client, at least 1, shape (n,).
+            step: number of the step, from 0; earlier steps of the same block count.
 
         Raises:
             ParameterError: an id is not below ``capacity``, or a client has more check-ins than the
@@ -139,7 +139,7 @@ class Admissions:
             self._used[clients] = used
 
     def _at(self, step: int) -> tuple[_Enforced, int]:
-        """Span of a step, and the stamp of its block."""
+        """Span that contains a step, and the stamp (number from 1 over the run) of its block."""
         span = self._span
         if not span.first_step <= step < span.end:
             behind = bisect_right(self._spans, step, hi=len(self._spans) - 1, key=attrgetter("end"))
@@ -149,7 +149,7 @@ class Admissions:
     def _has_quota(
         self, clients: ClientIds, step: int, quota: int, stamp: int
     ) -> NDArray[np.bool_]:
-        """Whether each of these different clients may check in again, shape ``(n,)``."""
+        """Whether each of these different clients may check in once more, shape ``(n,)``."""
         stamps = self._window_stamp[clients]
         if self._quota == 1:
             return stamps != stamp
@@ -181,7 +181,7 @@ class _Enforced(NamedTuple):
 
 
 def _enforced(participation: Participation) -> list[_Enforced]:
-    """Spans of a participation in their order."""
+    """Spans of a participation's normal form with their admission rules, in order."""
     spans, first_step, stamp = [], 0, 1
     for span in normal_form(participation).spans:
         rule, end = RULES[span.draw], first_step + span.steps
@@ -205,8 +205,8 @@ class _Rule:
     """Admission rule of a draw.
 
     Attributes:
-        quota: largest number of check-ins of a client in one block.
-        eligible: function that says whether each client has a probability above 0 in a step,
+        quota: function from the draw to the largest number of check-ins of a client in one block.
+        eligible: function that returns whether each client has a probability above 0 in a step,
             counted from the span's first step; None if all clients have.
     """
 
@@ -215,7 +215,7 @@ class _Rule:
 
 
 def _once(draw: object) -> int:
-    """Quota 1: one check-in a block."""
+    """Quota of draws with one check-in in each block: 1."""
     return 1
 
 
@@ -275,10 +275,10 @@ class Coordinator:
         capacity: number of client ids, which are 0 … ``capacity − 1``.
         first_step: first step, from 0; above 0 to go on after a stop.
         mechanism_state: state of the mechanism before that step; None for its initial state.
-        admitted: check-ins accepted before that step, at least those of the window in progress, so
-            that a client cannot check in a second time after a restart.
-        used: in place of ``admitted`` where the steps are unknown: different clients, and the
-            number of accepted check-ins of each in the block of ``first_step`` before that step.
+        admitted: check-ins that were accepted before that step, at least those of the window in
+            progress, so that a client cannot check in a second time after a restart.
+        used: in place of ``admitted`` if the steps are unknown: different client ids, and for each
+            the number of accepted check-ins before ``first_step`` in the block of this step.
 
     Raises:
         ParameterError: a value is outside its domain.
@@ -314,7 +314,7 @@ class Coordinator:
 
     @property
     def state(self) -> CoordinatorState:
-        """State of the coordinator."""
+        """State: between steps, open for check-ins, collecting updates, or finished."""
         return self._state
 
     @property
@@ -389,7 +389,7 @@ class Coordinator:
         self._state = state
 
     def close_step(self, noise: Noise) -> Release:
-        """Release of the step in progress, which this call ends.
+        """Release of the step in progress; this call ends the step.
 
         The noise must be fresh in every step: two releases with the same draws reveal a difference.
 
@@ -424,7 +424,7 @@ class Coordinator:
         return release
 
     def _start_step(self) -> None:
-        """Forget the clients of the previous step."""
+        """Reset the clients, requests and sum for the next step."""
         self._arrived: list[ClientIds] = [_NO_CLIENTS]
         self._requested = _NO_CLIENTS
         self._answered = np.zeros(0, np.bool_)
@@ -436,7 +436,7 @@ class Coordinator:
         return next_state(COORDINATOR_TABLE, self._state, event, f"step {self._step}")
 
     def _refuse_other_steps(self, step: int, what: str) -> None:
-        """Refuse a message for another step than the one in progress."""
+        """Raise an error for a message about a step other than the one in progress."""
         if step != self._step:
             lateness = "late" if step < self._step else "early"
             raise RemoteProtocolError(
@@ -444,7 +444,7 @@ class Coordinator:
             )
 
     def _places(self, clients: ClientIds) -> NDArray[np.int64]:
-        """Positions of clients among the requested clients; an error if one may not send."""
+        """Positions of clients among the requested clients; an error if one must not send."""
         places = np.searchsorted(self._requested, clients)
         found = places < self._requested.size
         found[found] = self._requested[places[found]] == clients[found]
@@ -460,7 +460,7 @@ class Coordinator:
 
 
 def _checked(state: State | None, initial: State) -> State:
-    """Stored state of a mechanism after a check of its arrays; without one the initial state."""
+    """Stored state of a mechanism after a check of its arrays; the initial state if None."""
     if state is None:
         return initial
     # A stored state has the names, types and shapes of the initial state, and finite numbers.

@@ -23,20 +23,20 @@ from turnout.protocol.mechanisms import CLIPPING_SLACK
 from turnout.randomness import Source
 
 FINENESS = 1024
-"""Of `Lattice.for_noise`: truncation moves no update by more than this part of the clip norm."""
+"""Default of `Lattice.for_noise`: truncation changes an update by at most C/FINENESS."""
 
 LatticeUpdate = NDArray[np.int32]
 """An update in units of the step, shape ``(dimension,)``."""
 
 _WIRE = np.dtype("<i4")
 _EXACT = 2.0**53
-"""Whole numbers below it are floats."""
+"""Limit below which float64 represents every whole number exactly."""
 _LIMIT = 2**31
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Lattice of the multiples of ``step``, with the bound on the vector that one client may send.
+    """Lattice of the multiples of ``step``, with a bound on the vector that one client may send.
 
     Guarantees:
         A vector q that `quantise`, `check` or `decode` accepts has Σq² ≤ (C/step)² exactly, so
@@ -88,8 +88,8 @@ class Lattice:
         of int32.
 
         Raises:
-            ParameterError: the causes of the class; never while min(σ, 1/√d)/``fineness`` is from
-                2⁻³⁰ to 1.
+            ParameterError: a value is outside its domain, or C/step is outside [1, 2³¹). C/step is
+                always inside if min(σ, 1/√d)/``fineness`` is from 2⁻³⁰ to 1.
         """
         checks.positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm, fineness=fineness)
         checks.count(dimension=dimension)
@@ -152,7 +152,7 @@ class Lattice:
         return scaled.astype(np.int32)
 
     def constrained(self, update: NDArray[Any]) -> IntegerSum:
-        """Contribution of one client: `quantise`, as a sum of one update.
+        """Contribution of one client: the update after `quantise`, as a sum of one update.
 
         Raises:
             LocalProtocolError: `quantise` refuses the update.
@@ -160,7 +160,7 @@ class Lattice:
         return IntegerSum(self.quantise(update), 1)
 
     def check(self, update: LatticeUpdate) -> None:
-        """Refuse an update that a client may not send; an update is never repaired.
+        """Raise an error for an update that no client may send; an update is never corrected.
 
         Raises:
             RemoteProtocolError: the update has another length or type, or Σq² above the limit.
@@ -212,7 +212,7 @@ class Lattice:
         return np.frombuffer(data, dtype=_WIRE)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of a clipped update; no random numbers are drawn.
+        """Bytes of a clipped update; ``source`` is not used.
 
         Raises:
             LocalProtocolError: `quantise` refuses the update.

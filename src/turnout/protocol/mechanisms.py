@@ -108,8 +108,8 @@ class Released:
     Attributes:
         total: noisy sum of the step in the units of the sums, shape ``(d,)``; None where nothing is
             released.
-        direction: float64, shape ``(d,)``: direction in which the model moves, in its units; None
-            where the model does not move.
+        direction: direction in which the model moves, in the units of the model, float64, shape
+            ``(d,)``; None if the model does not move.
         skipped: whether the step is left out, since no client sent an update.
     """
 
@@ -119,7 +119,7 @@ class Released:
 
 
 class SensitivityBound(Protocol):
-    """Client's half of a mechanism: it bounds the influence of a client on the sum by C.
+    """Client's half of a mechanism: it bounds the norm of a client's contribution by C.
 
     `Clipping` is for floating point, `lattice.Lattice` for whole numbers.
     """
@@ -165,7 +165,7 @@ class NoiseProcess(Protocol):
     def draw(
         self, deviation: float, dimension: int, state: State, fresh: Noise
     ) -> tuple[NDArray[Any], State]:
-        """Noise of the next step, and the state after it.
+        """Noise of the next step, and the state after this step.
 
         Args:
             deviation: standard deviation σC in the units of the sums.
@@ -206,7 +206,7 @@ class Mechanism(Protocol):
         ...
 
     def require(self, total: UpdateSum) -> None:
-        """Refuse an aggregate that valid messages of its number of clients cannot have.
+        """Raise an error for an aggregate that valid messages of as many clients cannot have.
 
         Raises:
             RemoteProtocolError: no valid messages have this aggregate.
@@ -214,7 +214,7 @@ class Mechanism(Protocol):
         ...
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Clients whose update is requested, of those that checked in; both in increasing order."""
+        """Clients whose update is requested, among those that checked in; in increasing order."""
         ...
 
     def initial_state(self) -> State:
@@ -224,7 +224,7 @@ class Mechanism(Protocol):
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Release of a step by the server, and the state after it.
+        """Release of a step by the server, and the state of the mechanism after the step.
 
         Args:
             total: aggregate of the messages of the step.
@@ -282,11 +282,11 @@ class GaussianMechanism:
         return self.bound.zero()
 
     def require(self, total: UpdateSum) -> None:
-        """Refuse a sum that no clipped, finite updates can have.
+        """Raise an error for a sum that finite, clipped updates cannot have.
 
         Raises:
-            RemoteProtocolError: another dimension, numbers that are not finite, noise where the
-                coordinator adds it, or a norm above the number of updates times C.
+            RemoteProtocolError: the sum has another dimension, numbers that are not finite, noise
+                of clients, or a norm above the number of updates times C.
         """
         # Shape, finite numbers, and noise only where clients may add it.
         if total.dimension != self.bound.dimension:
@@ -346,7 +346,7 @@ class Aggregated(GaussianMechanism):
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Noisy sum, and the noisy sum over the expected check-ins as direction of the model."""
+        """Noisy sum, and as direction the noisy sum divided by the expected check-ins."""
         drawn, after = self.noise.draw(self.deviation, total.dimension, state, noise)
         noisy = type(total)(total.total + drawn, total.count).total
         return Released(noisy, self.bound.to_model(noisy / self.expected_check_ins)), after
@@ -363,7 +363,7 @@ class Averaged(GaussianMechanism):
     def release(
         self, total: UpdateSum, state: State, step: int, noise: Noise
     ) -> tuple[Released, State]:
-        """Mean of the noisy updates; a skipped step without any update."""
+        """Mean of the noisy updates; the step is skipped if there is no update."""
         if total.count == 0:
             return Released(None, None, skipped=True), state
         noisy = total.with_noise(self.deviation, noise).total
@@ -388,13 +388,13 @@ class OneClient(GaussianMechanism):
         checks.count(minibatch=self.minibatch)
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """One client, uniform among those that checked in; none without check-ins."""
+        """One client, uniform among those that checked in; none if no client checked in."""
         if arrived.size == 0:
             return arrived
         return arrived[source.below(arrived.size, 1)]
 
     def initial_state(self) -> State:
-        """Sum of noisy updates of an empty minibatch: zero, in the units of the sums."""
+        """Sum of the noisy updates of an empty minibatch: zero, in the units of the sums."""
         return {"pending": np.zeros(self.bound.dimension)}
 
     def release(
@@ -457,7 +457,8 @@ def public_divisor(scheme: Scheme, population: int, given: float | None) -> floa
     Args:
         scheme: scheme of the task.
         population: number of clients.
-        given: divisor of the plan, above 0; None takes the expected check-ins, averaged over steps.
+        given: divisor in the plan, above 0; if None, the expected number of check-ins, averaged
+            over the steps.
 
     Raises:
         ParameterError: the participation is for another population, or the divisor is not above 0.

@@ -76,7 +76,7 @@ class Verdict(IntEnum):
 
     ACCEPTED = 0
     DUPLICATE = 1
-    """The client took part in this step, or as often as the law allows in this window, already."""
+    """The client already took part in this step, or as often as this window permits."""
     OUTSIDE_ITS_WINDOW = 2
     """The participation never lets the client take part in this step."""
 
@@ -188,11 +188,11 @@ class CoordinatorState(StrEnum):
     """States of the coordinator."""
 
     IDLE = "idle"
-    """Between steps; the next one may be opened."""
+    """Between steps; the next step may be opened."""
     OPEN = "open"
-    """A step takes check-ins."""
+    """A step is open for check-ins."""
     COLLECTING = "collecting"
-    """Check-ins are closed, requests are out, updates come in."""
+    """Check-ins are closed, updates are requested, and the coordinator receives them."""
     FINISHED = "finished"
     """The last step is released."""
 
@@ -214,15 +214,15 @@ class ClientState(StrEnum):
     WAITING = "waiting"
     """The slot is drawn and lies ahead."""
     CHECKED_IN = "checked in"
-    """The slot is open, and the client said that it is there."""
+    """The slot is open, and the client has checked in."""
     ANSWERED = "answered"
-    """The one request that is ever answered for this slot was answered."""
+    """The client answered a request in this slot; it answers no further one."""
     PASSED_OVER = "passed over"
     """The step closed without a request to the client."""
     MISSED = "missed"
-    """The slot went by before the client made contact; it is given up."""
+    """The slot passed before the client contacted the coordinator; it is not used."""
     REFUSED = "refused"
-    """The coordinator turned the check-in down."""
+    """The coordinator refused the check-in."""
 
 
 class ClientEvent(StrEnum):
@@ -278,7 +278,7 @@ COORDINATOR_TABLE: Mapping[
 _C, _V = ClientState, ClientEvent
 
 # Once a client has acted on its slot, an earlier step must not be open again: a coordinator that
-# went back would ask for the same contribution twice. Final states ignore the clock otherwise.
+# went back would request the same contribution twice. Otherwise final states ignore the clock.
 CLIENT_TABLE: Mapping[ClientState, Mapping[ClientEvent, ClientState | Fault]] = {
     _C.WAITING: {
         _V.SLOT_AHEAD: _C.WAITING,

@@ -1,6 +1,6 @@
 """Messages that clients randomize themselves, for local and shuffled trust.
 
-`Randomized` is the mechanism of such messages; it adds no noise, since each message is randomized.
+`Randomized` is the mechanism for such messages; it adds no noise, since each message is randomized.
 `UpdateEncoding` is the interface of updates as bytes. `MessageEncoding` and `HistogramEncoding`
 encode randomized messages; `turnout.protocol.lattice` encodes whole numbers for a trusted
 coordinator. `Shuffler` receives the messages of one round with their senders and returns the same
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Randomized:
-    """Mechanism of randomized messages, whose encoded sum is divided by a public constant.
+    """Mechanism that divides the sum encoded by randomized messages by a public constant.
 
     Guarantees: a client sends only messages of ``randomizer``, whose privacy cost is that of
     `priced_as`; a release is a function of messages and public numbers.
@@ -55,7 +55,8 @@ class Randomized:
     Attributes:
         randomizer: randomizer of one client's update, which is clipped to the randomizer's radius.
         expected_check_ins: expected number n̄ of check-ins of a step, a public constant.
-        messages: number of messages that a client sends in a step; their mean counts.
+        messages: number of messages that a client sends in a step; the mean of the vectors that
+            they encode is the client's contribution.
     """
 
     randomizer: VectorRandomizer
@@ -95,11 +96,11 @@ class Randomized:
         return UpdateSum.zero(self.randomizer.total_size)
 
     def require(self, total: UpdateSum) -> None:
-        """Refuse an aggregate that is no sum of messages.
+        """Raise an error for an aggregate that is no sum of messages.
 
         Raises:
-            RemoteProtocolError: another dimension, a number that is not finite, or an update that
-                its client did not randomize.
+            RemoteProtocolError: the aggregate has another dimension, a number that is not finite,
+                or an update that its client did not randomize.
         """
         if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
             raise RemoteProtocolError("the sum is not a sum of randomized messages")
@@ -123,7 +124,7 @@ class Randomized:
 
 
 def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
-    """Refuse a scheme whose clients do not send messages of this randomizer.
+    """Raise an error for a scheme whose clients do not send messages of this randomizer.
 
     Raises:
         ParameterError: the scheme has central trust or another randomizer.
@@ -136,7 +137,7 @@ def require_messages(scheme: Scheme, randomizer: VectorRandomizer) -> None:
         raise ParameterError("trust", scheme.trust.value, expected)
     law = scheme.randomizer
     if (law.each if isinstance(law, RepeatedMessages) else law) != randomizer.priced_as:
-        expected = f"{randomizer.priced_as}, the law of {type(randomizer).__name__}"
+        expected = f"{randomizer.priced_as}, which describes {type(randomizer).__name__}"
         raise ParameterError("randomizer", scheme.randomizer, expected)
     # The coordinator releases the sum, and decodes messages without knowing their senders.
     if scheme.release is not ReleaseRule.AGGREGATED:
@@ -174,7 +175,7 @@ class UpdateEncoding(Protocol):
         ...
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of one update, shape ``(d,)``, on the client; ``source`` gives random numbers."""
+        """Bytes of one update, shape ``(d,)``, on the client; ``source`` draws random numbers."""
         ...
 
     def decode(self, data: bytes) -> NDArray[Any]:
@@ -244,8 +245,8 @@ class MessageEncoding:
         """Numbers of one message, shape (numbers of a message,).
 
         Raises:
-            RemoteProtocolError: the data have another length, set padding bits, or a number that no
-                message has.
+            RemoteProtocolError: the data have another length, padding bits other than 0, or a
+                number that no message has.
         """
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"a message has {len(data)} bytes, not {self.encoded_size}")
@@ -255,7 +256,7 @@ class MessageEncoding:
             raise RemoteProtocolError(f"invalid message: expected {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
-        """Messages in one client's body, which is one message."""
+        """List of the messages in one client's body, which here is one message."""
         return [data]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
@@ -267,7 +268,7 @@ class MessageEncoding:
         return total
 
     def _unpacked(self, bodies: list[bytes]) -> NDArray[Any]:
-        """Numbers of n messages, one a body, shape (n, numbers of a message)."""
+        """Numbers of n messages, one in each body, shape (n, numbers of a message)."""
         rows = np.frombuffer(b"".join(bodies), np.uint8).reshape(len(bodies), self.encoded_size)
         bits = np.unpackbits(rows, axis=1, bitorder="little")[:, : self.randomizer.message_bits]
         joined = np.packbits(bits.ravel(), bitorder="little").tobytes()
@@ -308,7 +309,7 @@ class HistogramEncoding(MessageEncoding):
         """Body with a new random message of each of these updates, shape (messages, d).
 
         Raises:
-            LocalProtocolError: the updates have another shape.
+            LocalProtocolError: the array of updates has another shape.
         """
         if updates.shape != (self.messages, self.dimension):
             expected = (self.messages, self.dimension)
@@ -319,7 +320,7 @@ class HistogramEncoding(MessageEncoding):
         """Numbers of all messages of a body, shape (messages, numbers of a message).
 
         Raises:
-            RemoteProtocolError: the data have another length, or are no histogram's number.
+            RemoteProtocolError: the data have another length, or encode no histogram of messages.
         """
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"a body has {len(data)} bytes, not {self.encoded_size}")
@@ -333,7 +334,7 @@ class HistogramEncoding(MessageEncoding):
         return [self.randomizer.pack(row[None]) for row in self.decode(data)]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """Sum of the vectors that the messages of all bodies encode; a client has one body."""
+        """Sum of the vectors that the messages in all bodies encode; each client has one body."""
         mechanism = Randomized(self.randomizer, 1.0, self.messages)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -342,7 +343,7 @@ class HistogramEncoding(MessageEncoding):
 
 
 def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Lists of a limited number of bodies, so that few bodies are in memory at a time."""
+    """Lists of bodies of limited length, so that few bodies are in memory at a time."""
     left = iter(bodies)
     while some := list(islice(left, _AT_ONCE)):
         yield some
@@ -378,8 +379,8 @@ class Shuffler:
         """Store the body of a client until the round is over.
 
         Raises:
-            RemoteProtocolError: the body is no message of the encoding, or the client sent another
-                body before.
+            RemoteProtocolError: the body is no message of this encoding, or the client sent a
+                different body before.
             LocalProtocolError: the round is over.
         """
         messages = self._open()
