@@ -211,6 +211,10 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
     """Approximate ln μ of the Gaussian pair N(μ, 1), N(0, 1) with the given ε at the given δ.
 
     μ solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2). The search uses it only to choose values.
+
+    Args:
+        epsilon: ε.
+        delta: δ, strictly between 0 and 1.
     """
 
     def excess(log_mu: float) -> float:

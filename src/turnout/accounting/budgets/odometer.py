@@ -325,6 +325,11 @@ def renyi_budget(epsilon: float, delta: float, order: float) -> float:
 
     Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
     Proposition 12. The value only serves to choose orders and grids; no guarantee depends on it.
+
+    Args:
+        epsilon: ε.
+        delta: δ, strictly between 0 and 1.
+        order: Rényi order α > 1.
     """
     log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)
     return epsilon + (math.log(delta) - log_c) / (order - 1)

@@ -66,7 +66,14 @@ class Explanation:
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
-        """Bounds on the accuracy of the best attack at a prior in (0, 1)."""
+        """Bounds on the accuracy of the best attack at a prior probability.
+
+        Args:
+            prior: prior probability that the client takes part, strictly between 0 and 1.
+
+        Raises:
+            ParameterError: the prior is out of range.
+        """
         return bayes_success(self.profile, prior)
 
     def true_positive_rate(self, direction: str, rate: float) -> Bounds:

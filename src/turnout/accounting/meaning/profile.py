@@ -228,7 +228,8 @@ class ProfileCurves:
     def at(self, epsilons: FloatArray) -> Profile:
         """Profile at ε = 0 and at each given ε in [0, `LARGEST_EPSILON`].
 
-        The ε may be in any order; one must be above 0.
+        Args:
+            epsilons: values of ε in any order, one of them above 0, shape (n,).
 
         Raises:
             ParameterError: an ε is out of range.

@@ -418,7 +418,7 @@ class AllocationBlock:
         return hint
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at several δ, a few decades apart, down to just below a given δ."""
+        """Curves that are sharp at several δ, powers of ten apart, from 1 to below a given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         # Floor (add): outputs impossible with a client that surely takes part are those with a
         # ratio of 0 in every step.

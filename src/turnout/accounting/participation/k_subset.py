@@ -130,7 +130,7 @@ class SubsetBlock:
         )
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at several δ, a few decades apart, down to just below a given δ."""
+        """Curves that are sharp at several δ, powers of ten apart, from 1 to below a given δ."""
         remove, add = curves_apart(self, side, delta, refinement, _HINTS_APART)
         impossible = float(self.pair.q_below(np.array(0.0)))
         zero = bdtr(self.picks - 1, self.window, 1.0 - impossible) if impossible else 0.0
@@ -141,6 +141,11 @@ class SubsetBlock:
 @remembered
 def subset_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
     """Sharpest known curve of one k-subset problem.
+
+    Args:
+        task: the problem.
+        side: whether the curve is an upper or a lower bound.
+        refinement: level of refinement of the grids, at least 0.
 
     Raises:
         NumericalError: no bound can be certified at the δ of the problem.
@@ -197,6 +202,9 @@ def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves out the
     remaining steps. Its proof (cut the steps into windows at random; the client takes part once in
     each window) allows windows of any sizes.
+
+    Args:
+        task: the problem of k of t steps.
     """
     part, longer = divmod(task.window, task.picks)
     blocks: list[tuple[Block, int]] = [
@@ -367,6 +375,11 @@ def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetC
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
     """Bound on the curve by enumeration over levels of the ratio; refinement adds levels.
+
+    Args:
+        task: the problem.
+        side: whether the curve is an upper or a lower bound.
+        refinement: each level quadruples the largest number of multisets.
 
     Raises:
         NumericalError: the window has too many steps, or the bins of the ratio are too narrow.

@@ -139,6 +139,7 @@ class BegunSubsetBlock:
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
         """Sharpest known curve of the released steps, near one δ."""
+        # Curve of the released steps, given that no output has an infinite likelihood ratio.
         total, hint = self._total_infinity_mass, min(0.5, delta)
         if direction is Direction.REMOVE:
             hint = max(hint - total, 0.01 * hint)
@@ -158,7 +159,7 @@ class BegunSubsetBlock:
         return curves[0] if len(curves) == 1 else BestCurve(side, curves)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves that are sharp at several δ, a few decades apart, down to just below a given δ."""
+        """Curves that are sharp at several δ, powers of ten apart, from 1 to below a given δ."""
         quick = replace(self, composed=True)
         remove, add = curves_apart(quick, side, delta, refinement, _HINTS_APART)
         least = next(j for j, chance in enumerate(self._chances) if chance > 0)

@@ -69,40 +69,27 @@ from turnout.core.bounds import bisected, grown
 from turnout.core.errors import NumericalError
 
 _NEGLIGIBLE = 1e-3  # largest part of δ that may be due to the cap
-
 _TAIL = 1e-4  # largest part of δ that may be due to cells that are left out
-
 _FLOOR = 1e-100  # more than underflow can take from a bound
-
 _FAR = 300.0  # ln of a cap that stands for infinity
-
 _SEARCH_CELLS, _MOST_CELLS = 2_000, 12_000  # while the statistic is chosen; at refinement 0
-
 _LEAST_GAIN = 5e-5  # relative reduction of ε for which the cells are doubled
-
 _ROUGH = 1e-5  # relative accuracy of an ε that decides about a search only
-
 _LARGEST_EPSILON = 600.0
-
-_ROUGH_LEVELS, _FEWEST_LEVELS = (
-    64,
-    40,
-)  # levels of the first estimate of the number of cells; least number
-
+_ROUGH_LEVELS = 64  # levels of the first estimate of the number of cells
+_FEWEST_LEVELS = 40
 _WORK_A_CELL = 25.0  # most multiplications for a set of moments, over the cells squared
 
-# Windows of at most so many steps are not cut into groups: an absolute number, and one a pick with
-# its limit.
+# Windows of at most this many steps are not cut into groups: an absolute number, and a number per
+# pick with a limit.
 _FEW_STEPS, _SINGLE_STEPS_A_PICK, _MOST_SINGLE_STEPS = 128, 16, 512
 
-# Longer windows are cut into so many groups a pick.
+# Longer windows are cut into this many groups per pick.
 _GROUPS_A_PICK = {Direction.REMOVE: 16, Direction.ADD: 4}
-
 _MOST_PICKS = 100
 
 # Where the search for reverse hockey sticks starts: scales r, over k/(n − k), and caps.
 _REVERSE_STARTS = ((3.3, 4.0), (3.3, 2.0), (1.3, 2.5), (10.0, 7.0), (50.0, 5.0), (400.0, 6.0))
-
 _STEPS = (1.6, 1.25, 1.1)  # factors by which the scale r and the cap are moved
 
 
@@ -437,7 +424,12 @@ def _pairs(both: Series, one_each: Series, groups: int, picks: int, size: int) -
 
 
 def overlap_chances(groups: int, picks: int) -> list[float]:
-    """Probabilities that two uniform k-subsets of n elements share j elements, for j = 0 … k."""
+    """Probabilities that two uniform k-subsets of n elements share j elements, for j = 0 … k.
+
+    Args:
+        groups: n, number of elements.
+        picks: k, at most n.
+    """
     total = math.comb(groups, picks)
     return [
         math.comb(picks, j) * math.comb(groups - picks, picks - j) / total for j in range(picks + 1)
@@ -481,16 +473,13 @@ class ChernoffTail:
 
 
 _MARGIN = 1e-9  # relative margin, far above the rounding errors of ranges
-
 _COARSE, _FINE = 32, 400  # points at which the smallest ratio is computed
-
 _WORK = 1_500_000  # largest number of these points times n·k
-
 _LARGEST_THRESHOLD = 1e150
 
 
 def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float) -> float:
-    """Upper bound on E_Q[(S − K)₊] over the cells, given S ≤ ``largest`` in each cell."""
+    """Upper bound on E_Q[(S − K)₊] over the cells, given S ≤ ``largest``, shape (cells,)."""
     alive = (largest > threshold) & (cells.mass > 0)
     # A hockey stick falls with its threshold, so with a smaller threshold, whose square is a
     # float, it is still an upper bound.
@@ -498,7 +487,7 @@ def hockey_stick_bound(cells: MomentCells, largest: FloatArray, threshold: float
 
 
 def reverse_hockey_stick_bound(cells: MomentCells, smallest: FloatArray, threshold: float) -> float:
-    """Upper bound on E_Q[(κ − S)₊] over the cells, given S ≥ ``smallest`` in each cell."""
+    """Upper bound on E_Q[(κ − S)₊] over the cells, given S ≥ ``smallest``, shape (cells,)."""
     alive = (smallest < threshold) & (cells.mass > 0)
     return _bound(cells.only(alive), smallest[alive], threshold, -1.0)
 
@@ -555,6 +544,12 @@ def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int)
     """Upper bound on S at each value of A, shape of ``statistic``.
 
     S is largest where m of the x's are equal and the others 0, for some m from k to n.
+
+    Args:
+        statistic: values of A, shape (cells,).
+        scale: scale r of the statistic.
+        groups: n, number of ratios.
+        picks: k, at most n.
     """
     best = np.zeros_like(statistic)
     total = float(log_binomial(groups, picks))
@@ -574,6 +569,12 @@ def smallest_ratios(
     The smallest S increases with A, so the smallest S at any smaller A is a lower bound. A coarse
     grid locates the A at which the smallest S is 1, the largest threshold of a reverse hockey
     stick; a finer grid ends there.
+
+    Args:
+        statistic: increasing values of A, shape (cells,).
+        ranges: scale of the statistic and range of one ratio.
+        groups: n, number of ratios.
+        picks: k, at most n.
     """
     ends = _Mixture.of(ranges, groups, picks)
     low, high = groups * ranges.statistic(ranges.least), float(statistic[-1])

@@ -163,7 +163,15 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> LevelDistribution:
-    """Measure on increasing points, above Y ∧ cap, for *remove*; the first point is 0."""
+    """Measure on increasing points, above Y ∧ cap, for *remove*; the first point is 0.
+
+    Args:
+        ratio_bounds: upper bounds on the hockey sticks of Y.
+        points: increasing levels, shape (n,), the last of which is the cap.
+
+    Raises:
+        NumericalError: levels coincide, or the range of levels is too wide.
+    """
     # Slopes of the convex polygon through the upper bounds; their differences are the masses.
     values = ratio_bounds.hockey_sticks(points)
     beyond, values[-1] = float(values[-1]), 0.0
@@ -182,6 +190,13 @@ def levels_for_reverse_hockey_sticks(
     """Measure on increasing points, above Y ∧ cap, for *add*; ``beyond`` is the mass at 0.
 
     If the first point is 0, the mass at 0 is one of the masses of the levels.
+
+    Args:
+        ratio_bounds: upper bounds on the reverse hockey sticks of Y.
+        points: increasing levels, shape (n,), the last of which is the cap.
+
+    Raises:
+        NumericalError: levels coincide, or the range of levels is too wide.
     """
     kept = 1 if points[0] > 0 else 0
     points = np.append(np.zeros(kept), points)
@@ -208,7 +223,11 @@ def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
 
 
 def sums_from(values: FloatArray) -> FloatArray:
-    """Sum of the values from each index to the end, shape of ``values``."""
+    """Sum of the values from each index to the end, shape of ``values``.
+
+    Args:
+        values: numbers, shape (n,).
+    """
     return np.cumsum(values[::-1])[::-1]
 
 

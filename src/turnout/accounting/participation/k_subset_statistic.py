@@ -117,6 +117,13 @@ _Mixture = Sequence[tuple[float, "BinSum"]]
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
     """Lower curve of k of t steps; each level of refinement halves the width of the bins.
 
+    Args:
+        task: the problem.
+        refinement: level of refinement, at least 0.
+
+    Returns:
+        A curve that is never above the true δ.
+
     Raises:
         NumericalError: the distributions of the statistic are too wide for a grid, or have no
             common values.
@@ -355,7 +362,12 @@ class BinSum:
         return Moments(tilt, log_mass, anchor, mean, variance)
 
     def log_moments(self, tilts: FloatArray, mean: float) -> FloatArray:
-        """Logarithms of E[e^{tilt·(T − mean)}] for each tilt, shape of ``tilts``."""
+        """Logarithms of E[e^{tilt·(T − mean)}] for each tilt, shape of ``tilts``.
+
+        Args:
+            tilts: exponents, shape (n,).
+            mean: value that is subtracted from T.
+        """
         total = -mean * tilts
         for index, masses, count in self._alive:
             ends = np.where(tilts > 0, index[-1], index[0])
@@ -396,7 +408,14 @@ class BinSum:
         return base.mean - reach(-1.0), base.mean + reach(1.0)
 
     def tails(self, tilt: float, low: int, size: int, *, upper: bool) -> Tails:
-        """Bounds on P(T ≥ τ) at each τ of a range that contains nearly all of the tilted mass."""
+        """Bounds on P(T ≥ τ) at each τ of a range that contains nearly all of the tilted mass.
+
+        Args:
+            tilt: tilt of the distribution.
+            low: smallest τ, the first bin of the range.
+            size: number of bins of the range.
+            upper: whether the bounds are upper bounds.
+        """
         masses, error = self._tilted_masses(tilt, low, size)
         exponents = self.moments(tilt).log_weight(low + np.arange(size, dtype=float))
         weights = np.exp(np.clip(exponents, -700.0, 300.0))

@@ -34,7 +34,12 @@ class Series:
     rounding: float
 
     def times(self, other: Series, size: int) -> Series:
-        """Product of the series with another series, cut off after ``size`` coefficients."""
+        """Product of the series with another series, cut off after ``size`` coefficients.
+
+        Args:
+            other: second factor.
+            size: number of coefficients that are kept.
+        """
         charge(self.values.size * other.values.size / _PRODUCTS_A_UNIT)
         terms = min(self.values.size, other.values.size) + _EXTRA_SUMS
         rounding = self.rounding + other.rounding + 1.01 * terms * UNIT_ROUNDOFF
@@ -42,7 +47,12 @@ class Series:
         return Series(product(self.values, other.values, size), rounding)
 
     def power(self, exponent: int, size: int) -> Series:
-        """Power of the series, cut off after ``size`` coefficients."""
+        """Power of the series, cut off after ``size`` coefficients.
+
+        Args:
+            exponent: power, at least 0.
+            size: number of coefficients that are kept.
+        """
         result, base = Series(np.ones(1), 0.0), self
         while exponent:
             if exponent & 1:

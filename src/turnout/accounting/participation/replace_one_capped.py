@@ -205,7 +205,14 @@ def outlined(
 
 
 def frame_of(outline: Outline, count: int, threshold: float, guess: float) -> SumFrame:
-    """Tilt and range for a sum whose excess is about ``guess``: the narrowest of some ranges."""
+    """Tilt and range for a sum whose excess is about ``guess``: the narrowest of some ranges.
+
+    Args:
+        outline: outline of the steps.
+        count: t, number of steps.
+        threshold: c₀.
+        guess: estimate of the excess.
+    """
     frames = [_frame(outline, count, threshold, guess, outline.tilt * part) for part in _PARTS]
     return min(frames, key=lambda frame: frame.below + frame.above)
 
@@ -243,13 +250,25 @@ def _frame(outline: Outline, count: int, threshold: float, guess: float, tilt: f
 
 
 def bins_of(frame: SumFrame, count: int, refinement: int) -> int:
-    """Number of bins for a frame, a power of two; each level of refinement doubles the number."""
+    """Number of bins for a frame, a power of two; each level of refinement doubles the number.
+
+    Args:
+        frame: tilt and range of the sum.
+        count: t, number of steps.
+        refinement: level of the grid; may be below 0.
+    """
     wanted = (frame.below + frame.above) * frame.resolution * math.sqrt(count) / _SPREAD
     log2 = math.ceil(math.log2(max(wanted, 1.0)))
     return 1 << min(max(log2, _LEAST_LOG2), _MOST_LOG2) + refinement
 
 
 def spread_of(frame: SumFrame, count: int, bins: int) -> float:
-    """Estimate of the part of the excess, relative to the excess, that the grid's step adds."""
+    """Estimate of the part of the excess, relative to the excess, that the grid's step adds.
+
+    Args:
+        frame: tilt and range of the sum.
+        count: t, number of steps.
+        bins: number of bins of the range.
+    """
     step = (frame.below + frame.above) / bins
     return count * (frame.resolution * step) ** 2 / 12.0
