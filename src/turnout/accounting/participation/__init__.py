@@ -1,7 +1,7 @@
 """Privacy curves of one window for each kind of participation: upper and lower bounds.
 
 `check_ins` has the curve of a client that draws one step of a window, `k_subset` the curve for
-several steps, and `k_subset_begun` the curve for the remaining steps of a window. `replace_one`
+several steps, and `k_subset_begun` the curve for the first steps of such a window. `replace_one`
 compares two records in such windows, `one_client` in windows whose steps release one client's
 message, `fixed_size` in cohorts of a fixed size. A *draw* is the random choice of steps that one
 client makes: `neighbours` makes the blocks of a draw from these curves, and `drawn_blocks` counts

@@ -20,9 +20,10 @@ The bounds hold for adaptive steps too: given the past, X_i is in convex order a
 ratio with the full sensitivity. If the ratios are replaced by independent Gaussian ratios, from the
 last step to the first, E f(S) only rises for convex f, in both directions.
 
-The distribution of the sum is computed under an exponential tilt. Three errors are added to an
-upper bound and subtracted from a lower bound, each small relative to δ: the hockey stick at the cap
-of one ratio, the mass outside the FFT's window, and the FFT's round-off.
+The distribution of the sum is computed under an exponential tilt. Two errors, each small relative
+to δ, are added to an upper bound and subtracted from a lower bound: the mass outside the FFT's
+window, and the FFT's round-off. In the remove direction, a bound on the hockey stick at the cap of
+one ratio is added to bounds on either side.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class AllocationCurve:
         excess: total of y·(value − threshold) over the same bins, same shape and unit.
         log_unit: logarithm of the unit of ``mass`` and ``excess``.
         cap: largest value of one ratio Y; larger values are cut off.
-        beyond: E[(Y − cap)₊] of one ratio; δ contains all of it if the other ratios sum to at least
-            threshold − cap.
+        beyond: bound on E[(Y − cap)₊] of one ratio, on the curve's side; δ contains all of this if
+            the other ratios sum to at least threshold − cap.
         log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, for a Chernoff bound on the
             probability that the sum of the other ratios is less than threshold − cap.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
@@ -128,7 +129,7 @@ class AllocationCurve:
         far = np.minimum(np.maximum(-frame.signed_tilt * gap, -700.0), _LARGEST_EXPONENT)
         error = np.exp(far) * (self.noise * self._norm() + self.outside / (math.e * frame.tilt))
         error = error + self.relative_error * (np.abs(excess) + np.abs(linear))
-        # Errors are added (upper) or subtracted (lower), and so is the part above the cap.
+        # Errors are added (upper) or subtracted (lower); the part above the cap is added to both.
         scale = math.exp(self.log_unit) / (frame.window if up else threshold)
         if self.side is Side.UPPER:
             total = scale * (value + error) + (self.beyond if up else 0.0)

@@ -53,7 +53,7 @@ def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
     """Blocks of the client that takes part most often in the steps that one draw covers.
 
     Args:
-        part: draw and the number of its released steps.
+        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
 
     Raises:
         UnsupportedError: the number of participations is not known for this draw.

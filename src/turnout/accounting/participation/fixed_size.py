@@ -2,9 +2,9 @@
 
 In each step the server draws n of N clients. `ZeroOutCohortBlock` bounds a step from above under
 zero-out (the neighbouring record is the null record), `SubstitutedCohortBlock` under replace-one
-(it is any record). `OpposedCohortBlock` bounds a step from below by an attack under zero-out.
-`cohort_bound` returns all of these bounds to `decomposition`. docs/design/fixed-sizes.md has the
-proofs and the attacks.
+(the neighbouring record is any record). `OpposedCohortBlock` bounds a step from below by an attack
+under zero-out. `cohort_bound` returns all of these bounds to `decomposition`.
+docs/design/fixed-sizes.md has the proofs and the attacks.
 
 Notation: q = n/N, K = e^ε, M_u the output of a step whose sum moves by u, r the update of the
 attacked client, b the update of the client that is drawn instead if the attacked client is not
