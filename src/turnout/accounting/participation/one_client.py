@@ -1,7 +1,7 @@
 """One-client releases (Algorithm 1 of the check-in paper): privacy of each step and window.
 
 In each step one uniform client of those that check in sends its noisy update; a step without
-check-ins releases noise alone. `one_client_pair` returns a pair that bounds the likelihood ratio of
+check-ins releases only noise. `one_client_pair` returns a pair that bounds the likelihood ratio of
 a step from above, whatever the other clients do; `opposed_pair` returns the pair that an attack
 attains. `OneClientBlock` is a window in which two records of a client are compared, of which one
 may be the null record; `under_one_client` converts a run to such windows. `decomposition` uses
@@ -466,8 +466,9 @@ class OneClientBlock:
     """Window in which a client takes part in one uniform step, with one of two records.
 
     Source: docs/design/one-client.md, Theorem 2. The upper curve holds for all other clients, also
-    if these and their steps depend on earlier releases. The lower curve, of Gaussian noise under
-    zero-out, is attained by one other client per step, whose update is opposite to the record.
+    if these and their steps depend on earlier releases. The lower curve, which exists for Gaussian
+    noise under zero-out, is attained by one other client per step, whose update is opposite to the
+    record.
 
     Attributes:
         alone: pair of two updates at distance C, without an infinity mass.
@@ -588,11 +589,11 @@ def under_one_client(
         to_null: whether the other record is the null record (zero-out) or any record (replace-one).
 
     Returns:
-        Pairs (block, number of times that it occurs). Their δ is never below the true δ for two
-        records.
+        Pairs (block, number of times that it occurs). The δ of these blocks is never below the true
+        δ for two records.
 
     Raises:
-        UnsupportedError: a block that is neither a window nor a Poisson step.
+        UnsupportedError: a block is neither a window nor a Poisson step.
     """
     converted: list[tuple[Block, int]] = []
     for block, count in run:

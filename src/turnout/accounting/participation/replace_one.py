@@ -186,7 +186,7 @@ class LocalReplacementBlock:
 
     Source: docs/design/replacement.md. The upper bound is the supremum over all ε₀-private
     randomizers, each of which may depend on all earlier releases. For windows of at most 256 steps
-    the upper bound is exact except for the grid. The lower bound is the largest δ of three
+    the upper bound is exact up to the errors of the grid. The lower bound is the largest δ of three
     randomized responses.
 
     Attributes:

@@ -7,9 +7,9 @@ bounds, `replace_one` for its blocks; this module builds on `replace_one_grids` 
 `replace_one_steps`. docs/design/replacement.md has the proofs ("How a sum is bounded"); the
 notation is that of `replace_one_steps`.
 
-Y is capped at M, so large that E[(Y − M)₊] is a small part of the result. The tilt is at most 20/M:
-under a larger tilt most of a heavy tail's mass would be at the cap. The outline and the guess of
-the result are estimates; `replace_one_grids.expectation` bounds the error that they cause.
+Y is capped at M, so large that E[(Y − M)₊] is a small part of the result. The tilt is at most 20/(M
+− c₀/t): under a larger tilt most of a heavy tail's mass would be at the cap. The outline and the
+guess of the result are estimates; `replace_one_grids.expectation` bounds the error that they cause.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OUTSIDE = 2e-5  # part of the excess that bounds on the mass outside the window
 _RAISED = 2e-5  # part of the excess that raising values below the grid to the grid should add
 _SPREAD = 0.06  # √t·θ·h of the first grid, for which spreading adds 3e-4 of the excess
 _MOST_IN_A_CELL = 0.7  # mass of one cell from which a grid is too coarse
-_MOST_TILT = 20.0  # largest tilt times the distance of the cap
+_MOST_TILT = 20.0  # largest tilt times M − c₀/t
 _LEAST_SLOPE = 0.3  # least slope of ln δ, in inverse deviations of the sum
 _GUESSES, _TRIES = 4, 3  # rounds of a first guess, and grids with a better guess
 _LEAST_LOG2, _MOST_LOG2 = 10, 17  # number of bins of the first grid
@@ -63,7 +63,7 @@ class Outline:
 
     Attributes:
         coarse: values of one capped step, and their masses.
-        tilt: tilt that gives the least Chernoff bound, at most 20 over the distance of the cap.
+        tilt: tilt that gives the least Chernoff bound, at most 20/(M − c₀/t) with M the cap.
         slope: estimate of −d ln(excess)/dc₀, the rate at which the excess falls with the threshold.
         log_bound: logarithm of the Chernoff bound on E[(Σ − c₀)₊].
     """

@@ -92,7 +92,7 @@ class Part:
 def event_lines(
     step: AntitheticStep, part: Part, near: FloatArray, guess: float | None, refinement: int
 ) -> Lines:
-    """Lines below δ that are close to δ at each K of ``near``, from events that Y scores.
+    """Lines that are close to δ, from below, at each K of ``near``.
 
     Args:
         step: one step at K₀, which is close to the K of ``near``; the score of an output is the

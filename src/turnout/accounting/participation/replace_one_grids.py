@@ -15,7 +15,7 @@ the result is e^{nκ(θ) − θc} times a number near 1, and round-off is small 
 The mass outside the window of the FFT is bounded by Chernoff, the round-off of the FFT in ℓ2.
 
 Notation: that of `replace_one_steps` (Y, κ, Σ, g), and c the centre of the frame, d = z − c the
-distance of a bin z from it, n the number of summands.
+distance of a bin z from c, n the number of summands.
 """
 
 from __future__ import annotations
