@@ -249,8 +249,8 @@ def expectation(
     """Upper or lower bound on E[g(Σ)] for a sum Σ of independent variables on grids.
 
     Args:
-        parts: distributions on grids of the same step, each of mass at most 1, with the number of
-            summands that have it.
+        parts: distributions on grids of the same step, each of mass at most 1, each with its number
+            of summands.
         side: side of the bound.
         frame: tilt and window of the sum.
         payoff: g, increasing and at least 0.
@@ -305,8 +305,8 @@ def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
     The bins start a little below the centre of the frame and end at the end of its window.
 
     Args:
-        parts: distributions on grids of the same step, each of mass at most 1, with the number of
-            summands that have it.
+        parts: distributions on grids of the same step, each of mass at most 1, each with its number
+            of summands.
         side: side of the bounds.
         frame: tilt and window of the sum.
 
@@ -353,8 +353,7 @@ class _Tilted:
     """Tilted distributions, each of mass 1.
 
     Attributes:
-        distributions: for each one the distances of its points from centre/n, its masses, and the
-            number of summands that have it.
+        distributions: triples (distances of the points from centre/n, masses, number of summands).
         log_scale: ln of the factor by which the product of the masses has to be multiplied.
         roundings: bound on the relative rounding error of that product, in units of round-off.
     """
@@ -399,7 +398,7 @@ class _Tilted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Bins of the sum's window; mass outside the window wraps around to the other end.
+    """Bins that cover the window of the sum; mass outside the window wraps around to the other end.
 
     Attributes:
         step: width of a bin.
@@ -453,8 +452,7 @@ def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[F
     """Distribution of a sum modulo ``size`` bins, and an upper bound on its ℓ2 round-off error.
 
     Args:
-        distributions: masses of a distribution, shape (n,), and the number of summands that have
-            it.
+        distributions: pairs (masses of a distribution, shape (n,); number of its summands).
         size: number of bins, a power of two.
     """
     charge(_UNITS_A_BIN * size * (1 + len(distributions)))

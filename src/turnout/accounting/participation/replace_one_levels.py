@@ -1,16 +1,16 @@
 """Bounds on the excess E[(Y_1 + … + Y_t − c₀)₊]/t on unequal levels, for little noise.
 
 `levels_excess` bounds it from either side. Little noise spreads likelihood ratios over so many
-decades that no grid of equal steps covers them all. Here the levels are s·sinh(u) for equidistant
-u: they are dense where Y is near 0, and the distance between them grows in proportion to Y
-elsewhere. `replace_one` uses these bounds; this module builds on `replace_one_steps`.
+powers of ten that no grid of equal steps covers them all. Here the levels are s·sinh(u) for
+equidistant u: they are dense where Y is near 0, and the distance between them grows in proportion
+to Y elsewhere. `replace_one` uses these bounds; this module builds on `replace_one_steps`.
 docs/design/replacement.md has the proofs ("Unequal levels").
 
-All distributions stay on these levels. The sum of two variables is computed from all pairs of their
-values. For an upper bound the mass of each pair is spread onto the two levels next to its sum, with
-the mean kept; for a lower bound all sums between two levels are replaced by their mean. t − 1 steps
-are added by doubling; the last step is added through its hockey stick. All terms are positive, so
-round-off is small relative to the result, however small the result is.
+Each distribution has at most one value per level. The sum of two variables is computed from all
+pairs of their values. For an upper bound the mass of each pair is spread onto the two levels next
+to its sum, with the mean kept; for a lower bound all sums between two levels are replaced by their
+mean. t − 1 steps are added by doubling; the last step is added through its hockey stick. All terms
+are positive, so round-off is small relative to the result, however small the result is.
 """
 
 from __future__ import annotations
