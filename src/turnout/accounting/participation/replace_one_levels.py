@@ -6,11 +6,12 @@ equidistant u: they are dense where Y is near 0, and the distance between them g
 to Y elsewhere. `replace_one` uses these bounds; this module builds on `replace_one_steps`.
 docs/design/replacement.md has the proofs ("Unequal levels").
 
-Each distribution has at most one value per level. The sum of two variables is computed from all
-pairs of their values. For an upper bound the mass of each pair is spread onto the two levels next
-to its sum, with the mean kept; for a lower bound all sums between two levels are replaced by their
-mean. t − 1 steps are added by doubling; the last step is added through its hockey stick. All terms
-are positive, so round-off is small relative to the result, however small the result is.
+Each distribution has its values on the levels, or at most one value between two levels. The sum of
+two variables is computed from all pairs of their values. For an upper bound the mass of each pair
+is spread onto the two levels next to its sum, with the mean kept; for a lower bound all sums
+between two levels are replaced by their mean. t − 1 steps are added by doubling; the last step is
+added through its hockey stick. All terms are positive, so round-off is small relative to the
+result, however small the result is.
 """
 
 from __future__ import annotations
