@@ -313,15 +313,15 @@ class Canaries:
         return {} if self._beside is None else self._beside.init(generator)
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """Vector that the given algorithm sends to clients."""
+        """Vector that the given algorithm sends to clients; empty if there are only canaries."""
         return np.zeros(0) if self._beside is None else self._beside.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """Model of the given algorithm."""
+        """Parameters of the given algorithm's model; empty if there are only canaries."""
         return np.zeros(0) if self._beside is None else self._beside.model(state)
 
     def init_client(self, client: int) -> None:
-        """None: clients have no states."""
+        """State of a client before its first step: None, since clients have no states."""
 
     def client_update(
         self, sent: NDArray[np.floating], client_state: Any, client: int, generator: Any

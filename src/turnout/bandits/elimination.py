@@ -270,6 +270,9 @@ class Elimination:
         reuse: whether a comparison uses the sums of all batches; False: only of the last batch.
         variances: whether variances of rewards are bounded by bounds on their means; False: by 1.
         core_sets: whether a core set is pulled; False: all active actions equally often.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     failure: float | None = None
@@ -429,6 +432,9 @@ class LinUCB:
         failure: probability that the confidence ellipsoid misses θ; 1/(T + 1) if None.
         ridge: regularisation λ, above 0.
         switch: relative growth of det V after which the action is chosen again; 0: after each pull.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     failure: float | None = None

@@ -81,6 +81,10 @@ class LinearEnvironment:
         actions: public actions, one in each row, ℓ2 norm at most 1, shape (K, d).
         parameter: hidden parameter θ, ℓ2 norm at most 1, shape (d,).
 
+    Raises:
+        ParameterError: an action or ``parameter`` has a norm above 1, a NaN or a wrong shape, or
+            all actions are zero.
+
     >>> LinearEnvironment(np.eye(2), np.array([0.6, 0.8])).gaps.round(6).tolist()
     [0.2, 0.0]
     """
@@ -323,6 +327,9 @@ class LoggedEnvironment:
     Attributes:
         actions: public actions, one in each row, shape (K, d).
         outcomes: reward of each client for each action, in [−1, 1], shape (n, K).
+
+    Raises:
+        ParameterError: an action or a reward is outside its domain, or has a wrong shape.
     """
 
     actions: FloatArray

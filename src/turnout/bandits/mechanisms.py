@@ -219,7 +219,7 @@ class BatchMechanism(ABC):
 
 @dataclass(frozen=True)
 class BareSums(BatchMechanism):
-    """Mechanism without privacy: exact sums."""
+    """Mechanism without privacy, which releases exact sums."""
 
     word = "none"
     trust = None
@@ -251,6 +251,9 @@ class CentralSums(BatchMechanism):
 
     Attributes:
         epsilon_asked: ε, above 0.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
 
     >>> CentralSums(1.0).epsilon([np.array([5, 9])]).upper
     1.0
@@ -284,7 +287,7 @@ class CentralSums(BatchMechanism):
         return rewards
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
-        """Totals plus noise, shape (k,)."""
+        """Totals of the actions plus discrete Laplace noise, shape (k,)."""
         return totals + self.noise.draw(totals.size, source)
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
@@ -305,6 +308,9 @@ class LocalBits(BatchMechanism):
 
     Attributes:
         epsilon_asked: ε of the run, which is ε₀ of a message, from 1e-12 to 30.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     epsilon_asked: float
@@ -324,7 +330,7 @@ class LocalBits(BatchMechanism):
         return Channels(pulls, np.full(pulls.size, attenuation(self.epsilon_asked)), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
-        """Randomized bits of the clients."""
+        """Randomized bits ±1 of the clients, in the shape of ``rewards``."""
         return randomized_bits(rewards, self.epsilon_asked, source)
 
     def release(self, totals: IntArray, source: Source) -> IntArray:
@@ -351,6 +357,9 @@ class ShuffledBits(BatchMechanism):
     Attributes:
         epsilon_asked: ε, from 1e-12 to 30.
         delta_asked: δ in (0, 1).
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     epsilon_asked: float

@@ -49,6 +49,9 @@ class Problem:
     Attributes:
         actions: actions, one in each row, shape (K, d); see `environment.checked_actions`.
         horizon: number of pulls T of the whole run.
+
+    Raises:
+        ParameterError: ``horizon`` is not a whole number of at least 1.
     """
 
     actions: FloatArray
@@ -108,12 +111,19 @@ class Policy(Protocol[State]):
         ...
 
     def update(self, state: State, release: BatchRelease) -> State:
-        """State after a release."""
+        """State of the policy after the release of a batch."""
         ...
 
 
 class PolicySettings(Protocol):
-    """Settings of a policy: the keys of the table [policy] of a plan."""
+    """Settings of a policy: the keys of the table [policy] of a plan.
+
+    Attributes:
+        growth: ratio of the sizes of successive batches, above 1, at most 100.
+        commit: share of the horizon, at its end, in which only the best estimated action is pulled.
+        failure: probability with which the confidence widths may fail; None: the policy's default.
+        guard: whether the policy has a guard, which is an elimination on the same sums.
+    """
 
     growth: float
     commit: float
@@ -127,7 +137,13 @@ class PolicySettings(Protocol):
 
 
 class RewardPrivacy(Protocol):
-    """Privacy settings of one client's reward: the keys of the table [privacy] of a plan."""
+    """Privacy settings of one client's reward: the keys of the table [privacy] of a plan.
+
+    Attributes:
+        trust: trust model, or "none" without privacy.
+        epsilon: ε under replacement of a client's reward; None without privacy.
+        delta: δ; None for pure ε and without privacy.
+    """
 
     trust: Any
     epsilon: float | None

@@ -40,6 +40,9 @@ class PrintedSums(BatchMechanism):
         epsilon_asked: ε of the thesis, above 0.
         delta_asked: δ of the shuffled model.
         sensitivity: 1 as printed; 2 is the true sensitivity of a sum of rewards in [−1, 1].
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     model: Model

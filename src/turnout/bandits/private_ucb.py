@@ -54,7 +54,7 @@ _ROUNDING = 1e-4  # upper limit of the relative width of the bounds on ε of Gau
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class PrivateState:
-    """State of a private LinUCB.
+    """State of the policy `PrivateLinUCB` after some batches.
 
     Attributes:
         problem: actions and horizon.
@@ -86,6 +86,9 @@ class PrivateLinUCB:
         delta: δ in (0, 1).
         batch: number of pulls between two updates.
         failure: probability with which the confidence ellipsoid may miss θ; 1/(T + 1) if None.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     model: Literal["central", "local", "shuffled"]
@@ -228,7 +231,7 @@ class StatisticsOfPolicy(BareSums):
 
     @property
     def trust(self) -> TrustModel:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Trust model of the policy."""
+        """Trust model of the policy's guarantee."""
         return TrustModel(self.policy.model)
 
     @property

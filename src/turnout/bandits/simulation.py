@@ -37,7 +37,7 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Finished run of a policy.
+    """Finished run of a policy in an environment.
 
     Attributes:
         batches: batches in order.

@@ -85,6 +85,9 @@ class BatchedThompson:
         commit: share of the horizon, at its end, in which only the action of the largest posterior
             mean is pulled.
         guard: elimination on the same sums; actions that it drops are not pulled. None: no guard.
+
+    Raises:
+        ParameterError: a parameter outside its domain.
     """
 
     growth: float = 1.5

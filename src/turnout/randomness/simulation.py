@@ -33,7 +33,11 @@ class SimulationRandomness(Source):
         self._generator = generator
 
     def below(self, n: int, size: int) -> NDArray[np.int64]:
-        """``size`` independent integers, each uniform on {0, …, n − 1}."""
+        """``size`` independent integers, each uniform on {0, …, n − 1}.
+
+        Raises:
+            ParameterError: ``n`` is outside 1 to 2⁶², or ``size`` is below 0.
+        """
         check_range(n, size)
         return self._generator.integers(n, size=size)
 
@@ -70,7 +74,11 @@ class SimulationRandomness(Source):
         return int(self._generator.binomial(n, p))
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order."""
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
+
+        Raises:
+            ParameterError: ``k`` is below 0 or above ``n``.
+        """
         check_subset(n, k)
         if n == 0:
             return np.empty(0, dtype=np.int64)
@@ -87,6 +95,9 @@ class SimulationStreams:
     Guarantees:
         Equal seeds and names give equal draws. Different names give streams that are independent
         for every practical purpose (names are hashed with BLAKE2b to 256 bits).
+
+    Raises:
+        ParameterError: ``seed`` is not a whole number of at least 0.
 
     >>> streams = SimulationStreams(7)
     >>> bool(streams.generator("noise", 3).random() == streams.generator("noise", 3).random())

@@ -102,6 +102,9 @@ class Source(ABC):
         """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
 
         Source: Floyd's algorithm (Bentley and Floyd, Programming pearls, CACM 30(9), 1987).
+
+        Raises:
+            ParameterError: ``k`` is below 0 or above ``n``.
         """
         check_subset(n, k)
         chosen: set[int] = set()

@@ -34,7 +34,11 @@ class OSRandomness(Source):
     secure: ClassVar[bool] = True
 
     def below(self, n: int, size: int) -> NDArray[np.int64]:
-        """``size`` independent integers, each exactly uniform on {0, …, n − 1}."""
+        """``size`` independent integers, each exactly uniform on {0, …, n − 1}.
+
+        Raises:
+            ParameterError: ``n`` is outside 1 to 2⁶², or ``size`` is below 0.
+        """
         check_range(n, size)
         word, largest = _word(n)
         if n & (n - 1) == 0:  # Every word counts, and its low bits are uniform.
@@ -82,6 +86,9 @@ class OSRandomness(Source):
         The first ``k`` different values of a uniform sequence are a uniform subset. A sequence is
         drawn in bulk, which is faster than Floyd's algorithm. If ``k`` is more than half of ``n``,
         the complement is drawn, so that few values repeat.
+
+        Raises:
+            ParameterError: ``k`` is below 0 or above ``n``.
         """
         check_subset(n, k)
         if 2 * k > n:

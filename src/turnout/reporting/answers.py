@@ -71,7 +71,7 @@ class Unshuffled:
     rounds: int
 
     def record(self) -> dict[str, Any]:
-        """JSON-ready values."""
+        """JSON-ready ε and δ of the messages without a shuffler."""
         return {"epsilon": self.epsilon, "delta": self.delta}
 
     def words(self) -> str:
@@ -286,7 +286,7 @@ class Answer:
 
 
 def answer_record(answer: Answer) -> dict[str, Any]:
-    """Answer as JSON-ready values."""
+    """JSON-ready scheme, guarantee and footnotes of an answer."""
     record: dict[str, Any] = {
         "randomizer": _randomizer(answer),
         **guarantee_record(answer.guarantee),
@@ -304,7 +304,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 
 def answer_table(answer: Answer) -> Table:
-    """Answer as a table."""
+    """Table of an answer: guarantee, scheme and footnotes."""
     # A solved parameter, if there is one, and the scheme.
     rows: dict[str, str] = {}
     if (found := answer.calibration) is not None:
@@ -348,7 +348,7 @@ def _short(value: object) -> str:
 
 
 def _calibration_record(found: Calibration) -> dict[str, Any]:
-    """Solved value as JSON-ready values."""
+    """JSON-ready value of the solved parameter, and the nearest value that misses the target."""
     refused = found.refused
     return {
         "solved_for": found.unknown.name,

@@ -28,7 +28,7 @@ _EVENTS = {True: "above", False: "not above"}
 
 
 def audit_record(found: Found) -> dict[str, Any]:
-    """JSON-ready values of an audit.
+    """JSON-ready bounds, counts and settings of an audit.
 
     ``audit_lower`` is the lower bound on ε by experiment, at the stated confidence; ``epsilon`` and
     ``epsilon_lower`` are the proved bounds.

@@ -171,7 +171,7 @@ def write_bandit_report(folder: Path, summary: BanditSummary, plan_text: str) ->
 
 
 def _page(summary: BanditSummary, picture: Picture, plan_text: str) -> str:
-    """HTML page of the report."""
+    """HTML page of a report of bandit runs, with the text of the plan."""
     from turnout._version import __version__
     from turnout.reporting.page import named_cards, sections, template
 

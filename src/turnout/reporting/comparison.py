@@ -58,7 +58,7 @@ class _ByMethod:
 
 
 def comparison_record(comparison: SweepComparison) -> dict[str, Any]:
-    """JSON-ready values of a comparison."""
+    """JSON-ready bounds of each method at each value, and the terms of a comparison."""
     return {
         "against": comparison.sweep.against,
         "values": list(comparison.values),

@@ -210,7 +210,7 @@ def _cost_rows(found: Frequencies | Mean | HeavyHitters) -> dict[str, str]:
 
 
 def _trust(cost: EstimateCost) -> str:
-    """Trusted parties, in words."""
+    """Parties that must be trusted for the guarantee of an estimate, in words."""
     if cost.trust == "central":
         return "the holder of the file is trusted"
     return TRUST[TrustModel(cost.trust)]

@@ -108,7 +108,7 @@ def sections(drawn: Sequence[Picture]) -> list[dict[str, str]]:
 
 
 def _cards(summary: Summary) -> list[dict[str, str]]:
-    """Key figures of a run."""
+    """Key figures of a run: quality of the model, ε and expected check-ins."""
     outcome, guarantee = summary.outcome, summary.outcome.prepared.guarantee
     headline = outcome.headline
     # One card each for quality, privacy and participation; none has exact counts, which ε does

@@ -21,7 +21,7 @@ _WIDTH = 10_000  # wide enough that no cell is wrapped
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Table of an answer.
+    """Table of a printed answer, as plain text.
 
     Attributes:
         title: caption, possibly empty.
@@ -38,7 +38,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Line of text of an answer."""
+    """Line of text in a printed answer, outside of its tables."""
 
     text: str
 
@@ -90,12 +90,12 @@ def as_html(parts: Sequence[Part]) -> str:
 
 
 def _html_note(note: Note) -> str:
-    """Paragraph of a note."""
+    """HTML paragraph of a note."""
     return f"<p>{html.escape(note.text)}</p>"
 
 
 def _html_grid(grid: Grid) -> str:
-    """Table with headings of columns, or of rows for a list of facts."""
+    """HTML table with headings of columns, or with headings of rows for a list of facts."""
     lines = ['<table style="text-align: left">']
     if grid.title:
         lines.append(f"<caption>{html.escape(grid.title)}</caption>")

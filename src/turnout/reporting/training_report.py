@@ -79,7 +79,7 @@ def _draw(folder: Path, drawn: Iterable[Picture]) -> None:
 
 
 def as_json(record: dict[str, Any]) -> str:
-    """Record as indented JSON text.
+    """Indented JSON text of the values of a report.
 
     Raises:
         ValueError: the record contains NaN or an infinity.

@@ -306,15 +306,15 @@ class Headline:
 
     @property
     def axis(self) -> str:
-        """Label of an axis."""
+        """Label of an axis that shows the metric, with its unit."""
         return f"{self.words}, %" if self.is_share else self.words
 
     def drawn(self, values: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Values in the unit of the axis."""
+        """Values of the metric in the unit of the axis, shape of ``values``."""
         return 100 * values if self.is_share else values
 
     def text(self, value: float, digits: int = 2) -> str:
-        """Text of a value.
+        """Text of a value of the metric.
 
         A share is printed in per cent with ``digits`` decimals, another value with ``digits`` + 2
         significant digits.

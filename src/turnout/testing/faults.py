@@ -42,12 +42,12 @@ class Faulty:
 
     @property
     def clip_norm(self) -> float:
-        """Clip norm C."""
+        """Clip norm C of the right mechanism."""
         return self.right.clip_norm
 
     @property
     def bound(self) -> Any:
-        """Sensitivity bound."""
+        """Bound of the right mechanism on the change of a sum by one client."""
         return self.right.bound
 
     @property
@@ -60,7 +60,7 @@ class Faulty:
         return self.right.encode(update, source)
 
     def zero(self) -> UpdateSum:
-        """Empty sum."""
+        """Sum of no messages, as in the right mechanism."""
         return self.right.zero()
 
     def require(self, total: UpdateSum) -> None:

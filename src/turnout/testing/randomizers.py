@@ -174,7 +174,7 @@ def _assert_unbiased(randomizer: Any, value: Any, distribution: MessageDistribut
 
 
 def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
-    """Estimate from one message."""
+    """Estimate of a client's value from one message: frequencies, a number or a vector."""
     if isinstance(randomizer, FrequencyRandomizer):
         return estimate_frequencies(FrequencyTally.of(randomizer, message), "raw").frequencies
     if isinstance(randomizer, VectorRandomizer):

@@ -69,7 +69,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class VerificationVerdict:
-    """Result of a verification.
+    """Findings of the verification of a ledger.
 
     Attributes:
         task: SHA-256 of the charter in hexadecimal, empty without a charter.
@@ -356,7 +356,7 @@ _CLASSES: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class DocumentTerms:
-    """Terms of a charter.
+    """Terms of a charter that a verifier needs.
 
     Attributes:
         scheme: scheme whose ε the charter states.

@@ -348,7 +348,7 @@ class _Scale:
         return cls(centre, width, low, _BINS / max(high - low, 1e-6) * (1 - 1e-9))
 
     def bins_of(self, values: Floats) -> NDArray[np.int64]:
-        """Bin of each value."""
+        """Index of the bin that contains each value, shape as ``values``."""
         with np.errstate(divide="ignore"):
             place = np.arcsinh((np.log(values) - self.centre) / self.width)
         numbers = np.clip((place - self.low) * self.bins_per_unit, 0, _BINS - 1)

@@ -117,7 +117,7 @@ class VectorRandomizer(ABC):
 
     @property
     def total_size(self) -> int:
-        """Number of entries of `total`."""
+        """Number of entries of the array that `total` returns."""
         return self.dimension
 
     @property
