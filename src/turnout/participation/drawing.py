@@ -10,8 +10,8 @@ Notation
     m  window
     p₀ check-in probability
     k  picks
-    μ  expected participations of some clients
-    σ  their standard deviation, or an upper bound on it
+    μ  expected number of participations of some clients
+    σ  standard deviation of this number, or an upper bound on it
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def independent(
 ) -> Schedule:
     """Schedule of one step in which each client takes part independently at the draw's rate.
 
-    The server or the client may make the draw.
+    The draws have the same distribution if clients make them and if the server makes them.
     """
     return _one_step(block, clients, _participants(len(clients), draw.rate, source))
 
@@ -74,7 +74,7 @@ def cohort(
     """Schedule of a uniform subset of the clients, drawn by the server.
 
     Raises:
-        UnsupportedError: ``clients`` are not all clients; a client cannot draw its own steps.
+        UnsupportedError: ``clients`` is a part of the population; only the server can draw all.
     """
     if len(clients) != draw.population:
         raise UnsupportedError(
@@ -86,7 +86,7 @@ def cohort(
 def one_of(
     draw: OneOf, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client takes part with a probability, in one uniform step."""
+    """Schedule in which each client takes part with `draw.probability`, in one uniform step."""
     present = _participants(len(clients), draw.probability, source)
     slots = source.below(block.steps, len(present))
     return grouped(block.first_step, block.steps, slots, numbered(clients, present))
@@ -95,9 +95,9 @@ def one_of(
 def kept(
     draw: Kept, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client takes part with a probability, in one slot of every epoch.
+    """Schedule in which each client takes part with a probability, once in every epoch or never.
 
-    The slot of a client is uniform, and the same in every epoch.
+    The client's slot in the epoch is uniform, and the same in every epoch.
     """
     present = _participants(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(present))
@@ -133,14 +133,17 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client may take part in a uniform step at which it is available."""
+    """Schedule in which each client takes part with a probability, in one available step.
+
+    The step is uniform among the steps at which the client is available.
+    """
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)
     free = draw.available[clients.start : clients.stop, window]
     free_slots = np.nonzero(free)[1]
     ends = np.cumsum(np.count_nonzero(free, axis=1))
     sizes = np.diff(ends, prepend=0)
-    # A client without an available step takes no random bits, as its own device does.
+    # A client without an available step uses no random bits, as on its own device.
     able = np.flatnonzero(sizes)
     present = able[_participants(len(able), draw.probability, source)]
     ranks = source.below_each(sizes[present])
@@ -158,7 +161,7 @@ def _participants(n: int, probability: float, source: Source) -> NDArray[np.int6
     """Ascending positions of the participating clients, each with the same probability.
 
     For a small probability the number of participants is drawn first and then the clients, so the
-    cost is proportional to the participants; otherwise one random draw per client is faster.
+    cost is proportional to that number; otherwise one random draw per client is faster.
     """
     if probability == 1:
         return np.arange(n)
@@ -234,8 +237,8 @@ def draw(
 ) -> Schedule:
     """Schedule of one block of a run, drawn at random.
 
-    Time and memory grow with the participations (for a check-in probability above 1/16, with
-    the clients); no client becomes a Python object.
+    Time and memory grow with the number of participations or, for a check-in probability above
+    1/16, with the number of clients; no client becomes a Python object.
 
     Args:
         participation: who takes part when.
@@ -306,7 +309,7 @@ def check_population(participation: Participation, population: int) -> Form:
 
 
 def expected_check_ins(participation: Participation, population: int) -> NDArray[np.float64]:
-    """Expected number of clients at each step, exact up to rounding.
+    """Expected number of clients at each step, shape (steps,), exact up to rounding.
 
     Args:
         participation: who takes part when.
@@ -329,13 +332,17 @@ def expected_empty_steps(participation: Participation, population: int) -> float
     """Expected number of steps without any client, exact up to rounding.
 
     Source: the proofs of Propositions 3.4 (`CheckIn`) and 4.4 (`SlidingWindow`) of the
-    check-in paper, before their last inequality. The proof of 4.4 prints the range of steps
-    as m … n − m + 1; the steps after the warm-up are m … n, which is also what its bound
-    counts, and what is counted here.
+    check-in paper, before the last inequality of each proof. The proof of 4.4 states the range of
+    steps as m … n − m + 1; the steps after the warm-up are m … n, which the bound of 4.4 counts
+    as well, and which are counted here.
 
     Args:
         participation: who takes part when.
         population: number of clients of the run, at least 1.
+
+    Raises:
+        ParameterError: a population that does not fit the participation.
+        UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
     >>> round(expected_empty_steps(CheckIn(window=1000), 1000), 3)
@@ -372,18 +379,23 @@ def expected_turns(
 ) -> tuple[float, float]:
     """Expected participations of some clients in a run's first steps, and a variance bound.
 
-    Clients draw independently. Within a window a client takes part at most k times. If S is the sum
-    of the client's participation probabilities in the window, the variance of the number of its
-    participations there is at most S(1 − S/k). The bound is exact for a whole window.
+    Clients draw independently. A client takes part at most k times in a window. If S is the sum of
+    the client's participation probabilities in the window, the number of the client's
+    participations in the window has variance at most S(1 − S/k). The bound is exact for a whole
+    window.
 
     Args:
         participation: a participation that clients can draw by themselves.
-        population: clients of the run, at least 1.
+        population: number of clients of the run, at least 1.
         clients: numbers of the clients, each in 0 … population − 1.
-        steps: number of steps that count, from the first one on.
+        steps: number of steps to include, from the first one on.
 
     Returns:
         μ, exact up to rounding, and an upper bound on the variance σ².
+
+    Raises:
+        ParameterError: a population that does not fit the participation.
+        UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
     >>> expected_turns(CheckIn(window=4, windows=2, probability=0.5), 16, range(8), 8)
@@ -469,10 +481,10 @@ class _Expected(NamedTuple):
     """Functions that return the expectations of a span of steps with one kind of draw.
 
     Attributes:
-        check_ins: expected clients at each step.
-        empty_steps: expected steps without any client.
-        turns: probability of given clients at each of the span's first steps, shape (rows, steps),
-            and the number of clients of each row.
+        check_ins: returns the expected number of clients at each step.
+        empty_steps: returns the expected number of steps without any client.
+        turns: returns the participation probabilities of given clients at the span's first steps,
+            shape (rows, steps), and the number of clients that each row stands for.
     """
 
     check_ins: Callable[[Any, int, int], NDArray[np.float64]] = _mean_check_ins

@@ -1,8 +1,8 @@
-"""Schedules: the blocks of a participation, and the clients of each of their steps in two arrays.
+"""Schedules: blocks of steps, and the clients that take part in each step, stored in two arrays.
 
 `blocks` returns the `ScheduleBlock`s of a participation. A `Schedule` holds the participations of
-consecutive steps; `grouped` and `joined_schedules` make it. `drawing` fills schedules; `simulation`
-and devices read them.
+consecutive steps; `grouped` and `joined_schedules` make schedules. The samplers of `drawing` return
+schedules; `simulation` and devices read them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ScheduleBlock:
     """Consecutive steps that are drawn together, independently of all other steps.
 
     Attributes:
-        index: number of the block; names its random stream.
+        index: number of the block, from 0; the block's random stream is named by it.
         first_step: number of the first step, counted over the whole run.
     """
 
@@ -61,7 +61,10 @@ def blocks(participation: Participation) -> Sequence[ScheduleBlock]:
     """Blocks of a participation, in order; together they cover steps 0 … ``steps − 1``.
 
     There is one block for each window of check-ins or of k-subsets, one for the whole run of
-    sliding windows or of a kept slot, and one for each step where steps are independent.
+    sliding windows or of a kept slot, and one for each step if steps are independent.
+
+    Raises:
+        UnsupportedError: an unknown participation.
     """
     return Blocks(normal_form(participation))
 
@@ -78,7 +81,11 @@ class Schedule:
         first_step: number of the first step, counted over the whole run.
         offsets: int64 of shape (steps + 1,): step ``first_step + i`` has the participations
             ``offsets[i]`` to ``offsets[i + 1] − 1``.
-        clients: int32 or int64 of shape (participations,).
+        clients: client of each participation, int32 or int64 of shape (participations,).
+
+    Raises:
+        ParameterError: a negative ``first_step``, or arrays of another type or shape, or offsets
+            that fall or do not span all participations.
     """
 
     first_step: int
@@ -111,7 +118,7 @@ class Schedule:
         """Clients of one step, a view of shape (count,).
 
         Raises:
-            ParameterError: the step is outside the block.
+            ParameterError: the step is outside the schedule.
         """
         i = step - self.first_step
         if not 0 <= i < self.steps:

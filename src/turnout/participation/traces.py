@@ -20,14 +20,15 @@ from turnout.schemes import AvailabilityCheckIn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStatistics:
-    """Availability statistics of a trace; unknown slots are left out of every share.
+    """Availability statistics of a trace, whose slots are all pairs of a client and a step.
 
     Attributes:
-        known_fraction: share of slots whose availability is known.
-        available_fraction: share of available slots among the *known* slots; NaN if none is known.
+        known_fraction: fraction of slots whose availability is known.
+        available_fraction: fraction of available slots among the *known* slots; NaN if none is
+            known.
         never_available: number of clients without a slot at which they are known to be available.
-        day_profile: share of available slots among known slots by time of day, float64 of shape
-            (steps_per_day,); NaN at times of day without a known slot.
+        day_profile: fraction of available slots among known slots at each time of day, float64 of
+            shape (steps_per_day,); NaN at times of day without a known slot.
     """
 
     clients: int
@@ -60,7 +61,7 @@ def availability_participation(
 
 
 def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) -> TraceStatistics:
-    """Availability statistics of a trace for the report.
+    """Availability statistics of a trace.
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).
@@ -88,10 +89,12 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
 def day_profile(
     per_step: ArrayLike, steps_per_day: int, first_slot: int = 0
 ) -> NDArray[np.float64]:
-    """Mean of a number per step (for example participations) at each time of day.
+    """Mean of a number per step, such as of participations, at each time of day.
+
+    The result has shape (steps_per_day,).
 
     Args:
-        per_step: number of each step, shape (steps,); a NaN is left out of the mean.
+        per_step: one number for each step, shape (steps,); NaN is left out of the mean.
         steps_per_day: number of steps per day.
         first_slot: time of day of step 0, in steps, from 0 to ``steps_per_day − 1``.
 
