@@ -252,7 +252,7 @@ def test_invalid_values_for_frequencies_are_refused(values, categories, said):
         ([1.0, np.inf], (), "finite numbers in every row"),
         ([1.0], "age", "column = 'age': expected no column"),
         (pd.DataFrame({"a": [1.0]}), "b", "column = 'b': expected a column that occurs once"),
-        (pd.DataFrame({"a": [1.0]}), ["a", "a"], "expected different names of columns"),
+        (pd.DataFrame({"a": [1.0]}), ["a", "a"], "expected each column named at most once"),
         ({"a": [1.0], "b": [1.0, 2.0]}, (), "expected columns of one length"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else type(value).__name__,

@@ -1,4 +1,4 @@
-"""Estimates from clients' messages: sums of messages, and estimates with standard errors."""
+"""Estimates from clients' messages: tallies of messages, and estimates with standard errors."""
 
 from turnout.estimation.frequencies import FrequencyEstimate, estimate_frequencies
 from turnout.estimation.tallies import (

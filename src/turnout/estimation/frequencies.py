@@ -7,12 +7,13 @@ errors, `FrequencyIntervals` that are valid for every number of clients, and the
 
 **Intervals.** Notation: n clients, c_v the number of messages that support item v, p the
 probability that a message supports its client's item and q that it supports another item,
-μ_v = q + (p − q)·f_v the mean share of messages that support v.
+μ_v = q + (p − q)·f_v the expected share of messages that support v.
 
-c_v is a sum of n independent bits, n·f_v of probability p and the others of probability q. By
-Hoeffding (1956, Theorem 5) its tails, one or more away from the mean, are at most those of a
-binomial of mean n·μ_v; and for tails below 1/4 the limits of Clopper and Pearson are at least that
-far away. So the exact binomial interval for μ_v is valid, and with it f_v = (μ_v − q)/(p − q).
+c_v is a sum of n independent bits: n·f_v of them are 1 with probability p, and all others with
+probability q. By Hoeffding (1956, Theorem 5) the tail probabilities of c_v, at a distance of at
+least 1 from the mean, are at most those of a binomial of mean n·μ_v; and for tail probabilities
+below 1/4 the limits of Clopper and Pearson are at least that far away. So the exact binomial
+interval for μ_v is valid, and so is the resulting interval for f_v = (μ_v − q)/(p − q).
 
 The same limits cover the share π_v in the population, if the clients are independent draws from it:
 then c_v is binomial with probability q + (p − q)·π_v. The limits from sample variances cover π_v
@@ -71,7 +72,7 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
         Non-negative numbers that sum to 1, shape (k,).
 
     Raises:
-            ParameterError: another shape, or numbers outside their domain.
+        ParameterError: another shape, or numbers outside their domain.
     """
     x, s = np.asarray(raw, dtype=np.float64), np.asarray(standard_errors, dtype=np.float64)
     if x.ndim != 1 or not x.size or not np.all(np.isfinite(x)):
@@ -171,12 +172,14 @@ def _posterior_means(
 class FrequencyIntervals:
     """Lower and upper confidence limits of all items' frequencies.
 
-    low: lower limits, shape (k,), at least 0.
-    high: upper limits, shape (k,), at most 1.
-    confidence: probability that the limits of one item are valid, or, if ``simultaneous``, of all
-        items at once. For the shares of these clients the probability is over their random bits,
-        for the shares of a population also over the sampling.
-    simultaneous: whether the confidence is for all items at once.
+    Attributes:
+        low: lower limits, shape (k,), at least 0.
+        high: upper limits, shape (k,), at most 1.
+        confidence: least probability that the limits of one item are valid or, if
+            ``simultaneous``, that the limits of all items are valid at once. For the shares of
+            these clients the probability is over their random bits; for the shares of a population
+            it is also over the sampling.
+        simultaneous: whether the confidence is for all items at once.
     """
 
     low: NDArray[np.float64]
@@ -238,7 +241,8 @@ def sampled_limits(
     Args:
         counts: lowest and highest count of each item in the sample, shape (k,) each.
         clients: n.
-        tail: probability that either limit fails, in addition to the failure of the counts' limits.
+        tail: upper bound on the failure probability of each limit, in addition to the failure
+            probability of ``counts``.
     """
     low, high = (np.clip(each, 0.0, clients) for each in counts)
     least = special.betaincinv(np.maximum(low, 1e-9), clients - low + 1, tail)
@@ -255,7 +259,8 @@ def binomial_p_values(counts: NDArray[np.int64], n: int, mean: float) -> NDArray
         mean: mean share in [0, 1]; the shares may differ from client to client.
 
     Returns:
-        P(Bin(n, ``mean``) ≥ c) for each count c: p-values that are valid at levels up to 1/4.
+        P(Bin(n, ``mean``) ≥ c) for each count c: p-values that are valid for significance levels up
+        to 1/4.
     """
     # That tail is the regularised incomplete beta function I_μ(c, n − c + 1).
     tails = special.betainc(np.maximum(counts, 1), n - counts + 1, min(mean, 1.0))
@@ -307,7 +312,7 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
         Item numbers, int64, shape (items found,).
 
     Raises:
-        ParameterError: ``threshold`` is outside [0, 1].
+        ParameterError: ``threshold`` is outside [0, 1], or ``error`` outside (0, 1/4].
     """
     checks.probability(threshold=threshold)
     check_error(error)
@@ -337,6 +342,9 @@ def holm(p_values: NDArray[np.float64], error: float) -> NDArray[np.int64]:
     Args:
         p_values: p-value of each hypothesis, shape (k,).
         error: family-wise error, above 0, at most 0.25.
+
+    Raises:
+        ParameterError: ``error`` is outside (0, 1/4].
 
     >>> holm(np.array([0.5, 0.001, 0.02, 0.026]), 0.06).tolist()
     [1, 2, 3]
@@ -377,7 +385,7 @@ class FrequencyEstimate:
 
     @property
     def clients(self) -> int:
-        """Number n of messages in the estimate."""
+        """Number n of clients, each with one message."""
         return self.evidence.clients
 
     @property
@@ -387,7 +395,7 @@ class FrequencyEstimate:
 
     @property
     def bits(self) -> int:
-        """Total number of bits that the clients sent, without public questions."""
+        """Total number of bits that all clients sent, without the bits of public questions."""
         return self.clients * self.randomizer.message_bits
 
     @cached_property
@@ -421,12 +429,15 @@ class FrequencyEstimate:
     def intervals(self, confidence: float = 0.95, simultaneous: bool = False) -> FrequencyIntervals:
         """Confidence limits of the shares of clients and of their population, valid for every n.
 
-        See `frequency_intervals`.
+        `frequency_intervals` describes the arguments and errors.
         """
         return frequency_intervals(self.evidence, confidence, simultaneous)
 
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
-        """Items above ``threshold``; with probability at least 1 − ``error`` no item is wrong."""
+        """Items with a share above ``threshold``, with a bounded probability of a wrong item.
+
+        `items_above` describes the arguments, the errors and the guarantee.
+        """
         return items_above(self.evidence, threshold, error)
 
     def __str__(self) -> str:

@@ -33,10 +33,13 @@ class MeanTally:
 
     Attributes:
         randomizer: the randomizer of all messages.
-        total: float64, in the randomizer's own coordinates.
+        total: sum of the encoded vectors, float64, in the randomizer's own coordinates.
         clients: number of messages in the tally.
-        moments: Σ y_j and Σ y_j² of the vectors y that messages stand for, extrapolated from some
-            messages of each block, shape (2, d).
+        moments: for each coordinate j, the sums of y_j and of y_j² over the vectors y that messages
+            encode, extrapolated from some messages of each block, shape (2, d).
+
+    Raises:
+        ParameterError: ``clients`` is negative.
     """
 
     randomizer: VectorRandomizer
@@ -49,9 +52,12 @@ class MeanTally:
 
     @classmethod
     def of(cls, randomizer: VectorRandomizer, messages: NDArray, first: int = 0) -> MeanTally:
-        """Tally of the messages of consecutive clients, of which ``first`` is the first number.
+        """Tally of the messages of consecutive clients.
 
-        Messages are those that ``encode`` or ``unpack`` of the randomizer returned.
+        Args:
+            randomizer: the randomizer of all messages.
+            messages: result of the randomizer's ``encode`` or ``unpack``.
+            first: number of the first client.
 
         Raises:
             ParameterError: messages that are not of this randomizer.
@@ -80,7 +86,7 @@ class MeanTally:
 
 
 def _moments(randomizer: VectorRandomizer, messages: NDArray, first: int) -> FloatArray:
-    """Estimates of Σ y_j and Σ y_j² of a block, shape (2, d), from evenly spaced messages."""
+    """Estimated sums of y_j and of y_j² over a block, (2, d), from evenly spaced messages."""
     many = max(_SAMPLED * _FEW_COORDINATES // max(randomizer.dimension, _FEW_COORDINATES), 2)
     places = np.unique(np.linspace(0, len(messages) - 1, many).astype(np.int64))
     found = np.zeros((2, randomizer.dimension))
@@ -120,7 +126,7 @@ class MeanEstimate:
 
     @property
     def bits(self) -> int:
-        """Total number of bits that the clients sent, without public randomness."""
+        """Total number of bits that all clients sent, without the bits of public randomness."""
         return self.clients * self.randomizer.message_bits
 
     @property
@@ -133,8 +139,8 @@ class MeanEstimate:
         """Upper bound on the standard error of a coordinate from privacy noise alone.
 
         The error is that of the mean of *these* clients: the root of `worst_squared_error`/(nd),
-        without the error of clipping. For ℓ2 randomizers the root mean square over coordinates is
-        bounded.
+        without the error of clipping. For ℓ2 randomizers the bound is on the root mean square over
+        coordinates.
         """
         variance = self.randomizer.worst_squared_error / self.clients
         return math.sqrt(variance / self.randomizer.dimension)
@@ -145,9 +151,9 @@ class MeanEstimate:
 
         The clients are a simple random sample of a large population. Messages vary by the noise
         *and* by the sampling, so their variance divided by n covers both, and only messages are
-        read. The errors are never below `noise_error`. With more than 32 coordinates all are equal
-        to the root mean square over coordinates, as the variance is computed from a part of the
-        messages.
+        read. The errors are never below `noise_error`. With more than 32 coordinates all errors are
+        equal to the root mean square over coordinates, as the variance is computed from a part of
+        the messages.
         """
         spread = np.maximum(self.moments[1] - self.moments[0] ** 2, 0.0)
         if spread.size > _FEW_COORDINATES:

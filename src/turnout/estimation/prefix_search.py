@@ -1,9 +1,10 @@
-"""Search for the most frequent items over prefixes, if there are too many items to list.
+"""Search for the most frequent items by prefixes, if there are too many items to list.
 
 `PrefixSearch` draws the groups, encodes messages and finds items; it returns a
 `PrefixSearchResult`. `turnout.estimation.private.searches` computes its ε.
 
-Notation: b the bits of an item; levels 1 … L estimate prefixes of b_1 < … < b_L = b bits.
+Notation: b is the number of bits of an item; level j of the search, from 1 to L, estimates the
+frequencies of prefixes of b_j bits, with b_1 < … < b_L = b.
 
 Each client is publicly and randomly assigned to one level's group, and sends one bit about its
 item's prefix of that level (`OneBitHadamard` with a public row). The server keeps the most frequent
@@ -53,7 +54,7 @@ class PrefixSearchResult(NamedTuple):
 
 @dataclass(frozen=True)
 class PrefixSearch:
-    """Search for frequent items of ``bits`` bits by prefixes of increasing length.
+    """Search for frequent items of b bits by prefixes of increasing length.
 
     Attributes:
         epsilon: privacy level of a client's one message, above 0, at most 30.
@@ -61,6 +62,9 @@ class PrefixSearch:
         first_bits: b_1, the shortest prefix length; all prefixes of this length are estimated.
         stride: number of bits by which prefixes grow from level to level.
         width: number of prefixes of a level that are continued.
+
+    Raises:
+        ParameterError: a number outside its domain; ``first_bits`` and ``stride`` are from 1 to 24.
     """
 
     epsilon: float
@@ -92,11 +96,11 @@ class PrefixSearch:
         return self.randomizer(0).epsilon0
 
     def randomizer(self, level: int) -> OneBitHadamard:
-        """Randomizer of the clients that report a prefix of one length."""
+        """Randomizer of the clients that report a prefix of length ``lengths[level]``."""
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
-        """Public level of each client, uniform and independent of the values, shape (n,)."""
+        """Public index into ``lengths`` of each client, uniform and independent of items, (n,)."""
         return source.below(len(self.lengths), n)
 
     def encode(
@@ -106,7 +110,7 @@ class PrefixSearch:
 
         Args:
             values: the clients' items, whole numbers from 0 to 2^b − 1, shape (n,).
-            groups: level of each client, shape (n,).
+            groups: index into ``lengths`` of each client, shape (n,), from `groups`.
             source: source of the clients' randomness and of public rows.
         """
         array = np.asarray(values)
@@ -135,7 +139,8 @@ class PrefixSearch:
             error: family-wise error, above 0, at most 0.25.
 
         Raises:
-            ParameterError: ``threshold`` is outside [0, 1], or a level has no message.
+            ParameterError: ``threshold`` is outside [0, 1], ``error`` is outside (0, 1/4], or a
+                level has no message.
         """
         checks.probability(threshold=threshold)
         check_error(error)
@@ -153,7 +158,7 @@ class PrefixSearch:
             scores = continuation_scores(part, kept, growth).ravel()
             order = np.argsort(-scores, kind="stable")[: self.width]
             kept = _continuations(kept, growth)[order]
-        # At the last level, test their continuations to whole items.
+        # At the last level, test the continuations of these prefixes to whole items.
         scores = continuation_scores(messages[-1], kept, growths[-1]).ravel()
         items = _continuations(kept, growths[-1])
         return self._named(items, scores, len(messages[-1]), threshold, error)

@@ -6,8 +6,9 @@ tally into the sums of scores of every item. `column_sums` counts the set bits o
 `turnout.estimation.frequencies` uses these functions.
 
 **Column sums.** In every column, three rows of bits a, b, c sum to a ⊕ b ⊕ c plus twice the
-majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 of weight 1 and n/3 of
-weight 2, and so on until few are left to unpack: about ten word operations for each input word.
+majority of a, b and c (a carry-save adder). So n rows of weight 1 become n/3 rows of weight 1 and
+n/3 rows of weight 2, and so on until few rows are left to unpack. This needs about ten word
+operations for each input word.
 """
 
 from __future__ import annotations
@@ -81,6 +82,9 @@ class FrequencyTally:
         counts: number of clients for each message, if messages are codes, or for each item, if
             messages are bitmaps; int64.
         clients: number of messages in the tally.
+
+    Raises:
+        ParameterError: ``clients`` is negative.
     """
 
     randomizer: FrequencyRandomizer
@@ -101,6 +105,7 @@ class FrequencyTally:
 
         Raises:
             ParameterError: messages that are not of this randomizer.
+            UnsupportedError: the randomizer has too many messages to count.
         """
         size = _size(randomizer)
         if isinstance(randomizer, BitmapRandomizer):
@@ -146,7 +151,8 @@ def collect(
         block_clients: number of messages held at once, at least 1.
 
     Raises:
-        ParameterError: ``block_clients`` is below 1.
+        ParameterError: ``block_clients`` is below 1, or a value is no item.
+        UnsupportedError: the randomizer has too many messages to count.
     """
     checks.count(block_clients=block_clients)
     array = np.asanyarray(values)
@@ -209,7 +215,7 @@ class Evidence:
 
 
 def evidence(tally: FrequencyTally) -> Evidence:
-    """Sums of scores for every item in a tally, with counts if scores have two values."""
+    """Sums of scores of every item in a tally, with counts if each score has one of two values."""
     randomizer, n = tally.randomizer, tally.clients
     sums, gain, offset = randomizer.scores(tally.counts), randomizer.gain, randomizer.offset
     # Three score values: sums and squares alone.
@@ -257,7 +263,8 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 
     All entries are equal if no entry is positive. The positive noise of every item remains and
     reduces all shares, most of all the shares of frequent items. The function is provided because
-    it is common; if raw estimates are mostly noise, its result can be closer than the projection.
+    it is common; if raw estimates are mostly noise, its result can be closer to the true
+    frequencies than that of `project_simplex`.
 
     Args:
         raw: finite numbers, shape (k,).

@@ -1,14 +1,14 @@
 """Means of clients with many samples each, where ε₀ protects all samples of a client together.
 
-`UserLevelMean` is the scheme of two messages, `UserLevelEstimate` its result.
-`concentration_radius` and `wrong_bin_chance` are its two bounds on chances of failure.
+`UserLevelMean` is a scheme of two messages, `UserLevelEstimate` the result. `concentration_radius`
+and `wrong_bin_chance` bound the probabilities that the scheme fails.
 
 Notation
     n, m    number of clients, and of samples of each; y_i the mean of a client's samples
     σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, in each coordinate
     γ       `chance`: probability that some y_i is further than τ from that mean
     τ       `radius`: σ·√(2 ln(2nd/γ)/m)
-    B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover it
+    B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover [−B, B]
     C       (e^ε + 1)/(e^ε − 1) of the first message
 
 In a first message every client reports the bin of y_i, and the server selects the most frequent
@@ -50,7 +50,7 @@ def concentration_radius(
     """Radius τ within which all clients' means lie with probability at least 1 − γ.
 
     Source: Section 3.7 (girgis2023thesis), where √2 is missing: with 1000 clients and γ = 0.01 the
-    printed radius is exceeded with probability 0.38.
+    thesis' radius is exceeded with probability 0.38.
 
     Args:
         deviation: σ, above 0, in the unit of the samples.
@@ -71,10 +71,10 @@ def concentration_radius(
 def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
     """Upper bound on the probability that an empty bin is selected, if at most two bins are in use.
 
-    One of the two bins has at least n/2 clients. The amount that a client adds to its lead over an
-    empty bin has mean at least ½, variance at most 2C², and is at most 2C; Bernstein's inequality
-    and a union over bins give the bound. The thesis uses Hoeffding's: 2k·exp(−n/(200C²)), which
-    needs 12 times as many clients for small ε.
+    One of the two bins has at least n/2 clients. A client adds an amount to the lead of this bin
+    over an empty bin; the amount has mean at least ½, variance at most 2C², and is at most 2C.
+    Bernstein's inequality and a union bound over bins give the result. The thesis uses Hoeffding's
+    inequality, with the bound 2k·exp(−n/(200C²)), which needs 12 times as many clients for small ε.
 
     Args:
         epsilon: ε of one client's message about its bin.
@@ -93,7 +93,7 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
 
 @dataclass(frozen=True)
 class UserLevelMean:
-    """Two-message scheme for a mean: a private range from bin frequencies, then the mean.
+    """Two-message scheme for a mean: a range from private bin frequencies, then the mean.
 
     Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar is
     d = 1. For vectors the thesis runs the scalar scheme on each coordinate, each with ε₀/d; here
@@ -116,6 +116,9 @@ class UserLevelMean:
         chance: γ, in (0, 1).
         public_seed: seed of the public coordinates of the second message; None: each message
             contains its coordinates.
+
+    Raises:
+        ParameterError: a value outside its domain.
     """
 
     dimension: int
@@ -176,7 +179,11 @@ class UserLevelMean:
 
     @property
     def failure(self) -> float:
-        """Upper bound on the probability that a mean is clipped: γ plus that of a wrong bin."""
+        """Upper bound on the probability that a mean is clipped: γ plus that of a wrong bin.
+
+        Raises:
+            UnsupportedError: there are too few clients for a private range.
+        """
         return min(1.0, self.chance + self._wrong_bins(self.range_epsilon))
 
     @property
@@ -221,12 +228,15 @@ class UserLevelMean:
     def range_messages(
         self, means: ArrayLike, source: Source, first: int = 0
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """First messages of a block of clients, as pairs of a coordinate and its messages.
+        """First messages of a block of clients, as pairs of a coordinate and the messages about it.
 
         Args:
             means: y_i, shape (n, d); clipped to ±B.
             source: source of all private randomness.
             first: number of the block's first client.
+
+        Raises:
+            ParameterError: ``means`` has another shape, or contains NaN.
         """
         randomizer = self.range_randomizer
         vectors = self._checked(means)
@@ -246,7 +256,7 @@ class UserLevelMean:
         """Middle of the fullest bin in each coordinate, shape (d,).
 
         Args:
-            messages: messages of all clients from `range_messages`; blocks are concatenated.
+            messages: results of `range_messages` for all blocks of clients, concatenated.
         """
         randomizer = self.range_randomizer
         if randomizer is None:
@@ -262,11 +272,16 @@ class UserLevelMean:
     ) -> NDArray[np.int64]:
         """Second messages, which encode y_i minus ``centre``, clipped to ±3τ.
 
+        If the first message is omitted, y_i is clipped to ±B instead.
+
         Args:
             means: y_i, shape (n, d).
             centre: result of `centre`, shape (d,).
             source: source of all private randomness.
             first: number of the block's first client.
+
+        Raises:
+            ParameterError: ``means`` has another shape, or contains NaN.
         """
         return self.mean_randomizer.encode(self._offsets(means, centre), source, first)
 
@@ -286,6 +301,9 @@ class UserLevelMean:
         Args:
             means: y_i, shape (n, d).
             source: source of all private randomness.
+
+        Raises:
+            ParameterError: ``means`` has another shape, or contains NaN.
         """
         vectors = self._checked(means)
         centre = self.centre(self.range_messages(vectors, source))
@@ -293,7 +311,7 @@ class UserLevelMean:
         return self.finish(centre, tally)
 
     def finish(self, centre: FloatArray, tally: MeanTally) -> UserLevelEstimate:
-        """Estimate from the centre and the tally of second messages."""
+        """Estimate from the result of `centre` and the tally of second messages."""
         return UserLevelEstimate(self, centre, estimate_mean(tally))
 
 
@@ -304,7 +322,7 @@ class UserLevelEstimate:
     Attributes:
         scheme: the scheme of the messages.
         centre: middle of the range, shape (d,).
-        offset: estimated mean of y_i minus ``centre``.
+        offset: estimate of the mean of y_i minus ``centre``, from the second messages.
     """
 
     scheme: UserLevelMean

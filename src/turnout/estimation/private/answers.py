@@ -1,9 +1,8 @@
 """Private estimates: requests, results, and the choice of a randomizer with its cost.
 
 `PrivacyRequest` is the request; `Frequencies` and `Mean` are results, each with its `EstimateCost`.
-`frequency_randomizer` and `mean_randomizer` choose the randomizer and its level, and `local_cost`
-is the privacy cost of one message. `turnout.estimation.private.estimates` joins them with a column
-of values.
+`frequency_randomizer` and `mean_randomizer` choose the randomizer, and `local_cost` is the privacy
+cost of one message. `turnout.estimation.private.estimates` applies them to a column of values.
 """
 
 from __future__ import annotations
@@ -49,6 +48,9 @@ class PrivacyRequest:
         delta: δ in (0, 1); required for "shuffled", optional for "central", None for "local".
         relation: "add-remove" or "replace-one"; required for "central".
         bits: largest number of bits of a message; None: any number.
+
+    Raises:
+        ParameterError: a value outside its domain, or one that does not fit the trust model.
     """
 
     epsilon: float
@@ -133,7 +135,7 @@ class Mean:
             bound.
         population_errors: standard errors about the mean of clipped vectors in a large population
             of which the clients are a simple random sample, from noise and sampling, shape (d,).
-        sampling_from: description of how the sampling error was computed.
+        sampling_from: description of the way in which the sampling error was computed.
         mse_bound: upper bound on E‖value − mean‖₂² of clipped vectors; in the central model an
             estimate.
         clients: n; None where n is private.
@@ -173,7 +175,7 @@ class EstimateCost:
         relation: "replace-one" or "add-remove".
         trust: "local", "shuffled" or "central".
         mechanism: name of the mechanism.
-        reason: reason for its choice.
+        reason: reason for the choice of the mechanism.
         local_epsilon: ε₀ of the client's messages; None where a client sends its value in the
             clear.
         message_bits: bits of all messages of a client; None where a client sends its value in the
@@ -203,7 +205,7 @@ class EstimateCost:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Assumptions of the guarantee, including the public number of rows under replace-one."""
+        """Assumptions of the guarantee; under replace-one, also that the row count is public."""
         return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
 
     @property
@@ -298,7 +300,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """Randomizer with the fewest bits among the nearly best ones, and the reason."""
+    """Randomizer with the fewest bits among those of nearly least error, and the reason."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -311,7 +313,7 @@ def chosen_randomizer(
 def _variants(
     make: Callable[..., FrequencyRandomizer], epsilon: float, items: int, public: bool
 ) -> Iterator[FrequencyRandomizer]:
-    """Plain randomizer of a mechanism, then one with public questions if that saves bits."""
+    """Randomizers of a mechanism: the plain one, then one with public questions if shorter."""
     try:
         own = make(epsilon, items)
         if not own.gain:  # The resolution of its coins leaves nothing of so small an ε.
@@ -368,7 +370,7 @@ def mean_randomizer(
 def _code(
     dimension: int, epsilon: float, radius: float, most_bits: int
 ) -> tuple[VectorRandomizer, str]:
-    """Spherical code with the fewest bits among the nearly best ones, and the reason."""
+    """Spherical code with the fewest bits among those of nearly least error, and the reason."""
     codes = [
         SphericalCode(dimension, epsilon, radius, code_bits=bits)
         for bits in range(1, most_bits + 1)

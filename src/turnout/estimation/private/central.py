@@ -4,15 +4,16 @@
 return the noise of a sum (`SumNoise`), and `discrete_laplace` draws samples. The module `estimates`
 calls these functions.
 
-Notation: Δ₁, Δ₂ the largest change of the sum by one client, in whole units, in ℓ1 and in ℓ2; s, t
-whole numbers; K whole units of one radius, d coordinates, a the norm of one row over K (ℓ1 for
-Laplace, ℓ2 for Gaussian noise), F the largest ℓ2 norm of a mean over the radius.
+Notation: Δ₁ and Δ₂ are the largest changes of the sum by one client, in whole units, in ℓ1 and in
+ℓ2; s and t are whole numbers; K is the number of whole units in one radius, d the number of
+coordinates, a the norm of one row divided by K (ℓ1 for Laplace, ℓ2 for Gaussian noise), F the
+largest ℓ2 norm of a mean divided by the radius.
 
 The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
-Gaussian is a function of the Gaussian mechanism's output, and is priced as that mechanism.
+Gaussian is a function of the Gaussian mechanism's output, so that mechanism's ε is an upper bound.
 
-Under add-remove the number n of rows is private. This number is summed as one more coordinate, of
-w·K for each row. The mean's squared error is then (d + F²/w²) times the variance of one number's
+Under add-remove the number n of rows is private. It is estimated by one more coordinate, which is
+w·K in each row. The mean's squared error is then (d + F²/w²) times the variance of one number's
 noise, whose scale is proportional to a + w (Laplace) or √(a² + w²) (Gaussian). The error is least
 at w³ = a·F²/d (Laplace) and at w⁴ = a²·F²/d (Gaussian).
 """
@@ -290,12 +291,11 @@ def _half_widths(
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """Confidence of the noise's limits, and failure probability of the sampling's limits.
+    """Confidence of the limits for the noise, and failure probability of those for the sampling.
 
-    Returns:
-        The confidence of the noise's limits, and the chance that either of the sampling limits
-        fails. The division of the total failure probability does not depend on the counts; it
-        minimises the sum of both widths for an item with a share of 0.1.
+    The second number is the failure probability of each of the two sampling limits. The division of
+    the total failure probability does not depend on the counts; it minimises the sum of both widths
+    for an item with a share of 0.1.
     """
     miss = 1 - confidence
 
@@ -325,6 +325,10 @@ def central_mean(
         norm: one of `NORMS`.
         dimension: d.
         radius: radius of the ball, above 0.
+
+    Raises:
+        ParameterError: a row is outside the ball after rounding, or ε is too small for the noise.
+        UnsupportedError: no Gaussian noise reaches ε.
     """
     # The noise depends on public numbers alone.
     private = privacy.relation == "add-remove"
@@ -420,7 +424,7 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
 def _cheaper(
     privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, mechanism: str
 ) -> tuple[SumNoise, str]:
-    """Noise of the requested mechanism, or of smaller deviation for "auto", and the reason."""
+    """Noise of the mechanism, or for "auto" the noise of smaller deviation, and the reason."""
     if mechanism not in ("auto", "laplace", "gaussian"):
         expected = "auto, laplace or gaussian in the central model"
         raise ParameterError("mechanism", mechanism, expected)

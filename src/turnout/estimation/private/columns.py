@@ -2,8 +2,8 @@
 
 `item_blocks` and `entry_blocks` read items, `vector_blocks` vectors, from CSV, Parquet, NumPy
 arrays, lists and Arrow tables; `batch_entries` and `batch_vectors` convert Arrow's record batches.
-A missing value raises an error. `turnout.estimation.private.estimates` reads all its data through
-them.
+A missing value raises an error. `turnout.estimation.private.estimates` reads all data by these
+functions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
 
 
 def batch_vectors(batch: Any) -> NDArray[np.float64]:
-    """Rows of a numeric Arrow record batch, shape (rows, columns); missing numbers are NaN.
+    """Numbers of an Arrow record batch, shape (rows, columns); missing numbers are NaN.
 
     Raises:
         ParameterError: a column that does not hold numbers.
@@ -107,7 +107,8 @@ def item_blocks(
     """Blocks of clients' items as whole numbers below ``size``.
 
     Args:
-        data: a path to .npy of shape (n,), .csv with a header, or .parquet; or rows.
+        data: a path to a .npy file of shape (n,), a .csv file with a header, or a .parquet file or
+            folder; or rows in memory.
         size: number of items, k.
         labels: names of the items, shape (k,); without them items are whole numbers.
         column: name of the column; None if the data have only one.
@@ -151,8 +152,8 @@ def vector_blocks(
     """Blocks of clients' vectors, float64 of shape (rows, d).
 
     Args:
-        data: a path to .npy of shape (n, d), or (n,) for d = 1; or to .csv or .parquet with
-            columns of numbers; or rows.
+        data: a path to a .npy file of shape (n, d), or (n,) for d = 1; or to a .csv or .parquet
+            file with columns of numbers; or rows in memory.
         columns: names of the columns, in the order of coordinates; empty: all columns.
         missing: public number that replaces a missing number; None: a missing number is an error.
 
@@ -276,7 +277,7 @@ def _codes(
 def entry_blocks(
     data: Path | Rows, column: str | None, missing: object = None
 ) -> Iterator[NDArray[Any] | list[Any]]:
-    """Blocks of one column's entries, unconverted, with replacements of missing entries.
+    """Blocks of one column's entries, unconverted, with missing entries replaced.
 
     Args:
         data: a path or rows, see `item_blocks`.
@@ -316,7 +317,7 @@ def _lacking(entries: NDArray[Any] | list[Any]) -> NDArray[np.bool_] | None:
 
 
 def _entry_blocks(path: Path, column: str | None) -> Iterator[NDArray[Any] | list[str]]:
-    """Blocks of one column's entries in a file, with missing entries."""
+    """Blocks of one column's entries in a file; missing entries are not yet replaced."""
     if path.suffix == ".npy" and not path.is_dir():
         no_columns(path, () if column is None else (column,))
         array = _array(path)
@@ -491,7 +492,7 @@ def _chosen(
 def chosen_columns(
     columns: Sequence[str], header: Sequence[str], *, single: bool
 ) -> tuple[str, ...]:
-    """Names of the columns to read: the named or all columns; exactly one if ``single``.
+    """Names of the columns to read: those in ``columns``, or all; exactly one if ``single``.
 
     Raises:
         ParameterError: a column must be named, but is not; or a named column is missing or occurs
@@ -507,5 +508,5 @@ def chosen_columns(
         if list(header).count(name) != 1:
             raise ParameterError("column", name, f"a column that occurs once, of {known}")
         if list(columns).count(name) != 1:
-            raise ParameterError("column", name, "different names of columns")
+            raise ParameterError("column", name, "each column named at most once")
     return tuple(columns)

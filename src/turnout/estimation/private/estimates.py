@@ -82,9 +82,9 @@ def frequencies(
         missing: public item that replaces a missing value; None: a missing value is an error.
 
     Raises:
-            ParameterError: an argument or a value outside its domain.
-            InputFileError: a file that cannot be read.
-            UnsupportedError: a mechanism that cannot serve so many items.
+        ParameterError: an argument or a value outside its domain.
+        InputFileError: a file that cannot be read.
+        UnsupportedError: a mechanism that cannot serve so many items.
     """
     # All arguments are checked before the data are read.
     checks.count(2, items=items)
@@ -181,8 +181,8 @@ def mean(
         missing: public number that replaces a missing number; None: a missing number is an error.
 
     Raises:
-            ParameterError: an argument or a value outside its domain.
-            InputFileError: a file that cannot be read.
+        ParameterError: an argument or a value outside its domain.
+        InputFileError: a file that cannot be read.
     """
     # All arguments are checked before the data are read.
     radius, middle = _ball(radius, *interval)
@@ -237,6 +237,7 @@ def _ball(
     Raises:
         ParameterError: neither a radius nor an interval, or both, or numbers outside their domain.
     """
+    # Without an interval, the radius of a ball about 0.
     if low is None and high is None:
         if radius is None:
             expected = "a finite number above 0, or low and high for rows of one number"
@@ -254,6 +255,7 @@ def _ball(
     if not max(abs(low), abs(high)) <= _FAR:
         far = low if abs(low) > _FAR else high
         raise ParameterError("low" if far is low else "high", far, f"from {-_FAR:g} to {_FAR:g}")
+    # The radius is half of the length, which rounding must not reduce to 0.
     half = (high - low) / 2
     if half < 1 / _FAR:
         raise ParameterError("high", high, f"a number above low = {low:g}")
@@ -349,14 +351,14 @@ def user_mean(
             number.
         epsilon: ε₀ of both messages of a client, for all its samples together.
         radius: samples lie in [−radius, radius]^d.
-        deviation: σ of σ²-sub-Gaussian samples about a common mean, in each coordinate.
+        deviation: σ, if samples are σ²-sub-Gaussian about a common mean in each coordinate.
         source: source of all randomness.
         columns: names of the columns to average; required with ``client``, else empty for all.
         client: the column that names the client of a row.
         samples: least number of samples of a client; required with ``client``.
         missing: number that replaces a missing sample; None: a missing sample is an error.
-        chance: failure chance that a client's mean is clipped, if ``deviation`` and ``samples``
-            hold.
+        chance: γ of `UserLevelMean`, in (0, 1): bound on the probability that some client's mean is
+            far from the common mean, if ``deviation`` and ``samples`` are correct.
 
     Raises:
         ParameterError: an argument or a value outside its domain.

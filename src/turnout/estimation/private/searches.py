@@ -1,10 +1,10 @@
 """Frequent items in the local model, with a bounded probability of a wrong item.
 
-`heavy_hitters` is the search. Where all items can be listed, every message is about all of them,
-and Holm's test selects those above a threshold. Otherwise each client is publicly assigned a prefix
-length, and prefixes are followed (`turnout.estimation.prefix_search`). Words become whole numbers
-of five bits a letter (`word_code`). In both cases a client sends one message, so a single ε₀ is its
-whole cost, for any number of lengths.
+`heavy_hitters` is the search. If all items can be listed, every message is about all of them, and
+Holm's test selects those above a threshold. Otherwise each client is publicly assigned a prefix
+length, and frequent prefixes are extended (`turnout.estimation.prefix_search`). Words become whole
+numbers with five bits for each letter (`word_code`). In both cases a client sends one message, so
+the client's whole privacy cost is one ε₀, for any number of prefix lengths.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def word_blocks(
 
 
 def word_code(word: str, letters: int) -> int:
-    """Whole number of a word, with five bits a letter: 1–26 for a–z, 27 for others, 0 at the end.
+    """Whole number of a word, five bits a letter: 1–26 for a–z, 27 for others, 0 for the end.
 
     >>> word_of(word_code("Ana-Maria", 5), 5)
     'ana*m'
@@ -125,16 +125,17 @@ def heavy_hitters(
         epsilon: ε₀ of a client's one message, above 0, at most 30.
         threshold: share of the clients, in [0, 1); public, independent of the data.
         source: source of all randomness.
-        size: number of items, which are 0 to size − 1; or
-        labels: names of the items; or
+        size: number of items, for items 0 to size − 1. Exactly one of ``size``, ``labels`` and
+            ``letters`` is required.
+        labels: names of the items, for items with names.
         letters: number of letters of a word that are read, for items that are words.
         column: name of the column; None if the file has only one.
         error: family-wise error, above 0, at most 0.25.
         missing: item or word that replaces a missing value; None: a missing value is an error.
 
     Raises:
-            ParameterError: an argument or a value outside its domain.
-            InputFileError: a file that cannot be read.
+        ParameterError: an argument or a value outside its domain.
+        InputFileError: a file that cannot be read.
     """
     # Words are always too many to list: search their prefixes.
     checks.probability(threshold=threshold)

@@ -1,8 +1,8 @@
-"""Choice of the randomizer of shuffled messages, at the largest local level within (ε, δ).
+"""Choice of the randomizer of shuffled messages, at the largest ε₀ that (ε, δ) allows.
 
-`shuffled_frequencies` and `shuffled_mean` return a randomizer and its cost. The price of a local
-level after shuffling depends on the randomizer, so each randomizer gets its own largest level
-(`shuffled_means.largest_affordable`) before their errors are compared.
+`shuffled_frequencies` and `shuffled_mean` return a randomizer and its privacy cost. The ε that
+shuffled messages of local level ε₀ have depends on the randomizer, so the largest ε₀ of each
+randomizer is found (`shuffled_means.largest_affordable`) before the errors are compared.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ def shuffled_frequencies(
         items: k, at least 2.
         privacy: ε, δ and the largest number of bits of a message.
         clients: n, public; all clients follow the protocol.
-        mechanism: see `frequency_randomizer`; "auto" takes the mechanism of least error, where each
-            mechanism has its own largest level.
+        mechanism: see `frequency_randomizer`; "auto" compares the mechanisms at their own largest
+            ε₀.
 
     Raises:
-        ParameterError: an unknown mechanism, or no message within the bits.
+        ParameterError: an unknown mechanism, or no message within the largest number of bits.
+        UnsupportedError: a mechanism that cannot serve so many items.
     """
     checks.count(clients=clients)
     found: dict[str, Affordable[FrequencyRandomizer]] = {}
@@ -139,7 +140,7 @@ def shuffled_mean(
 def _one_message(
     norm: str, dimension: int, radius: float, privacy: PrivacyRequest, clients: int
 ) -> tuple[VectorRandomizer, str]:
-    """Vector randomizer with the largest ε₀ found for (ε, δ)-private shuffled messages."""
+    """Vector randomizer with the largest ε₀ found for (ε, δ), and the reason for the choice."""
     start = _start(privacy, clients)
     shape, reason = mean_randomizer(norm, dimension, start, radius, privacy.bits, public=False)
 
@@ -167,7 +168,7 @@ def at_level(randomizer: VectorRandomizer, epsilon: float) -> VectorRandomizer:
     if isinstance(randomizer, L1Randomizer | LInfRandomizer):
         return replace(randomizer, epsilon=epsilon)
     raise UnsupportedError(
-        f"{type(randomizer).__name__} cannot be built at another level: use another mechanism"
+        f"{type(randomizer).__name__} cannot be built for another ε₀: use another mechanism"
     )
 
 

@@ -1,22 +1,24 @@
 """Means from shuffled messages: ε after shuffling, and the largest local levels within (ε, δ).
 
-`shuffled_randomizer`, `shuffled_linf` and `shuffled_l2` return the randomizer of the largest local
-level whose shuffled messages stay within (ε, δ); `largest_affordable` searches this level, and
-`several_messages` chooses the form of several messages of a client from public numbers.
+`shuffled_randomizer`, `shuffled_linf` and `shuffled_l2` return the randomizer with the largest
+local level ε₀ for which the shuffled messages are (ε, δ)-private; `largest_affordable` searches for
+this level, and `several_messages` chooses, from public numbers, how a client sends several
+messages.
 
-Every client sends L messages. Each goes through its own shuffler together with the other clients'
-messages of the same number (one shuffler serves, if messages carry their number). A message is
-drawn independently of the client's other messages, so the shufflers' outputs compose.
+Every client sends L messages, numbered from 1 to L. The messages of all clients with the same
+number go through one shuffler. (A single shuffler suffices if messages contain their number.) A
+message is drawn independently of the client's other messages, so the shufflers' outputs compose.
 
-Notation: n clients, L messages each, the j-th ε_j-private on its own, e = e^{ε_j}; (ε, δ) of all
-shuffled messages together under replacement of one client's vector.
+Notation: n clients send L messages each; message j is ε_j-private on its own, and e stands for
+e^{ε_j}; (ε, δ) is for all shuffled messages together, under replacement of one client's vector.
 
-The error of each form is predicted at the level at which its shuffled messages cost about (ε, δ).
-The form of least predicted error is then priced by a proved bound, so privacy does not rest on the
-prediction. Shuffled messages of many clients are nearly a Gaussian mechanism of
+The error of each family of randomizers is predicted at the ε₀ for which its shuffled messages are
+about (ε, δ)-private. The ε of the family with the least predicted error is then computed by a
+proved bound, so privacy does not depend on the prediction. Shuffled messages of many clients are
+nearly a Gaussian mechanism of
 
-    μ² = Σ_j (e − 1)²/(e·n)            a bit of a coordinate that is known
-    μ² = Σ_j 2(e − 1)²/((e + 1)·n)     a uniform coordinate and its bit
+    μ² = Σ_j (e − 1)²/(e·n)            message: a bit of a coordinate that is known
+    μ² = Σ_j 2(e − 1)²/((e + 1)·n)     message: a uniform coordinate and its bit
 
 at the worst messages of all other clients: the means of the shuffled counts differ by μ standard
 deviations.
@@ -93,31 +95,33 @@ def largest_affordable(
     epsilon: float,
     start: float | None = None,
 ) -> Affordable[Made]:
-    """Randomizer (or other object) of almost the largest level that a target ε allows.
+    """Randomizer (or other object) of almost the largest local level ε₀ for a target ε.
 
     The ε of the returned object is computed for this object, so the guarantee needs no assumption
-    on `make`. Only the distance from the target relies on prices that increase with the level.
+    on ``make``. Only the distance from the target ε depends on the assumption that ε increases with
+    ε₀.
 
     Args:
-        make: function from a level to an object. If it raises an error at a level above
-            ``epsilon``, this level counts as too large.
-        price: function that returns a proved ε of an object, never above its level.
-        epsilon: target, above 0.
-        start: level at which the search begins, if its price is within the target.
+        make: function from ε₀ to an object. If it raises an error at an ε₀ above ``epsilon``, this
+            ε₀ counts as too large.
+        price: function that returns a proved ε of an object, never above the object's ε₀.
+        epsilon: target ε, above 0.
+        start: ε₀ at which the search begins, if the object's ε is at most the target.
 
     Returns:
-        An object with an ε of at most the target, and within about 0.1 % of the target if a level
-        reaches the target.
+        An object with an ε of at most the target, and within about 0.1 % of the target if the
+        target can be reached.
 
     Raises:
-        ParameterError, UnsupportedError: errors of `make` at the level ``epsilon``.
+        ParameterError: ``epsilon`` is not above 0, or error of ``make`` at ε₀ = ``epsilon``.
+        UnsupportedError: error of ``make`` at ε₀ = ``epsilon``.
     """
-    # A first level within the target, and the bracket of ln ε₀ above it.
+    # A first ε₀ within the target, and the bracket of ln ε₀ above it.
     checks.positive(epsilon=epsilon)
     best = _begun(make, price, epsilon, start)
     tried = [_Tried(math.log(best.level), _log(best.epsilon / epsilon))]
     low, high, same = tried[0].position, math.inf, 0
-    # Narrow the bracket until the price is near the target.
+    # Narrow the bracket until ε is near the target.
     for _ in range(_MOST_TRIALS):
         if _log(best.epsilon / epsilon) >= -_ENOUGH or high - low < _NARROW:
             break
@@ -148,7 +152,7 @@ def level_of_any(clients: int, epsilon: float, delta: float) -> float:
 
 
 def _checked_level(level: float) -> float:
-    """Level ε₀, after a check that a message may have this level."""
+    """Local level ε₀, after a check that a message may have this level."""
     if level > LARGEST_EPSILON:
         raise ParameterError("epsilon", level, f"at most {LARGEST_EPSILON:g}")
     return level
@@ -160,7 +164,7 @@ def _begun(
     epsilon: float,
     start: float | None,
 ) -> Affordable[Made]:
-    """First trial of the search: the start level if its ε meets the target, else ε₀ = ε."""
+    """First trial of the search: ε₀ = ``start`` if it meets the target, else ε₀ = ε."""
     if start is not None and start > epsilon:
         trial = _made(make, price, start)
         if trial is not None and trial.epsilon <= epsilon:
@@ -184,7 +188,7 @@ def _next(tried: Sequence[_Tried], low: float, high: float, *, halve: bool) -> f
     """Next ln ε₀ to try, from the secant through the two best trials, within the bracket."""
     known = sorted((each for each in tried if each.known), key=lambda each: abs(each.excess))
     if math.isinf(high):
-        # Prices increase at least as fast as levels, so this step mostly overshoots.
+        # ε increases at least as fast as ε₀, so this step mostly overshoots.
         return low + min(max(-known[0].excess, 2 * _NARROW), _LONGEST_STEP)
     first, second = (*known, *known)[:2]
     if halve or first.excess == second.excess:
@@ -304,9 +308,10 @@ def shuffled_linf(
 ) -> ShuffledMean:
     """Multi-message ℓ∞ randomizer for the shuffle model: one bit for each of m·s coordinates.
 
-    Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. Costs of
-    small shuffled levels add up as their squares, so the best shares are proportional to w_k^{1/2},
-    where the local model has w_k^{2/3}.
+    Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. The costs
+    of shuffled bits with small local levels add up as the squares of these levels, so the best
+    level of bit k is proportional to w_k^{1/2}, with w_k the weight of the bit. In the local model
+    it is proportional to w_k^{2/3}.
 
     Args:
         dimension: d.
@@ -349,8 +354,8 @@ def shuffled_l2(
     """Multi-message ℓ2 randomizer for the shuffle model: one bit for each of s coefficients.
 
     Source: Algorithm 3.6.1, Theorem 3.6.2 and Remark 3.6.1 (girgis2023thesis), calibrated
-    numerically. The error is proportional to K², which is 2.5 for four Kashin coefficients a
-    coordinate.
+    numerically. The error is proportional to K², where K is the level of Kashin's representation;
+    K² is 2.5 for four coefficients for each coordinate.
 
     Args:
         dimension: d.
@@ -358,7 +363,7 @@ def shuffled_l2(
         epsilon: ε of all messages together, above 0.
         delta: δ in (0, 1).
         samples: s, number of reported coefficients.
-        redundancy: coefficients of a coordinate; at most 1 means a clipped rotation.
+        redundancy: coefficients for each coordinate; at most 1 means a clipped rotation.
         radius: r, the largest ‖x‖₂.
         seed: seed of the public frame.
     """
@@ -385,7 +390,7 @@ def l2_of_level(
 
 
 def _shuffled_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    """Budgets of the bits of one coordinate, proportional to the square roots of bit weights."""
+    """Privacy budgets of the bits of one coordinate, proportional to the roots of bit weights."""
     roots = np.sqrt(bit_weights(levels))
     return tuple(float(share) for share in epsilon * roots / roots.sum())
 
@@ -429,7 +434,7 @@ def several_messages(
 ) -> ShuffledMean:
     """Multi-message randomizer of about the least predicted error, with its proved ε.
 
-    Source: Algorithms 3.5.1 and 3.6.1 (girgis2023thesis), their forms chosen numerically.
+    Source: Algorithms 3.5.1 and 3.6.1 (girgis2023thesis), with parameters chosen numerically.
 
     Args:
         norm: "l1", "l2" or "linf"; an ℓ1 ball lies in the ℓ2 ball.
@@ -441,7 +446,7 @@ def several_messages(
         quick: whether to leave out representations that take minutes to compute.
 
     Raises:
-        ParameterError: two messages of any form have more than ``bits`` bits.
+        ParameterError: ``bits`` is too small for two messages of any family of randomizers.
     """
     deviations = math.exp(log_gaussian_mu(*target))
     shapes = [
