@@ -99,11 +99,17 @@ class BanditArrays:
     """Contexts and rewards in memory, which replace the table [environment] of a plan.
 
     Attributes:
-        contexts: φ(a, c) of N public contexts, all equally likely, shape (N, A, d).
-        candidates: parameters that may be pulled, shape (K, d); None takes a `parameter_net`.
-        client_contexts: φ(a, c) in each client's own context, shape (n, A, d); with rewards.
-        rewards: in [−1, 1]: without contexts of each of the plan's actions to each client, shape
-            (n, K); with contexts of each action to each client, shape (n, A).
+        contexts: feature vectors φ(a, c) of A actions in N public, equally likely contexts, shape
+            (N, A, d).
+        candidates: parameters that may be pulled, shape (K, d); None: those of a `parameter_net`.
+        client_contexts: feature vectors φ(a, c) of the actions in each client's own context, shape
+            (n, A, d); given together with ``rewards``.
+        rewards: reward of each action to each client, in [−1, 1]; shape (n, A) with ``contexts``,
+            and shape (n, K) without them, for the K actions of the plan.
+
+    Raises:
+        ParameterError: contexts of another shape, candidates or client contexts without contexts,
+            or only one of client contexts and rewards.
     """
 
     contexts: ArrayLike | None = None
@@ -122,16 +128,17 @@ class BanditArrays:
         if self.candidates is None:
             object.__setattr__(self, "candidates", parameter_net(held.shape[2], _FINENESS))
         if (self.client_contexts is None) != (self.rewards is None):
-            expected = "client_contexts and rewards, both or none of them, beside contexts"
+            expected = "client_contexts and rewards together with contexts, or neither of them"
             name = "rewards" if self.rewards is None else "client_contexts"
             raise ParameterError(name, None, expected)
 
     def plan(self, tables: Mapping[str, Any]) -> BanditPlan:
-        """Plan whose environment is completed by the arrays.
+        """Plan from tables, with an environment that contains the arrays.
 
         Raises:
             ParameterError: the plan is invalid, or has a setting that the arrays replace.
         """
+        # Without arrays the plan stays as it is.
         environment = tables.get("environment")
         if not isinstance(environment, Mapping) or (self.contexts is None and self.rewards is None):
             return BanditPlan.from_mapping(dict(tables))
@@ -144,6 +151,7 @@ class BanditArrays:
         if self.rewards is not None:
             names.append("parameter")
             completed["log"] = _IN_MEMORY
+        # A key that the arrays replace must not be set.
         for name in names:
             if name in environment:
                 given = "rewards" if self.contexts is None else "contexts"
@@ -179,7 +187,7 @@ class BanditArrays:
 
     @property
     def counts(self) -> tuple[int, int] | None:
-        """Numbers of public contexts and of candidates; None without contexts."""
+        """Number of public contexts and number of candidates; None without contexts."""
         if self.contexts is None or self.candidates is None:
             return None
         return len(np.asarray(self.contexts)), len(np.asarray(self.candidates))
@@ -215,10 +223,10 @@ def run_bandit(
 
 
 def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) -> BanditSummary:
-    """Results of all runs of an interrupted plan, of which the remaining runs are executed now.
+    """Results of all runs of an interrupted plan, after execution of the remaining runs.
 
     Raises:
-        ParameterError: the folder holds no runs, or those of another plan, log or arrays.
+        ParameterError: the folder holds no runs, or runs of another plan, log or arrays.
         StorageError: the checkpoint is damaged.
         InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
     """
@@ -231,7 +239,7 @@ def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) 
 def _given_or_logged(
     plan: BanditPlan, given: BanditArrays, place: Path
 ) -> LinearEnvironment | LoggedEnvironment | None:
-    """Environment from the arrays or the plan's log; None if each run draws its environment."""
+    """Environment from the arrays or the plan's log; None if each run draws an environment."""
     found = given.environment(plan)
     return logged(plan, place) if found is None else found
 
@@ -305,9 +313,9 @@ def logged(plan: BanditPlan, place: Path) -> LoggedEnvironment | None:
 
 
 def _long_enough(plan: BanditPlan, log: LoggedEnvironment) -> LoggedEnvironment:
-    """Log with at least one client for each pull; a shorter log is refused."""
+    """The log, after a check that it has at least one client for each pull."""
     if plan.environment.horizon > len(log.outcomes):
-        expected = f"at most the clients of the log, {len(log.outcomes)}"
+        expected = f"at most {len(log.outcomes)}, the number of clients in the log"
         raise ParameterError("environment.horizon", plan.environment.horizon, expected)
     return log
 
@@ -327,7 +335,7 @@ def _finished(
     told = Every[None](seconds=_SAVE_SECONDS)
     if not drive(run, run.save, told, lambda _: tell(run.done, run.total, run.so_far)):
         raise InterruptedRunError(folder, run.done, run.total, unit="run", command="bandit")
-    # The summary, with the guarantee of the costliest run.
+    # The summary, with the guarantee of the run with the largest ε.
     results, seconds = run.results, run.seconds
     places = np.linspace(0, plan.environment.horizon, POINTS + 1)[1:]
     guarantee = _guarantee(mechanism_of(plan), results)
@@ -381,7 +389,7 @@ class _Seeds:
 
     @property
     def so_far(self) -> str:
-        """Text for progress bars with the mean regret of the finished runs."""
+        """Text for a progress bar: the mean regret of the finished runs."""
         if not self.results.uniform.size:
             return "runs"
         mean, uniform = self.results.regret[:, -1].mean(), self.results.uniform.mean()
@@ -407,7 +415,7 @@ class _Seeds:
 def _identifying(
     plan: BanditPlan, environment: LinearEnvironment | LoggedEnvironment | None
 ) -> dict[str, object]:
-    """Values that determine the outcome of the runs, to be compared with a checkpoint's."""
+    """Values that determine the outcome of the runs, for comparison with a checkpoint."""
     log = environment.outcomes if isinstance(environment, LoggedEnvironment) else None
     parts: dict[str, object] = {"bandit": plan.to_toml(), "log": log}
     if isinstance(environment, ContextualEnvironment):

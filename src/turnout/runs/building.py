@@ -32,13 +32,24 @@ from turnout.randomness import SimulationStreams
 from turnout.runs.workload import ProgressPhase, UnseenPhase, Workload, features_of
 
 JUDGED = 50
-"""Test examples by which a client is judged, at most."""
+"""Largest number of test examples on which a client's personal model is evaluated."""
 
 
 def build_algorithm(
     workload: Workload, module: nn.Module | None = None, phase: ProgressPhase | None = None
 ) -> Algorithm:
-    """Algorithm of a plan on the clients' data, with its optimizer; raises as `build_task`."""
+    """Algorithm of a plan on the clients' data, with the plan's optimizer.
+
+    Args:
+        workload: a plan with its data, and the engine that computes.
+        module: module that replaces the plan's ``model.module``.
+        phase: receives a line that states where large features are stored.
+
+    Raises:
+        ParameterError: a setting of the client's rule outside its domain, or see `build_task`.
+        UnsupportedError: an engine for messages of clients or personal models, or see `build_task`.
+        StorageError: see `build_task`.
+    """
     plan = workload.plan
     # An engine computes sums of clipped updates only.
     if workload.engine is not None and (plan.messages is not None or plan.client.rule != "fedsgd"):
@@ -74,11 +85,11 @@ def build_algorithm(
 def _of_plugin(
     section: ClientSection, task: SupervisedTask, optimizer: Optimizer, clip_norm: float
 ) -> Algorithm:
-    """Algorithm that the function of a plug-in makes.
+    """Algorithm returned by the function of a plug-in.
 
     Raises:
-        ParameterError: arguments that the function does not take, or an algorithm whose model is
-            not that of the task.
+        ParameterError: arguments that the function does not accept, or an algorithm with other
+            numbers of clients or parameters than the task.
     """
     make = algorithm_maker(section.rule)
     assert make is not None
@@ -86,7 +97,8 @@ def _of_plugin(
     try:
         made = make(task, optimizer, clip_norm, **arguments)
     except TypeError as error:
-        raise ParameterError("client.arguments", arguments, f"arguments of it: {error}") from None
+        expected = f"arguments that the plug-in's function accepts, but {error}"
+        raise ParameterError("client.arguments", arguments, expected) from None
     if made.dimension != task.dimension or made.population != task.population:
         expected = f"an algorithm of {task.population} clients and {task.dimension} parameters"
         raise ParameterError("client.rule", section.rule, expected)
@@ -146,7 +158,7 @@ def build_task(
 
 
 def _require_personal(workload: Workload) -> None:
-    """Refuse settings that have no meaning for personal models.
+    """Raise an error for settings that have no meaning for personal models.
 
     Raises:
         ParameterError: a setting has no meaning for personal models.
@@ -170,7 +182,7 @@ def _require_personal(workload: Workload) -> None:
 
 
 def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
-    """Model from the module given with the plan, or from the plan's own module."""
+    """Model from the given module, or from the module that the plan names."""
     section = workload.plan.model
     if module is None and section.module is None:
         expected = f"{ONE_MODEL}; or a module beside the plan: turnout.train(plan, module=…)"
@@ -188,7 +200,7 @@ def _module(workload: Workload, module: nn.Module | None) -> ModuleModel:
 
 
 def _model(name: str, input_shape: tuple[int, ...], outputs: int) -> Layered:
-    """Built-in model of this name; refused if the model does not accept the shape of inputs."""
+    """Built-in model of this name, after a check that it accepts the shape of the inputs."""
     try:
         return build_model(name, input_shape, outputs)
     except ParameterError as error:
@@ -210,7 +222,7 @@ def _examples(
 
 
 def holdings_of(workload: Workload) -> Holdings:
-    """Holdings: the records of each client, as the data state or as the plan assigns them."""
+    """Assignment of records to clients, from the data or, if they state none, from the plan."""
     if workload.data.holdings is not None:
         return workload.data.holdings
     labels, population = workload.data.train.labels, workload.population

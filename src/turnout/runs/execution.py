@@ -1,4 +1,4 @@
-"""Execution of one simulated run: all checks are made before the run starts.
+"""Execution of one simulated run, after all checks.
 
 `ReadyRun` runs the plan, `BaselineRun` runs the same plan without privacy, and a `Watcher` observes
 the progress.
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     """Observer of the progress of a run."""
 
     def phase(self, what: str) -> AbstractContextManager[ProgressPhase]:
-        """Context of a phase that may take long; yields the observer of the phase's progress."""
+        """Context of a phase that may last long; yields an observer of the phase's progress."""
         ...
 
     def training(
@@ -42,7 +42,7 @@ class Watcher(Protocol):
     ) -> AbstractContextManager[Callable[[Progress], None]]:
         """Context of a training run; yields the function to call with each step's progress.
 
-        ``spent`` returns ε after a number of steps; its first call may take long.
+        ``spent`` returns ε after a given number of steps; the first call may last long.
         """
         ...
 
@@ -125,7 +125,7 @@ class ReadyRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineRun:
-    """Run of a plan without noise and clipping, which gives no privacy.
+    """Run of a plan without noise and clipping, and therefore without privacy.
 
     The same clients participate in the same steps as in the private run.
     """

@@ -18,7 +18,7 @@ PLACE = "place.txt"
 
 
 class InterruptedRunError(Exception):
-    """Error: Ctrl-C ended a run between two steps; a run with a folder has saved a checkpoint."""
+    """Error: Ctrl-C ended a run; if the run has a folder, the folder holds a checkpoint."""
 
     def __init__(
         self,
@@ -35,14 +35,14 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one run: its plan, its checkpoints, and the folder of the plan's relative paths."""
+    """Files of one run: the plan, the checkpoints, and the folder of the plan's relative paths."""
 
     path: Path
     plan_name: str = PLAN
     holds: str = "a run"
 
     def begin(self, text: str, place: Path | None = None) -> None:
-        """Write the plan, and if given the folder of the plan's relative paths."""
+        """Write the plan and, if given, the folder to which the plan's paths are relative."""
         if place is not None:
             write(self.path / SIMULATOR / PLACE, str(place.resolve()))
         write(self.path / self.plan_name, text)
@@ -65,7 +65,7 @@ class RunFolder:
         return Path(begun.read_text("utf-8")) if begun.is_file() else self.path
 
     def checkpoint(self, name: str) -> Path:
-        """Place of a checkpoint, which contains exact counts and belongs to the simulator's view.
+        """Path of a checkpoint, in the subfolder for exact counts that only the simulator may see.
 
         Raises:
             StorageError: the folder cannot be created.
@@ -79,7 +79,7 @@ class RunFolder:
 
 
 def require_new(folder: Path | None) -> None:
-    """Refuse a folder that already has files.
+    """Raise an error if a folder already has files.
 
     Raises:
         ParameterError: the folder is not empty.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """Workload whose test set is replaced by clients of its training side.
+    """Workload whose test set is replaced by the records of held-out training clients.
 
     Guarantees:
         Each client is either held out or trained on, by an independent draw that depends on no
@@ -70,7 +70,7 @@ class HeldOut:
         out = streams.generator("held-out clients").random(population) < share
         held, kept = np.flatnonzero(out), np.flatnonzero(~out)
         if not held.size or not kept.size or not holdings.counts(held).any():
-            expected = f"a share that leaves both sides some of {population:,} clients"
+            expected = f"a share that leaves some of {population:,} clients on each side"
             raise ParameterError("tune.held_out", share, expected)
         # The held-out clients' records take the place of the test set.
         ours, theirs = _part(holdings, kept), _part(holdings, held)
@@ -85,7 +85,12 @@ class HeldOut:
     def mean_accuracy(self, predicted: Callable[[], NDArray[np.int64]]) -> float:
         """Mean accuracy over held-out clients, from 0 to 1, each client with the same weight.
 
-        A client without records counts as 0. One client changes the mean by at most 1/``clients``.
+        A client without records has accuracy 0. One client changes the mean by at most
+        1/``clients``.
+
+        Args:
+            predicted: function that returns the predicted class of each held-out record, shape
+                (records,).
         """
         data = self.workload.data
         assert data.target is PredictionTarget.CLASS
@@ -110,7 +115,7 @@ class SearchPrice:
     Attributes:
         guarantee: guarantee of the best run's model, values and score together, for every client.
         one_run: upper bound on ε of one run alone, without search.
-        stopping: distribution of the number of runs, which is public; the number is secret.
+        stopping: distribution of the number of runs; the distribution is public, the number secret.
         noise_multiplier: noise multiplier of each run.
         score_deviation: standard deviation of the noise on a score.
     """
@@ -125,10 +130,10 @@ class SearchPrice:
 def search_price(
     plan: Plan, section: TuneSection, held: HeldOut
 ) -> tuple[PreparedPlan, SearchPrice]:
-    """Scheme of a candidate, and the privacy cost of the search, an upper bound within the target.
+    """Scheme of a candidate, and an upper bound on the privacy cost of the search.
 
-    A client affects the runs or their scores, never both, so the search costs the client the larger
-    of the two ε's, not their sum.
+    The bound meets the plan's target ε. A client affects the runs or their scores, never both, so
+    the ε of the search is the larger of the two ε's, not their sum.
 
     Raises:
         ParameterError: the plan's noise multiplier does not meet the target ε.
@@ -178,7 +183,7 @@ def search_price(
 
 
 def stopping_distribution(section: TuneSection) -> Stopping:
-    """Distribution of the number of runs."""
+    """Distribution of the number of runs, from the settings in a plan's table [tune]."""
     from turnout.accounting import Stopping
 
     mean = float(section.candidates)
@@ -209,7 +214,7 @@ class Candidate:
     Attributes:
         number: number of the run, from 0.
         values: chosen values of the plan's settings, by their dotted keys.
-        score: score on held-out clients, larger is better; with noise in a private search.
+        score: score on held-out clients; larger is better. In a private search it contains noise.
     """
 
     number: int
@@ -231,7 +236,7 @@ class Searched:
         data: name of the data on which the candidates were trained.
         price: privacy cost of a search on the plan's own clients; None on public data.
         own_public: whether the plan declares its own data public.
-        outcome: run of the best candidate of a private search, whose model the price covers.
+        outcome: run of the best candidate of a private search; ``price`` covers its model.
         model_data: data of that run.
     """
 
@@ -256,7 +261,8 @@ class Search:
         section: table [tune] of the plan.
         ranges: range of values for each dotted key.
         held: remaining and held-out clients.
-        prepared: scheme of a candidate; in a private search with the guarantee of the whole search.
+        prepared: plan and scheme of a candidate; in a private search with the guarantee of the
+            whole search.
         price: privacy cost of the search; None on public data.
         views: workloads with computed features.
     """
@@ -326,7 +332,7 @@ class Search:
         return cls(plan, section, ranges, held, prepared, price, Views(held.workload))
 
     def finished(self, watcher: Watcher, folder: Path | None = None) -> Searched:
-        """Result of the search; candidates that are finished already are read from the folder."""
+        """Result of the search; candidates that finished earlier are read from the folder."""
         # Candidates that an earlier part of the search finished are read again.
         count = self._count()
         path = None if folder is None else folder / SIMULATOR / STATE
@@ -418,7 +424,7 @@ def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
     """Plan with some values replaced, by their dotted keys.
 
     Raises:
-        ParameterError: the plan refuses a value.
+        ParameterError: the plan does not accept a value.
     """
     tables = plan.model_dump(mode="json", exclude_none=True)
     for key, value in values.items():
@@ -428,7 +434,7 @@ def with_values(plan: Plan, values: Mapping[str, Any]) -> Plan:
 
 
 def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
-    """Check every value that a search may try, so that no candidate is refused later.
+    """Check every value that a search may try, so that no candidate fails later.
 
     Raises:
         ParameterError: the end of a range, a choice or a combination is invalid in the plan.
@@ -441,14 +447,14 @@ def _check_values(plan: Plan, ranges: Mapping[str, Range], most: int) -> None:
 
 
 def _free(plan: Plan) -> Plan:
-    """Plan for candidates on public data: the plan's noise, without a meaning of its ε."""
+    """Plan for candidates on public data: the same noise, but ε has no meaning."""
     if plan.privacy.noise_multiplier is None:
         return plan
     return plan.model_copy(update={"privacy": plan.privacy.model_copy(update={"epsilon": None})})
 
 
 def _check_private(held: HeldOut) -> None:
-    """Refuse a private search whose score is not the accuracy of one shared model.
+    """Raise an error if the score of a private search is not the accuracy of one shared model.
 
     Only the accuracy has a known bound on the influence of each client.
 

@@ -1,4 +1,4 @@
-"""Training of a plan, from its file to its report and model file; runs can be resumed.
+"""Training by a plan, from the plan's file to the report and the model file; runs can be resumed.
 
 `train` and `resume` run a plan in a folder. `write_model` and `read_model` store the parameters
 with the guarantee and the public facts (`SavedModel`).
@@ -52,7 +52,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Runs of a plan: with privacy, without absences of clients, and without privacy."""
+    """Runs of a plan: the private run, the run without absences, and the baseline run."""
 
     workload: Workload
     run: ReadyRun
@@ -70,7 +70,7 @@ def train(
     """Summary of a plan's run; the report is written if a folder is given.
 
     With ``baseline`` the same plan also runs without noise and clipping. Files are written only
-    after the checks of the plan, its data, its budget and its model.
+    after the checks of the plan, the data, the privacy budget and the model.
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
@@ -168,7 +168,7 @@ def _finished(job: _Job, folder: Path | None, text: str, watcher: Watcher) -> Fi
 
 
 def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher: Watcher) -> None:
-    """Write model and report; after Ctrl-C the run can be resumed."""
+    """Write the model and the report; after Ctrl-C the run can be resumed."""
     outcome = summary.outcome
     try:
         with watcher.phase("pricing ε along the run") as phase:
@@ -185,8 +185,6 @@ def _report(folder: Path, summary: Summary, text: str, data: ClientData, watcher
 def checkpoint_place(folder: Path | None, name: str) -> Path | None:
     """Path of a checkpoint, in the folder that only the simulator may see; None without a folder.
 
-    None without a folder.
-
     Raises:
         StorageError: the folder cannot be created.
     """
@@ -194,7 +192,7 @@ def checkpoint_place(folder: Path | None, name: str) -> Path | None:
 
 
 def _findings(workload: Workload, outcome: Outcome, without: Outcome) -> TraceFindings:
-    """Statistics of the trace, and the accuracy lost through clients' absences."""
+    """Statistics of the trace and of check-ins by time of day, and the run without absences."""
     section = workload.plan.participation
     assert isinstance(section, AvailabilitySection)
     assert workload.trace is not None
@@ -223,7 +221,7 @@ class SavedModel:
     Attributes:
         parameters: float32 arrays (dimension,) by name: the last iterate and, if it exists, the
             average.
-        facts: facts about the run, as returned by `facts_of`.
+        facts: facts about the run from `facts_of`, and the digest of the parameters.
     """
 
     parameters: Mapping[str, NDArray[np.float32]]
@@ -256,10 +254,11 @@ def write_model(
 
 def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
     """Public facts of a trained model as JSON-ready values, without counts of participants."""
-    # The digest of the plan, and all facts that the model file states.
+    # The digest identifies the plan, whose settings are not all stored.
     prepared = outcome.prepared
     plan = prepared.plan
     canonical = json.dumps(plan.model_dump(mode="json"), sort_keys=True)
+    # Guarantee, training settings, inputs and outputs, model, and metrics.
     return {
         "format": FORMAT,
         "plan_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
@@ -287,7 +286,7 @@ def facts_of(outcome: Outcome, data: ClientData) -> dict[str, Any]:
 
 
 def _module_facts(model: ModelSection) -> dict[str, Any] | None:
-    """Facts from which a user's own module is rebuilt; None for a built-in model."""
+    """Facts from which a custom module can be rebuilt; None for a built-in model."""
     if model.name is not None:
         return None
     keys = {"module", "arguments", "pretrained", "trainable", "lora"}
@@ -298,7 +297,7 @@ def read_model(folder: Path) -> SavedModel:
     """Model in a run's folder; no code of the file is executed, and nothing is unpickled.
 
     Raises:
-        StorageError: the folder has no model, or the file is damaged or of another program.
+        StorageError: the folder has no model, or the file is damaged or not written by turnout.
     """
     # The error for a folder without a model states how a model is written.
     path = folder / MODEL
@@ -324,7 +323,7 @@ def read_model(folder: Path) -> SavedModel:
 
 
 def _contents(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Tensors and metadata of a safetensors file."""
+    """Tensors by name, and metadata, of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,6 +1,7 @@
-"""Tuning of a plan, from its file to the folder of results; a search can be resumed.
+"""Tuning of a plan, from the plan's file to the folder of results; a search can be resumed.
 
-`tune` runs the search of a plan's [tune], `resume_tuning` continues an interrupted one.
+`tune` runs the search that a plan's table [tune] describes; `resume_tuning` continues an
+interrupted search.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _files(folder: Path) -> RunFolder:
 
 
 def _with_tune(plan: Plan) -> str:
-    """Text of the plan with its table [tune]."""
+    """Text of the plan, including the table [tune]."""
     assert plan.tune is not None
     full = plan.model_dump(mode="json", exclude_none=True)
     full["tune"] = plan.tune.model_dump(mode="json", exclude_none=True)
@@ -110,10 +111,10 @@ def _tuned(found: Searched) -> dict[str, Any]:
 
 
 def searched_record(found: Searched) -> dict[str, Any]:
-    """Releasable part of a search, as JSON-ready values.
+    """Part of a search's result that may be released, as JSON-ready values.
 
     Guarantees:
-        For a private search the record has the best run only, and nothing that reveals the
+        For a private search the result contains the best run only, and nothing that reveals the
         number of runs.
     """
     # What every search has.

@@ -1,7 +1,7 @@
 """Workload of a plan: data, trace, clients, participation, and features of records.
 
-`gather` builds the `Workload`. `features_of` computes features and keeps those of large data sets
-in the user's cache; `Views` computes them once for all runs of a search.
+`gather` builds the `Workload`. `features_of` computes features, and stores the features of large
+data sets in the user's cache; `Views` computes features once for all runs of a search.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ class Workload:
     """Plan with its data loaded.
 
     Attributes:
+        plan: plan of the run.
+        data: training and test records, and their assignment to clients if the data state one.
         population: number of clients.
+        participation: participation of the clients.
         trace: availability of clients, shape ``(clients, steps)``, NaN where unknown; None if the
             plan has no trace.
         folder: folder in which code and files of the model are searched first.
-        module: module that replaces the plan's module; None keeps the plan's.
-        engine: executor of clients' updates; None takes threads of this process.
+        module: module that replaces the plan's module; None: the plan's module.
+        engine: engine that computes clients' updates; None: threads of this process.
     """
 
     plan: Plan
@@ -72,14 +75,13 @@ def gather(
     Args:
         plan: plan whose [data] names a data set, or describes how to read a file.
         folder: folder to which paths in the plan are relative.
-        beside: data given in addition to the plan, if its [data] names no data.
+        beside: data given in addition to the plan; the plan's [data] must then name no data.
         phase: receives the progress of reading a file.
-        data_folder: folder to which the paths of data and model are relative; None takes
-            ``folder``.
+        data_folder: folder to which the paths of data and model are relative; None: ``folder``.
 
     Raises:
         ParameterError: a file is missing, a value cannot be read as the plan describes, or the
-            number of clients does not fit.
+            number of clients does not fit the data, the trace or the participation.
         StorageError: a file is damaged.
     """
     # The data, dealt to clients as records if a record is the privacy unit.
@@ -133,14 +135,14 @@ class Beside:
 
 
 class ProgressPhase(Protocol):
-    """Observer of the progress of a phase, such as reading a file."""
+    """Observer of the progress of a phase, such as the reading of a file."""
 
     def rows(self, what: str, done: int) -> None:
-        """Show the current action ``what``, and the number of rows that are done."""
+        """Show the current action ``what``, and the number ``done`` of processed rows."""
         ...
 
     def note(self, text: str) -> None:
-        """Show a line of text after the end of the phase."""
+        """Show the line ``text`` after the end of the phase."""
         ...
 
 
@@ -157,7 +159,7 @@ class UnseenPhase:
 def _data(
     section: DataSection, folder: Path, beside: ClientData | None, phase: ProgressPhase
 ) -> ClientData:
-    """Data that are given with the plan, or that the plan names by a path or a name."""
+    """Data given in addition to the plan, or data that the plan names by path or name."""
     # Data in memory replace the plan's data section.
     if beside is not None:
         for key in ("name", "path", *section.model_fields_set):
@@ -169,7 +171,7 @@ def _data(
                 )
         if beside.holdings is not None and section.clients is not None:
             raise ParameterError(
-                "data.clients", section.clients, "no value: the data already name their clients"
+                "data.clients", section.clients, "no value, since the data name their clients"
             )
         return beside
     # A file or folder of the user; errors name the key of the plan.
@@ -192,7 +194,7 @@ def _data(
 
 
 def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
-    """Number of clients, at most the number of records."""
+    """Number of clients from the plan or by default, after a check that it fits the data."""
     if data.holdings is not None:
         return held
     clients = plan.data.clients or default
@@ -202,7 +204,7 @@ def _population(plan: Plan, data: ClientData, held: int, default: int) -> int:
 
 
 def _of_records(plan: Plan, data: ClientData) -> ClientData:
-    """Data with each record as a client, the unit that is drawn, clipped and protected."""
+    """Data in which each record is a client, so that single records are clipped and protected."""
     if plan.data.clients is not None:
         expected = "none with unit = 'example': each record takes part by itself"
         raise ParameterError("data.clients", plan.data.clients, expected)
@@ -251,12 +253,12 @@ def features_of(
 ) -> NDArray[Any]:
     """Features of inputs, as `apply_features` returns them; large arrays are memory-mapped.
 
-    Stored features are found by digests of the inputs and of the user's code, and by the versions
-    of PyTorch and of the feature functions. The first rows are computed anew and compared, since
-    code may depend on more than its own file.
+    Stored features are found by digests of the inputs and of custom code, and by the versions of
+    PyTorch and of the feature functions. The first rows are computed anew and compared, since code
+    may depend on more than its own file.
 
     Raises:
-        ParameterError: the causes of `apply_features`.
+        ParameterError: see `apply_features`.
         StorageError: the cache cannot be written.
     """
     if features is None:
@@ -304,7 +306,7 @@ _AS_THEY_ARE = "pixels"
 
 
 class Views:
-    """Workloads with computed features, by the features' name; computed on first use."""
+    """Workloads with features, by feature expression; features are computed on first use."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
