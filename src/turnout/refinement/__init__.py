@@ -1,4 +1,4 @@
-"""Successive refinement of privacy: one public message, a key for each analyst who sees more."""
+"""Successive refinement of privacy: a public message, and a key for each analyst of larger ε."""
 
 from turnout.refinement.cascade import (
     Cascade,

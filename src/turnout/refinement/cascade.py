@@ -1,8 +1,9 @@
 """Noise added in steps: subtracting the last step gives the next, less private, level.
 
 `Cascade` contains the steps; `Level` is the distribution of the noise at one level. `heavy_count`,
-`key_entropy` and `least_key_bits` treat two levels: one analyst recovers every value, and everybody
-else sees an ε-private message. All weights and probabilities are whole numbers or fractions.
+`key_entropy` and `least_key_bits` are for two levels: one analyst recovers every value, and
+everybody else sees an ε-private message. All weights and probabilities are whole numbers or
+fractions.
 
 Notation (thesis Chapter 7 → here):
     ε₁ > … > ε_d    `Cascade.epsilons`; ε_d is the public level
@@ -20,10 +21,10 @@ heavy elements. Each later step is the element 0 with probability 1 − (m−1)q
 with probability q. Equivalently, with probability mq the step is a uniform element, else 0. So the
 noise has only two probabilities, heavy and light, at every level.
 
-The thesis' two conditions on keys (Theorem 7.5.1) are necessary but not sufficient: for two values,
-three keys and ε = 0 the key probabilities (0.6, 0.2, 0.2) meet both conditions, but no mechanism
-with these keys is private. Lemma 7.5.1 gives a sufficient condition: message = value + key in a
-group that has as many elements as there are keys.
+The two conditions on keys in the thesis (Theorem 7.5.1) are necessary but not sufficient: for two
+values, three keys and ε = 0 the key probabilities (0.6, 0.2, 0.2) meet both conditions, but no
+mechanism with these keys is private. Lemma 7.5.1 gives a sufficient condition: message = value +
+key in a group that has as many elements as there are keys.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Step:
     """Distribution of the noise of one step; probabilities are whole weights over `total`.
 
     Attributes:
-        heavy: weight of each of ``heavy_count`` elements.
+        heavy: weight of each heavy element.
         light: weight of each other element.
         heavy_count: number of heavy elements; 1 (the element 0) after the first finite level.
         order: number of elements of the group.
@@ -129,7 +130,7 @@ class Cascade:
         This class generalises the formulas to any Abelian group and to a first level without noise.
 
     Attributes:
-        epsilons: stated privacy levels, strictly falling. The last level is finite and public;
+        epsilons: stated privacy levels ε, strictly decreasing. The last level is finite and public;
             the first may be ``inf``, at which the value is recovered.
         order: number of elements of the group, at least 2.
         heavy_count: number of elements that are more probable than the others in the first step
@@ -143,7 +144,7 @@ class Cascade:
         a Markov chain.
 
     Raises:
-        ParameterError: no level, an infinite last level, levels that do not fall strictly, or a
+        ParameterError: no level, an infinite last level, levels that do not strictly decrease, or a
             level or number outside its range.
         UnsupportedError: two levels, or a level and 0, are too close for weights of ``bits`` bits.
     """
@@ -242,7 +243,7 @@ class Cascade:
 
     @property
     def randomness_bits(self) -> float:
-        """Entropy of all steps together, in bits for each client. Source: (7.42)."""
+        """Entropy of the noise of all steps, in bits for each client. Source: (7.42)."""
         return math.fsum(step.entropy_bits for step in self.steps)
 
     def key_bits(self, level: int) -> float:
@@ -269,7 +270,7 @@ def _log2(p: Fraction) -> float:
 def _after(before: Level, step: Step, fresh: bool) -> Level:
     """Distribution of the sum of the noise ``before`` and the noise of ``step``.
 
-    ``fresh`` says that ``step`` is the first step with noise.
+    ``fresh`` is true if ``step`` is the first step with noise.
     """
     heavy, light = Fraction(step.heavy, step.total), Fraction(step.light, step.total)
     if fresh:

@@ -49,7 +49,7 @@ class OneBit:
         variant: how questions are assigned to clients; see `Questions`.
 
     Raises:
-        ParameterError: a parameter that `Questions` refuses.
+        ParameterError: a parameter that `Questions` does not accept.
     """
 
     size: int
@@ -107,7 +107,7 @@ class OneBit:
         return self.questions.frequencies(totals, float(level.contrast))
 
     def total_variance(self, level: Level) -> float:
-        """Approximate variances of `frequencies`, summed over all values, times the clients."""
+        """Approximate sum of the variances of `frequencies`, times the number of clients."""
         return self.size / float(level.contrast) ** 2
 
     def variance(
@@ -206,7 +206,7 @@ class Direct:
 
     @cached_property
     def inverse_power(self) -> float:
-        """Sum of 1/|f|² over all Fourier coefficients f but the constant one.
+        """Sum of 1/|f|² over all Fourier coefficients f except the constant one.
 
         The coefficients are those of the indicator function of the heavy elements. `total_variance`
         is proportional to this sum.
@@ -223,7 +223,7 @@ class Direct:
         return float((1 / np.maximum(powers, 1e-300)).sum())
 
     def total_variance(self, level: Level) -> float:
-        """Approximate variances of `frequencies`, summed over all values, times the clients."""
+        """Approximate sum of the variances of `frequencies`, times the number of clients."""
         contrast = float(level.contrast)
         return _total_variance(self.size, self.group.order, self.inverse_power, contrast)
 
@@ -372,9 +372,9 @@ def _contrast(order: int, heavy: int, epsilon: float) -> float:
 
 
 def _total_variance(size: int, order: int, inverse_power: float, contrast: float) -> float:
-    """Approximate sum of the variances of all values' frequencies for one client.
+    """Approximate sum, over all values, of the variances of the frequencies for one client.
 
-    The sum is averaged over the client's value.
+    The sum is averaged over the possible values of the client.
     """
     return inverse_power * size / (order * contrast) ** 2
 

@@ -287,7 +287,7 @@ def points(prime: int, dimension: int) -> int:
 
 @lru_cache(maxsize=64)
 def singer_set(prime: int, dimension: int) -> NDArray[np.int64]:
-    """Hyperplane of a projective space, as a read-only array of exponents, ascending.
+    """Hyperplane of a projective space, as a read-only, ascending array of exponents.
 
     Any two shifts of the set modulo `points` share equally many elements (Singer difference set).
 

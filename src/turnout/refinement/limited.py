@@ -1,11 +1,11 @@
 """Private yes-no answers of clients that have a limited number of random bits.
 
 `LimitedAnswers` is the randomizer; `enough_randomness` is the number of bits beyond which more
-bits do not reduce its error.
+random bits do not reduce the error.
 
-Notation (thesis §7.3 → here): R `randomness_bits`; q `yes`, the probability of the message "yes"
-if the true answer is yes; q/e^ε `no`, its probability if the true answer is no; H₂ the binary
-entropy.
+Notation (thesis §7.3 → here): R is `randomness_bits`; q is `yes`, the probability of the message
+"yes" if the true answer is yes; q/e^ε is `no`, the probability of the message "yes" if the true
+answer is no; H₂ is the binary entropy.
 
 More random bits than R = H₂(1/(e^ε+1)) do not reduce the error. For smaller R, the thesis reduces
 the probability of "yes" (to the q with H₂(q) = R). Here, a public draw instead selects each client
@@ -66,11 +66,11 @@ def enough_randomness(epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class LimitedAnswers:
-    """Randomizer with a private yes-no answer of each client, from at most R random bits.
+    """Randomizer of one yes-no answer of each client, from at most R random bits on average.
 
     Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. No lower bound on the error is
-        given here: the thesis' lower bound for R < H₂(1/(e^ε+1)) is false, as for small R the error
-        of this class, and also that of the thesis' mechanism, is below it.
+        given here: the thesis' lower bound for R < H₂(1/(e^ε+1)) is false, since for small R the
+        errors of this class and of the thesis' mechanism are both below it.
 
     Attributes:
         size: number of possible values k, at least 2.

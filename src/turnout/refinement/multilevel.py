@@ -1,4 +1,4 @@
-"""One public message per client, a key for each analyst of a larger ε, and estimates.
+"""One public message per client, a key for each analyst with a larger ε, and estimates.
 
 `multi_level` builds a `MultiLevel` for given levels; `estimate` returns frequencies at one level,
 with error bars. `turnout.refinement.release` writes messages and keys to files.
@@ -55,7 +55,7 @@ class MultiLevel:
         A key without the public message is independent of the value.
 
     Raises:
-        ParameterError: levels that `Cascade` refuses, or an infinite level with `OneBit`.
+        ParameterError: levels that `Cascade` does not accept, or an infinite level with `OneBit`.
         UnsupportedError: two levels are too close for weights of ``bits`` bits.
 
     >>> from turnout.randomness import SimulationStreams
@@ -99,7 +99,7 @@ class MultiLevel:
 
     @property
     def message_bits(self) -> int:
-        """Number of stored bits of one client's public message, and of its noise in a key."""
+        """Number of bits that store one client's public message, or one client's noise in a key."""
         return (self.design.group.order - 1).bit_length()
 
     @cached_property
@@ -215,8 +215,8 @@ def multi_level(
             estimates are accurate.
             "projective" and "hadamard": about log₂ k bits per client, most accurate at
             ``design_epsilon``. "projective" has the least error, "hadamard" the smaller group.
-            None: the mechanism of shortest messages among those whose loss is less than 1.25 times
-            the smallest loss. The loss of a mechanism is the largest ratio, over all finite
+            None: the mechanism with the shortest messages among those whose loss is less than 1.25
+            times the smallest loss. The loss of a mechanism is the largest ratio, over all finite
             levels, of its total variance to the least total variance of any mechanism.
         design_epsilon: ε for which "projective" and "hadamard" are chosen; None: the largest
             finite level.
@@ -251,7 +251,7 @@ def multi_level(
 
 
 def _least_loss(size: int, epsilons: tuple[float, ...], source: Source | None) -> MultiLevel:
-    """Mechanism of shortest messages among those whose loss is near the smallest loss.
+    """Mechanism with the shortest messages among those whose loss is near the smallest loss.
 
     The loss is defined in `multi_level`.
     """

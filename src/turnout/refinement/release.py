@@ -61,7 +61,7 @@ def unpack_release(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], b
     Args:
         kind: expected kind, "release" or "key".
         data: bytes of the file.
-        name: name of the file in errors.
+        name: name of the file for errors.
 
     Raises:
         StorageError: the file is of another kind, in another version of the format, or damaged.
@@ -100,7 +100,7 @@ def _complaint(kind: str, line: bytes) -> str:
 
 
 class KeyMismatchError(StorageError):
-    """Raised for a key that belongs to another release, or to none of the release's levels."""
+    """Error: a key belongs to another release, or to none of the release's levels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +151,8 @@ class LayeredRelease:
         """Release from the bytes of a public file.
 
         Raises:
-            StorageError: the file is damaged or of another kind, or this version computes other
-                weights for its levels.
+            StorageError: the file is damaged or of another kind, or this version of turnout
+                computes other weights for the levels in the file.
         """
         header, payload = unpack_release("release", data, name)
         # Build the mechanism from the header; this computes the weights again.
@@ -340,6 +340,7 @@ def _symbols(
 
 def _design_header(design: OneBit | Direct) -> dict[str, Any]:
     """All parameters that determine the design, as JSON-ready values."""
+    # Each kind of design has its own parameters.
     if isinstance(design, OneBit):
         return {
             "family": "one-bit",
