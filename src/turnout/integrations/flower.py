@@ -154,6 +154,7 @@ class CheckedAccountant:
         Raises:
             ParameterError: a state of another accountant or of another configuration.
         """
+        # The state must be of an accountant with this configuration, and its events valid.
         own = {"version": _VERSION, "backend": METHOD, "config": self._plain()}
         if not isinstance(state, dict) or {k: state.get(k) for k in own} != own:
             raise ParameterError("state", state, f"a state of an accountant with {own}")
@@ -164,6 +165,7 @@ class CheckedAccountant:
             raise ParameterError(
                 "state", state, f"events of this accountant, but {error}"
             ) from None
+        # Add the events as new ones; an error leaves the former events in place.
         before, self._events = self._events, {}
         try:
             for event, count in loaded:
