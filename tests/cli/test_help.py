@@ -81,8 +81,8 @@ def test_the_help_of_a_command_has_two_examples_and_a_page(words):
     shown = text.partition("\nExamples:\n")[2].splitlines()
     assert max(map(len, shown)) <= 80
     *_, last = text.splitlines()
-    site, repository = re.fullmatch(
-        r"Documentation: (\S+)\.html on the site, (\S+) in the repository", last
+    repository, site = re.fullmatch(
+        r"Documentation: (\S+) \(on the site: (\S+)\.html\)", last
     ).groups()
     assert (ROOT / repository).exists()
     assert repository == ("README.md" if site == "index" else f"docs/{site}.md")

@@ -23,10 +23,10 @@ class Help(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Names of the page on the documentation site and in the repository."""
+        """Names of the page in the repository and on the documentation site."""
         # The home page of the site is the repository's README.md.
         name = "index" if self.page == "README.md" else PurePosixPath(self.page).stem
-        return f"{name}.html on the site, {self.page} in the repository"
+        return f"{self.page} (on the site: {name}.html)"
 
 
 _AGES = "ages.npy --size 120"
