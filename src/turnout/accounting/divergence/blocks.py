@@ -136,6 +136,9 @@ def loss_distribution(
 
     The grid has the step ``gap`` and ends where δ is ``tail``. From upper curves, the mass beyond
     the end is moved to an infinite loss.
+
+    Raises:
+        NumericalError: the curves do not reach ``tail`` (`reach_of`).
     """
     # Grid of losses up to the ε at which δ is the tail.
     reach = math.ceil(reach_of(pair, tail) / gap) + 1
@@ -179,7 +182,7 @@ def reach_of(pair: CurvePair, tail: float) -> float:
     below = np.flatnonzero(np.maximum(*above) <= tail)
     if not below.size:
         raise NumericalError(
-            f"a privacy curve does not fall below {tail:.3g} (above its limit) up to epsilon = 400"
+            f"delta does not come within {tail:.3g} of its limit at any epsilon up to 400"
         )
     return float(candidates[below[0]])
 
@@ -250,7 +253,7 @@ class PairBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Standard deviation, at most 1, of the ratio, times the participation probability."""
+        """Participation probability times the likelihood ratio's standard deviation, cut at 1."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:

@@ -323,6 +323,10 @@ def trimmed_hockey_stick_polygon(points: FloatArray, values: FloatArray) -> Floa
 
     Where a tangent cuts max(1 − k, 0), the polygon follows max(1 − k, 0) for one more point, so
     that every chord still lies under a tangent or under max(1 − k, 0).
+
+    Args:
+        points: increasing points k, shape (n,).
+        values: values of the polygon at the points, shape (n,); changed in place and returned.
     """
     steep = np.flatnonzero(values < 1.0 - points - 4 * UNIT_ROUNDOFF)
     if steep.size:
@@ -362,9 +366,11 @@ def _masses_of_hockey_sticks(step: float, hockey_sticks: FloatArray) -> FloatArr
 
 
 def convex_slopes(slopes: FloatArray, widths: FloatArray | None = None) -> FloatArray:
-    """Slopes of the greatest convex polygon below a polygon with given slopes.
+    """Slopes of the greatest convex polygon below a polygon with given slopes, shape (n,).
 
-    Cells are equally wide if ``widths`` is None.
+    Args:
+        slopes: slope of each of the n cells of the polygon, shape (n,).
+        widths: positive widths of the cells, shape (n,); equal widths if None.
     """
     falls = slopes[1:] < slopes[:-1]
     if not falls.any():

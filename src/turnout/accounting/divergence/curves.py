@@ -369,8 +369,9 @@ class PolygonCurve:
 def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
     """Upper curve: the greatest convex polygon below the chords through upper bounds.
 
-    The nodes are increasing values of K, starting with 1. A value above 1 means that no bound is
-    known at this node.
+    Args:
+        nodes: increasing values of K, the first of which is 1, shape (n,).
+        uppers: upper bounds on δ at the nodes, shape (n,); above 1 where no bound is known.
     """
     curve = _hull(nodes, np.minimum.accumulate(np.minimum(uppers, 1.0)))
     return PolygonCurve(curve.nodes, np.minimum(curve.values * (1.0 + 16 * UNIT_ROUNDOFF), 1.0))

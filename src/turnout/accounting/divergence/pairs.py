@@ -314,7 +314,7 @@ class PurePair:
     def _steps(
         self, k: FloatArray, zero: float, small: float, large: float, *, above: bool
     ) -> FloatArray:
-        """Sum of the masses of those of the three values of X that are at most k (or above k)."""
+        """Total mass of the values of X that are at most k or, if ``above``, larger than k."""
         low, high = (math.exp(s * self.epsilon0) / (1.0 - self.delta0) for s in (-1.0, 1.0))
         reaches = np.less if above else np.greater_equal
         masses = ((0.0, zero), (low, small), (high, large))

@@ -53,6 +53,11 @@ class RenyiBounds:
         remove: D_α(P‖Q) at each order, never below the truth once ``left_out`` is added to δ.
         add: D_α(Q‖P) at each order, on the same condition.
         left_out: probability, in each direction, of the events that the divergences leave out.
+
+    Raises:
+        ParameterError: the orders do not increase or are not above 1, ``left_out`` is negative, or
+            a list of divergences has another length than the orders.
+        NumericalError: a divergence is negative or NaN.
     """
 
     orders: tuple[float, ...]
@@ -83,7 +88,11 @@ class RenyiBounds:
         return self.remove if remove else self.add
 
     def __add__(self, other: RenyiBounds) -> RenyiBounds:
-        """Bounds on the adaptive composition of two mechanisms, which must have equal orders."""
+        """Bounds on the adaptive composition of two mechanisms.
+
+        Raises:
+            ParameterError: the two bounds have different orders.
+        """
         if self.orders != other.orders:
             raise ParameterError("orders", other.orders, f"{self.orders}, as in the first summand")
         return RenyiBounds(
@@ -94,7 +103,7 @@ class RenyiBounds:
         )
 
     def __rmul__(self, count: int) -> RenyiBounds:
-        """Bounds on the adaptive composition of ``count`` repetitions."""
+        """Bounds on the adaptive composition of ``count`` ≥ 0 repetitions."""
         checks.count(0, count=count)
         return RenyiBounds(
             self.orders,
@@ -114,7 +123,13 @@ class RenyiBounds:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RenyiBounds:
-        """Bounds restored from the output of `to_dict`."""
+        """Bounds restored from the output of `to_dict`.
+
+        Raises:
+            KeyError: a list is missing.
+            ParameterError: a divergence is no number, or the orders or lists are not valid.
+            NumericalError: a divergence is negative or NaN.
+        """
         lists = (tuple(_number(value) for value in data[name]) for name in _LISTS)
         return cls(*lists, left_out=data["left_out"])
 

@@ -269,7 +269,7 @@ def hockey_sticks_rounding(cells: int) -> float:
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on, by blocks: rounding as of 2√J terms."""
+    """Sums of non-negative values from each index on, with rounding errors as of 2√J terms."""
     width = math.isqrt(values.size) + 1
     rows = np.zeros(width * width)
     rows[: values.size] = values
@@ -519,7 +519,7 @@ def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
-    """Smallest and largest count to keep: each tail beyond has probability ≤ ``forgotten``."""
+    """Smallest and largest count to keep; each tail left out has at most chance ``forgotten``."""
     from scipy.special import rel_entr
 
     goal = math.inf if forgotten == 0.0 else -math.log(forgotten)

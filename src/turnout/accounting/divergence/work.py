@@ -142,7 +142,7 @@ def budget(units: int | None = None, share: float = 1.0) -> Generator[Meter, Non
 
 @contextmanager
 def question(prices: int = 1) -> Generator[Meter, None, None]:
-    """Context manager with the budget of work for a number ``prices`` of bounds together.
+    """Context manager with the budget of work for ``prices`` bounds together.
 
     Raises:
         NumericalError: the budget of work is used up and no other bound is available.

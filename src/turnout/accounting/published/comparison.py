@@ -157,9 +157,9 @@ class Setting:
 def compared_check_ins(
     participation_of: Callable[[Setting], Participation],
 ) -> Callable[[Setting], Quote]:
-    """Function from a setting to the bounds on ε under ``participation_of`` the setting.
+    """Function from a setting to the bounds on ε of its noise under a participation, by `price`.
 
-    The bounds are those of `price` with the noise of the setting.
+    ``participation_of`` is a function from the setting to the participation.
     """
 
     def quote(setting: Setting) -> Quote:

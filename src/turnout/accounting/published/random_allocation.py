@@ -18,10 +18,10 @@ Notation (docs/design/accounting.md: P present, Q absent, X = dP/dQ under Q)
     D_p                 E_Q[X^p] of one step;  D_α = E_Q[S^α] of random allocation
     μ                   1/σ, σ the noise multiplier
 
-Given the past, the client takes part in the next step with probability 1/(t + Σ(Xⱼ − 1)) (Claim
-A.2). So Theorem 3.2 is a tail bound: Σ(1 − Xⱼ) ≤ γu at every step, except with a probability that
-is a part of δ. Under P one ratio X is larger than under Q, so the tail bound under Q holds under P
-too.
+Given all outputs so far, the client takes part in the next step with probability
+1/(t + Σ(Xⱼ − 1)) (Claim A.2). So Theorem 3.2 is a tail bound: Σ(1 − Xⱼ) ≤ γu at every step, except
+with a probability that is a part of δ. Under P one ratio X is larger than under Q, so the tail
+bound under Q holds under P too.
 
 Theorem 4.6 sums over the integer partitions of α. The same number is a coefficient of a power
 series, D_α = α!/t^α · [x^α] (Σ_p D_p x^p/p!)^t, all of whose terms are positive: repeated squaring

@@ -223,7 +223,7 @@ def kov_of_shuffle(
 
     Raises:
         ParameterError: an argument is outside its domain.
-        TurnoutError: ``bound`` raises it, as where it has no value at δ̃.
+        TurnoutError: any error of ``bound``, for example if it has no value at δ̃.
     """
     checks.open_unit(delta=delta)
     checks.count(rounds=rounds)
