@@ -133,9 +133,9 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client takes part with a probability, in one available step.
+    """Schedule in which each client takes part with a probability, when it is available.
 
-    The step is uniform among the steps at which the client is available.
+    The client's step is uniform among the steps of the block at which the client is available.
     """
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)

@@ -58,7 +58,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, workload: Workload, holdings: Holdings, share: float) -> HeldOut:
-        """Workload with each client held out with probability ``share``.
+        """Workload in which each client is held out with probability ``share``.
 
         Raises:
             ParameterError: no client is held out, or none is left for training, or the
@@ -70,7 +70,7 @@ class HeldOut:
         out = streams.generator("held-out clients").random(population) < share
         held, kept = np.flatnonzero(out), np.flatnonzero(~out)
         if not held.size or not kept.size or not holdings.counts(held).any():
-            expected = f"a share that leaves some of {population:,} clients on each side"
+            expected = f"a probability that leaves some of {population:,} clients on each side"
             raise ParameterError("tune.held_out", share, expected)
         # The held-out clients' records take the place of the test set.
         ours, theirs = _part(holdings, kept), _part(holdings, held)
