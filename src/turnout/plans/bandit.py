@@ -128,7 +128,8 @@ class PolicySection(Section):
     )
     failure: OpenUnit | None = Field(
         None,
-        description="upper bound on the probability of dropping the best action; unset: 1/horizon",
+        description="upper bound on the probability of dropping the best action; unset: "
+        "1/(horizon + 1)",
     )
     guard: bool = Field(
         False,
