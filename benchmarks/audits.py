@@ -50,6 +50,7 @@ def configurations() -> list[tuple[str, tn.Scheme]]:
         for sigma in (0.6, 1.0, 2.0, 4.0)
         for relation in ("add-remove", "zero-out")
     ]
+    # Other release rules, and replace-one.
     found += [
         (f"{release} {relation}, σ = {sigma}", tn.CheckIn(5, 2), sigma, relation, release)
         for release, relation in (

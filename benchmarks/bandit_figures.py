@@ -216,6 +216,7 @@ def against_horizon(found: dict[str, Any]) -> Picture:
 def against_epsilon_in_contexts(found: dict[str, Any]) -> Picture:
     """Figure of regret against ε for both policies and each task; bands of 90 % of the runs."""
 
+    # One panel for each task and policy, with one band for each trust model.
     def fill(axes: list[Any], ink: str) -> None:
         pairs = [(t, p) for t in ("synthetic", "MNIST") for p in ("elimination", "thompson")]
         for axis, (task, policy) in zip(axes, pairs, strict=True):

@@ -157,6 +157,7 @@ def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
 
     def draw(axes: list[Axes], ink: str) -> None:
         (axis,) = axes
+        # Mean accuracy over seeds, with one standard deviation, for each variant that was run.
         for variant, look, kind in (
             ("default", LOOKS["turnout"], "-"),
             ("as-printed", LOOKS["Poisson"], DASHED),
@@ -177,6 +178,7 @@ def picture(figure: str, found: list[dict[str, Any]]) -> Picture:
                 label=f"{words}, at the ε that the run has",
                 **look.line(kind),
             )
+        # The accuracies that the thesis states.
         axis.plot(
             *zip(*study.printed, strict=True),
             **LOOKS["shuffling"].line(":"),
@@ -221,6 +223,7 @@ def main() -> None:
     variant = "as-printed" if given.as_printed else "default"
     wanted = [[f, variant, s] for f in given.figure for s in range(1, given.seeds + 1)]
     missing = [each for each in wanted if all(one["setting"] != each for one in found)]
+    # Run what is missing and store each result at once; otherwise draw.
     if not given.draw:
         made = task()
         print(table(made), saving(made.dimension), saving(PRINTED_DIMENSION), sep="\n")

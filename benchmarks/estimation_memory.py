@@ -72,6 +72,7 @@ def estimate(folder: str, over_ray: bool) -> None:
         while not done.wait(0.5):
             largest[0] = max(largest[0], pss_of_descendants())
 
+    # With Ray, blocks are kept small and no further processes are started.
     rows: object = folder
     if over_ray:
         with named_packages():
@@ -95,6 +96,7 @@ def estimate(folder: str, over_ray: bool) -> None:
         print(f"Ray with one idle worker, and this process: {pss_of_descendants() / MIB:,.0f} MiB")
         rows = RayRows(ray.data.read_parquet(folder))
         threading.Thread(target=watch, daemon=True).start()
+    # Both estimates in both trust models, with the peak memory so far.
     asked = {"epsilon": 1.0, "relation": None}
     for trust, relation in (("local", None), ("central", "add-remove")):
         asked = {"epsilon": 1.0, "trust": trust, "relation": relation}

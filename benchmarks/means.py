@@ -101,8 +101,9 @@ def measure(epsilon: float, name: str, randomizer: VectorRandomizer) -> Point:
 
 
 def picture(points: list[Point]) -> Picture:
-    """Picture of error against bits, with one panel per ε."""
+    """Picture of error against bits, with one panel for each ε₀."""
 
+    # One curve for each randomizer in a panel for each ε₀.
     def draw(axes: list[Axes], _: str) -> None:
         for axis, epsilon in zip(axes, LEVELS, strict=True):
             for name, meaning in DRAWN.items():
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FIGURE, help="file for the picture")
     parser.add_argument("--json", type=Path, help="JSON file for the results")
     options = parser.parse_args()
+    # Measure each randomizer at each ε₀, and compare with its stated error.
     points = []
     print(f"{'ε₀':>3}  {'randomizer':<24}{'bits':>5}{'stated':>10}{'measured':>10}{'µs each':>9}")
     for epsilon in LEVELS:
@@ -186,6 +188,7 @@ def main() -> None:
                 ),
                 flush=True,
             )
+    # Write the requested results.
     if options.json:
         options.json.write_text(
             json.dumps(

@@ -179,6 +179,7 @@ def main() -> None:
         print(found[-1], flush=True)
         if given.json is not None:
             given.json.write_text(json.dumps(found, indent=1))
+    # Print the table of the examples, and draw the study of rounds.
     print(table(found))
     if any("study" in one for one in found):
         picture(found).write(given.out)

@@ -164,6 +164,7 @@ def report(rows: list[tuple[str, str, list[Rounds]]], given: argparse.Namespace)
             f"{row['users_per_cpu_second']:>22,.0f}{row['users_per_second']:>18,.0f}"
         )
     print(f"ratio {ratio:.1f} (needed: {NEEDED:.0f})")
+    # Write the requested results; the exit status is 1 if the ratio is too small.
     if given.json is not None:
         found = {
             "ratio": ratio,

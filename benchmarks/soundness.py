@@ -424,6 +424,7 @@ def availability(rng: np.random.Generator) -> Case:
                 part = part + chosen / len(own) * outer(mixed)
             parts.append(part)
         worlds.append(outer(parts))
+    # The scheme must cover every client, so the reference is the largest δ of all clients.
     scheme = tn.Scheme(
         tn.TableRandomizer(present.tolist(), absent.tolist()),
         AvailabilityCheckIn(available, window, chance),

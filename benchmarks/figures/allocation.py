@@ -200,6 +200,7 @@ def figure_3() -> Picture:
             lambda t: calibrate_delta(scheme(sigma, CheckIn(int(t))), epsilon).value,
         ),
     ]
+    # The values of δ, and their ratios to turnout's.
     panel = Panel("σ = 0.3, ε = 10", windows, "steps t", "δ", curves, ("linear", "log"))
     return picture(
         "allocation-3",
@@ -245,6 +246,7 @@ def figure_4() -> Picture:
             lambda k: ours(sigma, CheckIn(window // int(k), int(k)), delta),
         ),
     ]
+    # The values of ε, and their ratios to turnout's.
     panel = Panel("σ = 1, δ = 1e-6, t = 1024", picks, "participations k", "ε", curves)
     return picture(
         "allocation-4",

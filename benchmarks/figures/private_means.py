@@ -84,6 +84,7 @@ def figure_3_2() -> Picture:
                     ),
                 )
             )
+    # The three panels, whose curves were computed above.
     mse = "largest E‖error‖²"
     return picture(
         "private-means",

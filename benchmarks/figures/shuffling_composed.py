@@ -70,6 +70,7 @@ def figure_5_4() -> Picture:
         )
         panel.ticks = (LOCAL_TICKS, ())
         panels.append(panel)
+    # All panels in two columns.
     return picture(
         "shuffling-5-4",
         "ε of T rounds of shuffled messages at δ = 1e-8, by analysis",

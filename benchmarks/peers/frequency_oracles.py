@@ -122,6 +122,7 @@ def multi(client, aggregate, add=None):
 
 
 def multi_mechanisms(epsilon, k, n):
+    # Each mechanism by the package's own client and aggregator.
     yield (
         "k-ary response",
         *multi(
@@ -136,6 +137,7 @@ def multi_mechanisms(epsilon, k, n):
             lambda reports: SS.SS_Aggregator_MI(reports, k, epsilon),
         ),
     )
+    # Unary encodings, of which only the sum of bitmaps is kept.
     for name, optimal in (("symmetric unary", False), ("optimised unary", True)):
         p = np.exp(epsilon / 2) / (np.exp(epsilon / 2) + 1)
         p, q = (0.5, 1 / (np.exp(epsilon) + 1)) if optimal else (p, 1 - p)

@@ -76,6 +76,7 @@ def cases(samples: int) -> list[tuple[str, Any, str, Callable[[], dict[str, floa
     # Batches of a fixed size, for accounting by Rényi divergences.
     fixed = accounting.fixed_dpsgd_event(SIGMA, 160, dataset_size=RECORDS, batch_size=50)
     balls, cyclic = batches.BallsInBinsSampling, batches.CyclicPoissonSampling
+    # Poisson batches, cyclic batches, balls in bins, and batches of a fixed size.
     return [
         ("Poisson, p = 1/40, T = 160", cyclic(0.025, 160), "add-remove", poisson(0.025, 160)),
         (

@@ -82,6 +82,7 @@ def _charter(population: int, dimension: int, steps: int, seconds: float):
     places = ("service.contract.charter", "service.charter")
     timing = imported(*(f"{place}:Timing" for place in places))
     key = _signing_key(bytes(32))
+    # Terms of a task with one long window, whose steps have the given length.
     charter = imported(*(f"{place}:Charter" for place in places))(
         plan=PLAN.format(steps=steps),
         population=population,

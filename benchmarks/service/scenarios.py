@@ -59,6 +59,7 @@ def attacks(version: Version, folder: Path, named: Named, options: argparse.Name
             if not addresses:
                 rows |= honest()
                 continue
+            # Honest devices are measured while the attack lasts.
             attack = Attack(5000, 2000, 2000, addresses)
             with attacking(attack, server.target.port, options.bytes) as damage:
                 time.sleep(2 * attack.pause_seconds)  # until the first burst is over

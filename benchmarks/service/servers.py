@@ -202,12 +202,14 @@ def _postgres() -> Iterator[tuple[str, Callable]]:
         user = pwd.getpwnam("postgres")
         before = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         os.chown(folder, user.pw_uid, -1)
+    # Create a cluster in a temporary folder, and start a server that uses only a local socket.
     data, url = str(folder / "data"), f"postgresql://turnout@/postgres?host={folder}"
     made = [str(folders[-1] / "initdb"), "--auth=trust", "--username=turnout", data]
     subprocess.run([*before, *made], check=True, capture_output=True)
     run = [str(folders[-1] / "postgres"), "-D", data, "-k", str(folder), "-c", "listen_addresses="]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen([*before, *run], stdout=log, stderr=log)
+    # Wait until the server answers, and delete everything at the end.
     try:
         while True:
             with contextlib.suppress(psycopg.OperationalError):
