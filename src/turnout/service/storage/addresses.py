@@ -1,6 +1,7 @@
-"""Addresses of databases: their kinds, and their public part.
+"""Addresses of databases: accepted forms, and addresses without secrets.
 
-`place_of` is an address without its secrets; messages, logs and head files show nothing else.
+`place_of` returns an address without its secrets, the only form that messages, logs and head files
+contain.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An open database, SQLite or Postgres: one connection that writes, several that read.
 
-`Storage` is the database. `migrations` are the numbered scripts of a dialect, `pending` those that
-a database of an earlier version still needs. `raising_storage_errors` translates a library's
-errors.
+`Storage` is the database. `migrations` returns the numbered scripts of an SQL dialect, `pending`
+returns the scripts that a database of an earlier version still needs, and `raising_storage_errors`
+turns the errors of a database library into `StorageError`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Storage:
 
     `opening.open_storage` makes it.
 
-    Opened for serving it is locked against every other coordinator; otherwise it takes invitations
-    and lines of the log, and refuses all other writes.
+    A database opened for serving is locked against every other coordinator. Otherwise only
+    invitations and lines of the log can be written.
 
     Args:
         write: connection of `transaction`.
@@ -112,7 +112,7 @@ class Storage:
             try:
                 yield writes
                 if writes.broken:
-                    raise StorageError("a statement failed, so the transaction was undone")
+                    raise StorageError("an SQL statement failed, so the transaction was undone")
             except BaseException:
                 self._undo()
                 raise
@@ -139,14 +139,14 @@ class Storage:
     def tidy(self, *, thorough: bool = False) -> bool:
         """Erase the bytes of deleted rows from the files; return whether all are erased.
 
-        Readers may prevent it for a while: try again later. Queries never find deleted rows.
+        Running snapshots may prevent this for a while. Queries never find deleted rows.
 
         Args:
             thorough: rewrite whole files that have deleted rows, at the end of a task.
 
         Raises:
-            StorageError: the disk is full or fails, and nothing stored is lost; or the database is
-                not open for serving, or this thread has a transaction.
+            StorageError: the disk is full or fails (no stored row is lost), the database is not
+                open for serving, or this thread has a transaction.
         """
         if self._rights < Rights.SERVE:
             raise StorageError(
@@ -183,10 +183,10 @@ class Storage:
                 published yet must not be shown.
 
         Raises:
-            StorageError: ``whole`` without being the coordinator, or the database is closed.
+            StorageError: the database is closed, or it is not open for serving (``whole``).
         """
         if whole and self._rights < Rights.SERVE:
-            raise StorageError("data that are not published may be read by the coordinator alone")
+            raise StorageError("only the coordinator may read data that are not published yet")
         connection = self._take_reader()
         reads = Transaction(connection, Rights.READ, whole=whole)
         try:

@@ -154,7 +154,7 @@ class Seal:
         self._cipher = AESGCM(key)
 
     def encrypt(self, client: int, digest: bytes, body: bytes) -> bytes:
-        """Nonce and encrypted update of a client; ``digest`` is the update's SHA-256."""
+        """Nonce, then encrypted update of a client; ``digest`` is the SHA-256 of the update."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, body, _context(client, digest))
 

@@ -1,6 +1,6 @@
 """Opening of a database by its address: SQLite or Postgres.
 
-`open_storage` opens it; `holds_nothing` says whether opening would create a new one.
+`open_storage` opens a database; `holds_nothing` tells whether it would create a new one.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def holds_nothing(url_or_path: str | Path) -> bool:
 
 
 def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
-    """Storage over a database that is migrated to the newest schema and checked for damage.
+    """Open a database; return it migrated to the newest schema and checked for damage.
 
     Args:
         url_or_path: path of a file, ``sqlite:///path`` (``sqlite:////path`` from the root), or
             ``postgresql://…`` in libpq's form.
-        serving: open it as the one coordinator that serves it, and create it if it is empty;
-            otherwise the database must exist, and takes only invitations and lines of the log.
+        serving: open the database as the one coordinator that serves it, and create it if it is
+            missing or empty. If False, the database must exist, and only invitations and lines of
+            the log can be written.
 
     Raises:
         StorageError: another coordinator serves the database, or it is missing, damaged, of a
@@ -49,7 +50,7 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 
 
 def _dialect(name: str) -> tuple[Callable[..., Storage], Callable[[str], bool], str]:
-    """Functions that open and inspect this kind of database, and the address that they take."""
+    """Functions that open and inspect a kind of database, and the address to pass to them."""
     try:
         # The library of a dialect is imported only where it is needed.
         if name.startswith(POSTGRES):

@@ -1,8 +1,8 @@
 """Postgres by psycopg 3, behind the same interface as SQLite.
 
 `open_postgres` opens a database. Each write transaction has an advisory lock, so there is one
-writer at a time, as in SQLite. The serving coordinator has a second advisory lock, of the session
-of the connection that writes: a coordinator that lost this session cannot write any more.
+writer at a time, as in SQLite. The serving coordinator has a second advisory lock, which belongs to
+the session of its writing connection: a coordinator that lost this session cannot write any more.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _postgres_text(sql: str) -> bytes:
 def _error_text(error: psycopg.Error) -> str:
     """Message of an error in one line.
 
-    The detail of the server's errors is left out, since it can name a client and its step. Libpq's
-    errors of a connection have host, port, user and database, and no password.
+    The detail of a server error is left out, since it can name a client and its step. Connection
+    errors of libpq contain host, port, user and database, but no password.
     """
     text = error.diag.message_primary
     if text is None and isinstance(error, psycopg.OperationalError):
@@ -140,7 +140,7 @@ class _Connection:
 
 
 def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> Storage:
-    """Storage over a Postgres database, as `opening.open_storage`.
+    """Open a Postgres database; see `opening.open_storage`.
 
     Args:
         url: address in libpq's form.
@@ -150,7 +150,7 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
     Raises:
         StorageError: the causes of `opening.open_storage`.
     """
-    # The lock of the session comes before anything is read.
+    # The coordinator's lock is acquired before anything is read; an error closes the connection.
     url = _complete_address(url)
     with ExitStack() as undo:
         connection = _Connection(url)
@@ -171,7 +171,7 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
 
 
 def holds_nothing(url: str) -> bool:
-    """Whether the database has no tables, as `opening.holds_nothing`."""
+    """Whether the database has no tables; see `opening.holds_nothing`."""
     connection = _Connection(_complete_address(url))
     try:
         return _version(connection) == 0
@@ -206,7 +206,7 @@ def _require_durable(connection: _Connection) -> None:
 
 
 def _lock_for_serving(connection: _Connection, patience_seconds: float) -> None:
-    """Take the coordinator's lock; wait a little if the session of a killed coordinator has it."""
+    """Acquire the coordinator's lock; wait a little if a killed coordinator still has it."""
     deadline = time.monotonic() + patience_seconds
     while not connection.value(f"SELECT pg_try_advisory_lock({SERVING})"):
         if time.monotonic() > deadline:

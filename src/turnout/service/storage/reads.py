@@ -54,7 +54,7 @@ _RECORD = (
 
 
 class Rights(IntEnum):
-    """Operations that a transaction may use; each value includes the ones before it."""
+    """Operations that a transaction may use; each value includes the values before it."""
 
     READ = 0
     INVITE = 1
@@ -112,10 +112,10 @@ class Connection(Protocol):
 
 
 class Reads:
-    """Queries that a transaction can read the stored task with.
+    """Queries with which a transaction reads the stored task.
 
-    After an error of a statement, `broken` is true and the transaction can only be undone. After
-    its end, every method raises StorageError.
+    After a failed statement, `broken` is true and the transaction can only be undone. After the
+    end of the transaction, every method raises StorageError.
 
     Guarantees:
         Records, models, counts and scores are those of published releases, unless ``whole``.
@@ -151,7 +151,7 @@ class Reads:
         return self._task_column("parameters")
 
     def artefact(self, digest: bytes) -> bytes | None:
-        """Content with a SHA-256 named in the charter; None for an unknown digest."""
+        """Stored content with the given SHA-256; None if the charter does not name it."""
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
@@ -200,7 +200,7 @@ class Reads:
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def participation_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Clients and their numbers of check-ins in the released steps of the open block.
+        """Clients, and the number of check-ins of each in the released steps of the open block.
 
         Clients are ascending. Both arrays are empty at the first step of a block.
         """
@@ -256,7 +256,7 @@ class Reads:
         return map(_record, self._pages(sql, (int(first_step) - 1,), SMALL_ROWS))
 
     def counts(self) -> Iterator[tuple[int, int, int]]:
-        """Step, number of check-ins and number of summed updates, in order of steps.
+        """Step, number of check-ins and number of summed updates of each release, ascending.
 
         Only the operator may see these numbers.
         """
@@ -350,7 +350,7 @@ class Reads:
         if self.broken:
             raise StorageError("the transaction failed before and can only be undone")
         if self._rights < rights:
-            raise StorageError("this connection may not write that: it does not serve the task")
+            raise StorageError("this connection does not serve the task, so it may not write this")
 
 
 def _record(row: tuple[Any, ...]) -> Record:

@@ -58,6 +58,7 @@ class FileLock:
             # A file locked by this process must not be opened and closed again.
             self._require_free()
             self._take(path, os.O_RDWR | create)
+            # The inode identifies the file for later locks of this process.
             found = os.fstat(self._descriptors[0])
             self._inode = found.st_dev, found.st_ino
             _held.add(self._inode)
@@ -218,18 +219,18 @@ class _Connection:
 def open_sqlite(
     path: str | Path, *, serving: bool, vfs: str | None = None, scripts: tuple[str, ...] = ()
 ) -> Storage:
-    """Storage over an SQLite database, as `opening.open_storage`.
+    """Open an SQLite database; see `opening.open_storage`.
 
     Args:
         path: path of the file.
         serving: open it as the coordinator that serves it.
-        vfs: SQLite's name of the layer between it and the disk; by default the operating system.
+        vfs: SQLite's name of the layer through which it uses the disk; None for the default layer.
         scripts: migrations; by default those of this version.
 
     Raises:
         StorageError: the causes of `opening.open_storage`.
     """
-    # The lock comes first, and is released after every connection: see FileLock.
+    # The lock comes first, and is released after all connections are closed: see FileLock.
     path = Path(path).resolve()
     if not path.parent.is_dir() or not (serving or path.exists()):
         raise StorageError(f"there is no database {path}")
@@ -244,6 +245,7 @@ def open_sqlite(
         # From here on closing the storage also closes the connection and the lock.
         undo.pop_all()
         undo.callback(database.close)
+        # A task is served only from sound data.
         if serving:
             _require_undamaged(connection)
             database.require_sound()
@@ -252,7 +254,7 @@ def open_sqlite(
 
 
 def holds_nothing(path: str | Path) -> bool:
-    """Whether the database file is missing or empty, as `opening.holds_nothing`."""
+    """Whether the database file is missing or empty; see `opening.holds_nothing`."""
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise StorageError(f"there is no database {path}")
@@ -263,6 +265,7 @@ def _open_connection(
     path: Path, vfs: str | None, scripts: tuple[str, ...], lock: FileLock | None
 ) -> _Connection:
     """SQLite connection to a database that has been migrated to the newest schema."""
+    # A process with the lock migrates at once.
     connection = _Connection(str(path), vfs)
     try:
         missing = _missing_migrations(connection, path, scripts, lock is not None)
@@ -314,12 +317,12 @@ def _require_undamaged(connection: _Connection) -> None:
 def _missing_migrations(
     connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
-    """Migration scripts that the database needs; the settings of the connection are applied.
+    """Migration scripts that the database still needs; the connection gets its settings first.
 
     Every later commit of the connection is durable.
 
     Raises:
-        StorageError: the database is of another program, which leaves it unchanged, or it is empty
+        StorageError: the database belongs to another program (it is not changed), or it is empty
             and not opened for serving.
     """
     # Another program's database and a missing task are refused before anything is written.

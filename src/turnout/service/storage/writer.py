@@ -1,6 +1,6 @@
 """The only thread that writes to the storage, with group commits and without a timer.
 
-`Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction takes
+`Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction has
 all of them: a single job is committed at once, and a thousand jobs share one commit. `JobFuture`
 and `AnswerQueue` bring the answers of a commit to the event loop in one call; asyncio's own futures
 would need two locks and one call of the loop for each answer.
@@ -66,7 +66,7 @@ class JobFuture(Generic[T]):
         self.answer: asyncio.Future[T] = self._loop.create_future()
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Mark the job as running; return False if its future was cancelled."""
+        """Mark the job as running; return False if the future was cancelled."""
         self._begun = not self.answer.cancelled()
         return self._begun
 
@@ -103,7 +103,7 @@ class BusyError(StorageError):
 
 @dataclass(slots=True, eq=False)
 class _Queued(Generic[T]):
-    """Waiting job of the writer; ``alone`` if it runs outside of transactions."""
+    """Waiting job of the writer; a job with ``alone`` runs outside of transactions."""
 
     job: Callable[[Any], T]
     body_bytes: int
@@ -119,7 +119,8 @@ class Writer:
     Guarantees:
         A future has its result only after the transaction of its job is committed.
         No job runs twice, and none after a failed one.
-        At most ``most_jobs`` jobs and ``most_bytes`` of bodies are waiting or being committed.
+        At most ``most_jobs`` jobs and ``most_bytes`` of bodies are waiting or being committed; only
+        the body of a single job may be longer.
 
     A job reports the outcome of a request by its result. A job that raises is a fault of the
     program: its transaction is undone, all futures fail, and ``on_failure`` is called, once.
@@ -235,7 +236,7 @@ class Writer:
         return True
 
     def _next_batch(self) -> list[_Queued[Any]]:
-        """Next batch of waiting jobs, awaited; a job that runs alone is a batch of one."""
+        """Wait for jobs and return the next batch; a job that runs alone is a batch of one."""
         with self._changed:
             while not self._queue and not self._refusal:
                 self._changed.wait()
@@ -245,7 +246,7 @@ class Writer:
         return batch
 
     def _run_jobs(self, batch: list[_Queued[Any]]) -> list[tuple[_Queued[Any], Any]]:
-        """Jobs and their results after the commit, without jobs that were cancelled before."""
+        """Run and commit a batch; return its jobs with their results, except cancelled jobs."""
         if batch[0].alone:
             (queued,) = batch
             started = queued.future.set_running_or_notify_cancel()
@@ -269,5 +270,5 @@ class Writer:
             if future.cancelled():
                 continue
             if future.running() or future.set_running_or_notify_cancel():
-                future.set_exception(StorageError("the writer failed: ask again later"))
+                future.set_exception(StorageError("the writer failed: repeat the request later"))
         self._on_failure(error)

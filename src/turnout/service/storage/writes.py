@@ -49,8 +49,8 @@ class Transaction(Reads):
     """Reads and writes of one transaction, which become durable together.
 
     After a `ConflictError` the transaction is unchanged and can continue. After any other error of
-    a statement it can only be undone, in SQLite as in Postgres. Each method raises StorageError
-    without the rights that it needs, or after the end.
+    a statement it can only be undone, in SQLite as in Postgres. Each method raises StorageError if
+    the transaction lacks the rights for it, or has ended.
     """
 
     def __init__(self, connection: Connection, rights: Rights, *, whole: bool = True) -> None:
@@ -123,7 +123,7 @@ class Transaction(Reads):
 
         Args:
             participation: the check-in.
-            body: the update; None without one.
+            body: the update; None for a check-in without an update.
             quota: largest number of check-ins of a client in one block of the participation.
 
         Raises:
@@ -278,11 +278,11 @@ class Transaction(Reads):
         self._changed(columns, event.at, event.level, event.text, needs=Rights.INVITE)
 
     def _add_participations(self, step: int, block_ends: int) -> None:
-        """Add the check-ins of a released step to its block's counts, or delete these counts.
+        """Add the check-ins of a released step to the clients' counts of the block.
 
-        The counts are deleted at the end of a block. All rows are written again in the order of
-        clients: neither their content nor their place on the disk reveals a client's step in the
-        block.
+        At the end of a block the counts are deleted instead. All rows are written again in order of
+        clients: neither their content nor their place on the disk reveals the steps of a client in
+        the block.
         """
         if block_ends <= step + 1:
             self._changed("DELETE FROM turns")
@@ -300,7 +300,7 @@ class Transaction(Reads):
             self._run(self._connection.many, _WRITE_COUNTS, rows)
 
     def _delete_participants(self, step: int) -> None:
-        """Delete a released step's check-ins, requests and key of the updates."""
+        """Delete the check-ins, the requests and the encryption key of a released step."""
         for table in ("check_ins", "asked", "step_keys"):
             self._changed(f"DELETE FROM {table} WHERE step = ?", step)
         self._open = None
@@ -330,20 +330,20 @@ class Transaction(Reads):
         return interface.Seal(key)
 
     def _insert(self, columns: str, *values: Any, conflict: str) -> None:
-        """Insert one row; ``conflict`` is the error if the row contradicts a stored row."""
+        """Insert one row; a contradicting stored row is an error with the text ``conflict``."""
         if self._changed(_insert(columns), *values) != 1:
             raise ConflictError(conflict)
 
     def _insert_part(self, columns: str, *values: Any) -> None:
-        """Insert a row of a new row in another table; a row that is there already means damage."""
+        """Insert a row that belongs to a new row of another table; an existing row means damage."""
         if self._changed(_insert(columns), *values) != 1:
             self.broken = True
             raise StorageError(
-                "the database is damaged: it already has a part of a new row; restore a copy"
+                "the database is damaged: it already has data of a new row; restore a copy"
             )
 
     def _changed(self, sql: str, *parameters: Any, needs: Rights = Rights.SERVE) -> int:
-        """Number of rows that an SQL statement changed."""
+        """Run an SQL statement; return the number of changed rows."""
         self._require(needs)
         return self._run(self._connection.changed, sql, parameters)
 
