@@ -288,7 +288,7 @@ def test_a_missing_head_file_is_refused_without_an_option(tmp_path):
         opened(begin=True)
     whole = here.read_text()
     here.write_text(whole.partition("\n")[0] + "\n")
-    with pytest.raises(heads.StorageError, match="does not hold a ledger head"):
+    with pytest.raises(heads.StorageError, match="does not contain a ledger head"):
         opened()
     task = charter_of().task
     here.write_text(f"{task} {heads.signed_head(task, Head(9, bytes(32)), KEY)}\n\n")

@@ -57,7 +57,7 @@ def test_a_json_schema_describes_its_type(hint, schema):
 
 @pytest.mark.parametrize("hint", [bytes, dict, Literal["a", "b"], str | None], ids=str)
 def test_a_json_schema_of_a_type_that_json_lacks_is_refused(hint):
-    with pytest.raises(TypeError, match="expected a type that JSON has"):
+    with pytest.raises(TypeError, match="expected a type that has a JSON schema"):
         schema_of(hint)
 
 

@@ -217,8 +217,8 @@ def test_head_files_that_are_malformed_or_of_another_task_are_refused(tmp_path):
     try:
         check()
         for text, reason in (
-            ("", "does not hold"),
-            (f"{task} 5:x", "does not hold"),
+            ("", "does not contain"),
+            (f"{task} 5:x", "does not contain"),
             (f"{'0' * 64} {heads.signed_head(task, zero, KEY)}", "another task"),
             (f"{task} {SignedHead(zero, bytes(64))}", "signature"),
             (f"{task} {heads.signed_head(task, Head(1, bytes(32)), KEY)}", "old copy"),

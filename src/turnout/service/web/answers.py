@@ -1,4 +1,4 @@
-"""HTTP answers and bodies of requests by plain ASGI, without a framework.
+"""HTTP answers and request bodies in plain ASGI, without a framework.
 
 `respond` sends an answer, `read_body` reads a body of bounded length, and `RefusedError` ends a
 request. `ClientIdentity` is the sender that the headers of a request claim, not yet verified.
@@ -67,8 +67,8 @@ async def respond(
         status: HTTP status; 503 gets the header Retry-After.
         body: the whole body.
         content_type: media type of the body.
-        more: further headers; without any the answer may not be cached.
-        head: leave out the body, for a request of HEAD.
+        more: further headers; if empty, a header forbids to cache the answer.
+        head: leave out the body, as the answer to a HEAD request must.
     """
     # Headers of every answer; an answer that states no caching is not stored.
     headers = [
@@ -87,7 +87,7 @@ async def respond(
 
 
 def require_short(scope: Scope, limit: int) -> None:
-    """Refuse a request whose header announces a body of more than ``limit`` bytes.
+    """Refuse a request whose Content-Length announces a body of more than ``limit`` bytes.
 
     Raises:
         RefusedError: the announced length is larger, or not a number.
@@ -150,8 +150,8 @@ class ClientIdentity:
         nonce: 16 bytes.
         digest: SHA-256 that the body must have.
         format: name of the body's format; "" without a body.
-        head: text of the ledger head that the device sent; "" before the first.
-        seen: this ledger head, parsed; None before the first.
+        head: text of the signed ledger head that the device sent; "" if it has none yet.
+        seen: this signed ledger head, parsed; None if the device has none yet.
         signature: 64 bytes.
     """
 

@@ -11,7 +11,7 @@ from turnout.service.web.answers import TOO_LARGE, Receive, RefusedError, next_p
 
 @dataclass(slots=True, eq=False)
 class _PendingBody:
-    """Incomplete request body; a result of ``patience`` ends the wait for further parts."""
+    """Incomplete request body; the timeout ``patience`` ends the wait for its further parts."""
 
     client: int
     patience: asyncio.Timeout
@@ -22,9 +22,9 @@ class Bodies:
     """Reader of request bodies that bounds the memory of all incomplete bodies.
 
     Guarantees:
-        Each client has one incomplete body; a newer one replaces it.
-        All incomplete bodies have at most ``most_bytes``, whatever lengths they announced; only a
-        single body may be longer. Above this bound the oldest body is dropped.
+        Each client has at most one incomplete body; a newer one replaces it.
+        All incomplete bodies together have at most ``most_bytes``, whatever lengths they announced;
+        only a single body may be longer. Above this bound the oldest body is dropped.
 
     Args:
         most_bytes: bound on the bytes of all incomplete bodies.
@@ -47,7 +47,7 @@ class Bodies:
 
         Raises:
             BusyError: another body displaced this body.
-            RefusedError: the body is longer, or ended too early.
+            RefusedError: the body is longer than ``limit``, or the connection ended before its end.
         """
         first, more = await next_part(receive)
         _require_within(len(first), limit)

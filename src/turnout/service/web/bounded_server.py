@@ -33,14 +33,14 @@ class BoundedServer:
     """HTTP server of an application over one socket, until it is stopped.
 
     Guarantees:
-        Unauthenticated clients cause at most two entries a minute in the log: the number of
+        Unauthenticated clients cause at most two entries per minute in the log: the number of
         requests that ended early, by reason, and the traceback of one failure of the application.
 
     Args:
         app: the ASGI application.
         connections: table of connections.
         tls: files of certificate and key; None for HTTP.
-        grace_seconds: longest wait for requests that are being answered at the end.
+        grace_seconds: longest wait, after `stop`, for requests that are being answered.
 
     Attributes:
         started: set once connections are accepted.
@@ -125,10 +125,10 @@ class BoundedServer:
         return HttpConnection(self, entry, address=address, drop=drop)
 
     async def _keep_sweeping(self) -> None:
-        """Once a second update the Date header, close overdue connections, and log counts.
+        """Update the Date header, close overdue connections and log counts, once a second.
 
-        Thousands of overdue connections are closed over most of a second: an attacker whose
-        connections are closed at once opens all of them again at once.
+        Thousands of overdue connections are closed over most of a second, not at once: otherwise an
+        attacker would open all of them again at once.
         """
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)

@@ -1,4 +1,4 @@
-"""The schedule of a served task, by the monotonic clock alone, and the evaluation of its models.
+"""The schedule of a served task, by the monotonic clock, and the evaluation of its models.
 
 `Conductor` ends phases and publishes models. The model of a step is published at the scheduled end
 of the step, even if its release is ready earlier; it is published later only if the release is not
@@ -51,14 +51,15 @@ class Conductor:
 
     Guarantees:
         A release is visible only after its transaction is durable and its time has come.
-        Its ledger head is exported, and signed by the witness, before it is visible; no step is
-        closed before the witness has signed the previous ledger head.
+        The ledger head of a release is exported, and signed by the witness if there is one, before
+        the release is visible. No step is closed before the witness has signed the previous head.
 
     Args:
         running: the task.
-        on_publish: called in the event loop with the model at the start, and with each later one.
-        wait_for: number of enrolled devices at which the time of the first step begins; the step
-            accepts check-ins before.
+        on_publish: called in the event loop with the newest model at the start, and with each later
+            model.
+        wait_for: number of devices that must be enrolled before the time of the first step starts;
+            the step accepts check-ins earlier.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class Conductor:
             tx.log(event)
             return running.engine.publish()
 
-        # Visible once the publication is committed.
+        # The release is visible once the publication is committed; the log then states a delay.
         published = await self._submit(publish)
         running.receipt = receipt or running.receipt
         late = max(0.0, running.clock.now() - at)
@@ -175,7 +176,7 @@ class Conductor:
         return late
 
     async def _submit(self, job: Callable[[Transaction], T]) -> T:
-        """Result of a job of the schedule; the job is repeated while the queue is full."""
+        """Result of a job that the writer ran; a job is submitted again while the queue is full."""
         while True:
             try:
                 return await self._running.submit(job)
@@ -192,7 +193,7 @@ class Conductor:
         running.withheld = False
 
     async def _receipt_for(self, record: Record | None) -> WitnessReceipt | None:
-        """Witness's receipt for the ledger head after a ledger record; None without a witness."""
+        """Witness's receipt for the ledger head after ``record``; None without a witness."""
         running = self._running
         if running.witness is None:
             return None
@@ -218,16 +219,16 @@ class Conductor:
             )
 
     def _export_head(self, record: Record) -> None:
-        """Write the ledger head after a ledger record into the head file, if one is used."""
+        """Write the ledger head after ``record`` into the head file, if there is one."""
         running = self._running
         if running.head_file is not None:
             signed = heads.signed_head(running.task, record.head, running.key)
             running.head_file.export(running.task, signed)
 
     def _start_reclaiming(self) -> None:
-        """Start a task that frees the storage of released steps' updates, unless one is running.
+        """Start a task that deletes the updates of released steps, unless one is running.
 
-        The updates are unreadable since the release deleted their key and their clients.
+        These updates are unreadable already, since the release deleted their key.
         """
         self._must_reclaim = True
         if self._reclaiming is None or self._reclaiming.done():
@@ -256,7 +257,7 @@ class Conductor:
         await self._running.note("warning", text)
 
     async def _tidy(self, *, thorough: bool) -> bool:
-        """Whether the bytes of deleted rows are erased; False if another attempt is needed."""
+        """Erase the bytes of deleted rows; return False if another attempt is needed."""
         try:
             return await self._running.tidy(thorough=thorough)
         except BusyError:
@@ -296,7 +297,7 @@ class Evaluator:
     Args:
         running: the task.
         prepare: function that returns the evaluation function, called in the thread.
-        learner: optimizer, which returns the model for use.
+        learner: optimizer, which computes the model for use.
     """
 
     def __init__(self, running: Running, prepare: Callable[[], Evaluate], learner: Learner) -> None:
@@ -372,7 +373,7 @@ class Evaluator:
         return None
 
     def _report(self, text: str, *, on: bool) -> None:
-        """Report a change of the evaluation's state once in log, operator's view and metrics."""
+        """Report a new state of the evaluation in log, operator's view and metrics, once."""
         running = self._running
         if text == running.evaluation or self._stopped:
             return

@@ -1,11 +1,11 @@
 """Table of open connections, with the awaited event and the deadline of each connection.
 
 `Connections` is the table, `Listener` accepts connections. A silent connection occupies a
-descriptor and some memory, so their number is limited, in total and per address. At the limit a
-new connection is accepted and an old one is closed: the one that has waited longest, and first of
-all one that never sent a signed request. A connection whose request is being answered is never
-closed to make room. One task checks all deadlines once a second, so that no connection needs a
-timer.
+descriptor and some memory, so the number of connections is limited, in total and per address. At
+the limit a new connection is accepted and an old one is closed: the one that has waited longest,
+and first of all one that never sent a signed request. A connection whose request is being answered
+is never closed to make room. One task checks all deadlines once a second, so that no connection
+needs a timer.
 
 uvloop's server accepts one connection in a turn of its loop; a turn with hundreds of requests takes
 long, so the last device to connect would wait for thousands of them. `Listener` accepts many
@@ -129,14 +129,15 @@ class Connections:
     """Table of open connections, bounded in total and per client address.
 
     Guarantees:
-        There are at most ``most`` entries, and at most ``most_of_peer`` of one bounded address.
-        At the limit the entry that has waited longest is closed; entries without a signed request
-        come first. Entries that wait for an answer, or whose signed body arrives, are never closed.
+        There are at most ``most`` entries, and at most ``most_of_peer`` of one address that is not
+        exempt. At a limit the connection that has waited longest is closed, first of all one that
+        never sent a signed request. A connection whose request is being answered, or whose signed
+        body is arriving, is never closed to make room.
 
     Args:
         most: largest number of connections.
         most_of_peer: largest number of connections of one address.
-        exempt: function that says whether an address has no such limit, as a proxy of many clients.
+        exempt: function that tells whether an address, such as a proxy's, has no limit of its own.
         clock: function that returns the time in seconds.
     """
 
@@ -206,7 +207,7 @@ class Connections:
             self._add_to_queue(entry)
 
     def signed(self, entry: OpenConnection) -> None:
-        """Mark a connection as carrying signed requests, so that others are closed before it."""
+        """Mark a connection as one with a signed request, so that others are closed before it."""
         if entry.known or entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -228,7 +229,7 @@ class Connections:
             del self._counts[entry.peer]
 
     def sweep(self) -> Iterator[None]:
-        """Close all overdue connections; after each few, yield so that other work continues."""
+        """Close all overdue connections; yield after every few, so that other work continues."""
         now = self.now()
         overdue = [entry for entry in self._all if entry.overdue(now)]
         for number, entry in enumerate(overdue, start=1):
@@ -272,7 +273,7 @@ class Connections:
 
 
 def proxies(named: str | None) -> Callable[[str], bool]:
-    """Function that says whether an address is in ``named``, the list of trusted proxies.
+    """Function that tells whether an address is in ``named``, the list of trusted proxies.
 
     The list has addresses and networks, separated by commas; ``*`` stands for every address.
 
@@ -299,7 +300,7 @@ def proxies(named: str | None) -> Callable[[str], bool]:
 
 
 def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """IP network of a text; an address is a network of one address. None for another text."""
+    """IP network that a text names; an address is a network of one. None for any other text."""
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:

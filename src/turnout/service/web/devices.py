@@ -124,6 +124,7 @@ def _public_routes(model: Binary) -> tuple[DeviceRoute, ...]:
 
 def _request_routes(update: Binary, update_format: str) -> tuple[DeviceRoute, ...]:
     """Routes for signed requests of devices and for presented ledger heads."""
+    # In the order of a participation: enrolment, check-in and choice, update or dummy traffic.
     step = "{step}"
     return (
         _signed(
@@ -326,7 +327,7 @@ class DeviceJobs:
 def _require_empty(body: bytes) -> None:
     """Refuse a request that has a body."""
     if body:
-        raise RemoteProtocolError("this request has no body")
+        raise RemoteProtocolError("this request must have no body")
 
 
 # -- public documents ---------------------------------------------------------------------------
@@ -429,7 +430,7 @@ class PublicDocuments:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """Content (graph or test vectors) whose digest the charter contains.
+        """Content, such as a graph or test vectors, whose digest the charter contains.
 
         Raises:
             RefusedError: the charter contains no such digest.
@@ -489,7 +490,7 @@ def _range(query: bytes) -> tuple[int, int]:
 
 
 def _with_tag(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
-    """Answer with the body, or status 304 if the request has the ETag of this constant body."""
+    """Answer with the body, or with status 304 if the request shows the body's ETag."""
     more = ((b"etag", tag), _FOREVER)
     for name, value in scope["headers"]:
         if name == b"if-none-match" and tag in [part.strip() for part in value.split(b",")]:

@@ -1,4 +1,4 @@
-"""The ledger head in a file outside the storage; the file reveals an old copy of the database.
+"""Ledger head in a file outside the storage; the file reveals an old copy of the database.
 
 `HeadFile` has one signed ledger head, as devices get it, and the address of the database. The file
 should be on another disk than the database, so that no snapshot restores both.
@@ -85,7 +85,7 @@ class HeadFile:
     Args:
         path: path of the file.
         address: address of the database, which is written into the file.
-        begin: whether the file is new; then it must not exist.
+        begin: whether a new file is begun, which must not exist yet.
     """
 
     def __init__(self, path: Path, address: str = "", *, begin: bool = False) -> None:
@@ -115,7 +115,7 @@ class HeadFile:
         there = ledger.written_after(self.path, self._text)
         if there is not None and self._begin:
             raise StorageError(f"{self.path} exists: start without --new-head-file")
-        # It must also be the newest one, or the one before.
+        # It must be the newest one or the one before; only a new file or a new ledger has none.
         if there is not None and there < head.steps - 1:
             raise StorageError(
                 f"{self.path} is an old copy: it was written after {there} releases, and the "
@@ -130,7 +130,7 @@ class HeadFile:
             )
 
     def export(self, task: str, head: SignedHead) -> None:
-        """Durably replace the ledger head in the file by a newer one.
+        """Replace the ledger head in the file by a newer one, durably.
 
         Raises:
             SetBackError: the file changed since this process wrote it: an old copy was restored, or
@@ -163,7 +163,7 @@ def default_file(task: str) -> Path:
 
 
 def require_no_exported_head(path: Path | None, db: str) -> None:
-    """Check that no head file belongs to this empty database: its data would then be lost.
+    """Check that no head file belongs to an empty database, which would have lost its data.
 
     Args:
         path: head file that the settings name; None for the head files in the default folder.
@@ -213,7 +213,7 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except ValueError:
-        raise StorageError(f"{path} does not hold a ledger head") from None
+        raise StorageError(f"{path} does not contain a ledger head") from None
     except OSError as error:
         raise StorageError(f"cannot read the ledger head in {path}: {error.strerror}") from None
 
@@ -227,11 +227,11 @@ class _StoredLedger(NamedTuple):
     head: Head
 
     def written_after(self, path: Path, text: str | None) -> int | None:
-        """Number of releases at which a head file was written; None if the file does not exist.
+        """Number of releases in the head file's ledger head; None if the file does not exist.
 
         Raises:
-            StorageError: the file is damaged, another task's or without a valid signature, or the
-                stored ledger does not have its ledger head.
+            StorageError: the file is damaged, belongs to another task or has no valid signature, or
+                the stored ledger does not contain its ledger head.
         """
         if text is None:
             return None
@@ -239,7 +239,7 @@ class _StoredLedger(NamedTuple):
         try:
             exported = HeadFileContent.parsed(text)
         except ValueError:
-            raise StorageError(f"{path} does not hold a ledger head") from None
+            raise StorageError(f"{path} does not contain a ledger head") from None
         if exported.task != self.task:
             raise StorageError(
                 f"{path} has the ledger head of another task; give another --head-file"
@@ -250,9 +250,9 @@ class _StoredLedger(NamedTuple):
         # The stored ledger must have had this ledger head.
         if self._digest_at(seen.steps) != seen.digest:
             raise StorageError(
-                f"the database is an old copy: its ledger has {self.head.steps} releases, and "
-                f"{path} has the ledger head of another ledger, of {seen.steps} releases; "
-                "nothing may be released from this copy"
+                f"the database is an old copy: its ledger, of {self.head.steps} releases, does not "
+                f"contain the ledger head in {path}, of {seen.steps} releases; nothing may be "
+                "released from this copy"
             )
         return seen.steps
 

@@ -1,9 +1,9 @@
 """HTTP/1.1 over one connection: one request at a time, in bounded memory, without timers.
 
 `HttpConnection` collects the bytes of a head until it is complete, and `http_request` parses it;
-bytes of a body go to the application when it reads them. While a request is being answered, few
-bytes after it are read, and the next request does not begin. The table in `connections` has the
-awaited event and the deadline of each connection.
+bytes of a body go to the application when it reads them. While a request is being answered, only a
+few bytes beyond it are read, and the next request does not begin. The table in `connections` has
+the awaited event and the deadline of each connection.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         """Write a part of the answer, unless the client has closed the connection."""
+        # After the end of the connection nothing is written.
         if self.over:
             return
         # The head is written with the first part of the body, whose length it may need.
@@ -156,7 +157,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
     """Protocol of one HTTP connection, for the event loop.
 
     Guarantees:
-        One request is answered at a time. At most `HEAD_BYTES` after it are read, and at most
+        One request is answered at a time. At most `HEAD_BYTES` beyond it are read, and at most
         `UNREAD_BYTES` of its body wait for the application.
         An answer before the end of the request's body announces the end of the connection; later
         bytes of the body are discarded, so that the answer arrives.

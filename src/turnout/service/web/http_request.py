@@ -1,6 +1,6 @@
 """Parsing of the heads of HTTP requests by httptools; unacceptable heads are refused.
 
-`request_of` turns the bytes of a head into a `Request`; `begins` says whether bytes can be the
+`request_of` turns the bytes of a head into a `Request`; `begins` tells whether bytes can be the
 beginning of a head.
 """
 
@@ -21,7 +21,7 @@ _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class MalformedError(Exception):
-    """Received bytes are not an acceptable HTTP request; the argument is the HTTP status."""
+    """Received bytes are not an acceptable HTTP request; the argument is the status to answer."""
 
 
 @shows_shapes()

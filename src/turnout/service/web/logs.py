@@ -103,7 +103,7 @@ class Metrics:
     """Prometheus metrics of one coordinator, in a separate registry."""
 
     def __init__(self) -> None:
-        # Requests, and their way to the disk.
+        # Requests, their commits, and the queue of the writer.
         own = self.registry = CollectorRegistry()
         counter, gauge = partial(Counter, registry=own), partial(Gauge, registry=own)
         seconds = partial(Histogram, registry=own, buckets=_SECONDS)

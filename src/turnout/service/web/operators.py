@@ -4,9 +4,9 @@
 compares the password in constant time, from the form or from a header. The password is in a file;
 without it there is no operator, and no request gets the operator's view.
 
-A right password is answered at once, so a client without an answer knows that its guess was wrong:
-the delay of wrong answers does not limit a client with many connections. So after too many wrong
-passwords, further passwords of the same source are not compared.
+The right password is answered at once, so a client without an answer knows that its guess was
+wrong. The delay of the answers to wrong passwords therefore does not limit a client with many
+connections: after too many wrong passwords, further passwords of the same source are not compared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WRONG_SECONDS = 0.5
 MOST_WAITING = 8
 """Most wrong passwords whose answers are delayed at once; further ones get status 429."""
 MOST_WRONG, WRONG_WINDOW_SECONDS = 30, 60.0
-"""Most wrong passwords of one source in such a time; its further passwords are not compared."""
+"""Most wrong passwords of one source in this time; its further passwords are not compared."""
 MOST_WRONG_TRUSTED = 600
 """The same for this machine, and for a source that gave the right password before.
 
@@ -162,7 +162,7 @@ def source_of(request: HTTPConnection) -> str:
 
 
 def _remember(kept: OrderedDict[str, T], source: str, value: T) -> None:
-    """Store a value under a source as the newest entry; drop the oldest above a limit."""
+    """Store a value under a source as the newest entry; drop the oldest entries above a limit."""
     kept[source] = value
     kept.move_to_end(source)
     if len(kept) > _MOST_SOURCES:
@@ -188,7 +188,7 @@ def password_of(path: Path) -> str:
 
 
 class Sessions:
-    """Operator's open login sessions in this process.
+    """Open login sessions of the operator in this process.
 
     Guarantees:
         A session ends at logout, after half a day, with the process, or when too many newer ones

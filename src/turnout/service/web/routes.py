@@ -49,8 +49,8 @@ class Json:
     """JSON body of a route, described by a ``TypedDict`` whose name ends in "Document".
 
     Attributes:
-        kind: the type; without keys it stands for any object.
-        most_bytes: largest length; None for an answer.
+        kind: the type; a type without keys stands for any object.
+        most_bytes: largest length of a request in bytes; None for an answer.
     """
 
     kind: type
@@ -68,7 +68,7 @@ class Binary:
     """Binary body of a route.
 
     Attributes:
-        most_bytes: its exact length; None for any length.
+        most_bytes: exact length in bytes; None for any length.
     """
 
     most_bytes: int | None = None
@@ -105,7 +105,7 @@ class Answer:
     Attributes:
         meaning: cause of this status, in words.
         content: body of the answer; None without a body.
-        retry_after: whether the document promises the header Retry-After.
+        retry_after: whether the answer has the header Retry-After, as the document states.
     """
 
     meaning: str
@@ -308,5 +308,5 @@ def schema_of(hint: Any) -> Document:
         case _ if is_typeddict(hint):
             schema = _reference(hint)
         case _:
-            raise TypeError(f"hint = {hint!r}: expected a type that JSON has")
+            raise TypeError(f"hint = {hint!r}: expected a type that has a JSON schema")
     return schema

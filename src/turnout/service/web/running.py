@@ -100,7 +100,7 @@ class Running:
         learner: function from a charter to its optimizer.
         head_file: file to which ledger heads are exported; None exports none.
         witness: witness that signs each ledger head before it is published; None for no witness.
-        change_witness: whether another witness than before, or no witness, is allowed.
+        change_witness: whether a witness other than before, or no witness, is allowed.
         end: function that is called with an exit code and a reason if the process must end.
         clock: clock of the schedule; by default the machine's monotonic clock.
         most_jobs: largest number of jobs that wait for the disk; further requests get status 503.
@@ -145,7 +145,7 @@ class Running:
         if witness is None:
             with storage.transaction() as tx:
                 tx.publish(self.engine.published.head.steps, None)
-        # What is computed once, the writer, and the published state.
+        # Metrics and values that are computed once, the writer, and the published state.
         self.metrics = Metrics()
         self.terms = PublicTerms.of(self.charter)
         self.ended = False
@@ -203,7 +203,7 @@ class Running:
         self.metrics.published(self.charter, shown.published.head.steps)
 
     def shown_of(self, published: Published, phase: StepPhase) -> Shown:
-        """Published state at the beginning of a phase, which gets its full length."""
+        """Published state at the beginning of a phase, whose whole length is still ahead."""
         # Length of the phase.
         now, timing = self.clock.now(), self.charter.timing
         answers = phase is StepPhase.ANSWERS
@@ -303,7 +303,7 @@ class Running:
         return await self._view("operator", build)
 
     async def _view(self, name: str, build: Callable[[ServedProgress, Transaction], T]) -> T:
-        """View named ``name``: a cached view of the last second, or a new view."""
+        """View of the given name: a cached view of the last second, or a new view."""
         at, now = self.progress(), self.clock.now()
         kept = self._views.get(name)
         if kept is not None and now - kept[0] < _VIEW_SECONDS:

@@ -93,7 +93,7 @@ def plan_text(path: Path) -> str:
 
     Raises:
         ParameterError: the file is missing or not a valid plan.
-        UnsupportedError: the plan has modules that no installed package has.
+        UnsupportedError: the plan names a module that no installed package has.
     """
     text = read_plan(path)
     require_installed(Plan.tables_from_toml(text, path.name))

@@ -25,7 +25,7 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 
 
 class Settings(BaseModel):
-    """Settings of the service; each is a command-line option, a variable and a key of a file.
+    """Settings of the service: command-line options, environment variables, or keys of a file.
 
     The help of the options, in `turnout.cli.service`, explains them.
     """
@@ -58,9 +58,9 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _exact(cls, value: object, info: ValidationInfo) -> object:
-        """Value of a setting; a Boolean for a number, or a number for a Boolean, is refused.
+        """Value of a setting, unchanged; refuses a Boolean for a number, or a number for a Boolean.
 
-        The environment gives a flag as text.
+        Text is accepted for a Boolean, since environment variables are text.
         """
         kind = cls.model_fields[info.field_name or ""].annotation
         if kind is bool and not isinstance(value, bool | str):
@@ -122,8 +122,8 @@ class Settings(BaseModel):
         """Require that either all settings of a witness are given, or none of them.
 
         Raises:
-            ParameterError: address or key is missing, or another setting of a witness is given
-                without them.
+            ParameterError: only one of address and key is given, or another setting of a witness
+                without both.
         """
         if (self.witness is None) is not (self.witness_key is None):
             missing = "witness" if self.witness is None else "witness_key"
@@ -139,7 +139,7 @@ class Settings(BaseModel):
 
 
 def _setting(variable: str) -> str:
-    """Name of the setting that an environment variable gives; other names are unchanged."""
+    """Setting that an environment variable names; a name not in capitals is unchanged."""
     return variable.lower() if variable == variable.upper() else variable
 
 

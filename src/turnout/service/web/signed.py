@@ -4,8 +4,8 @@
 format of the body, the body, its digest; then the engine answers. Nothing that depends on stored
 data happens before the signature is checked. The signature covers the headers alone, so no byte of
 a body is read for an unauthenticated client. Every request without a valid signature, or with
-another body than the signed one, gets the same answer. `HeadsRoute` takes a ledger head that is
-newer than the coordinator's own, which anyone may present. `EnrolmentRoute` uses invitations.
+another body than the signed one, gets the same answer. `HeadsRoute` accepts from anyone a ledger
+head that is newer than the coordinator's own. `EnrolmentRoute` uses invitations.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
 
 def ledger_has(running: Running, seen: SignedHead) -> bool:
-    """Whether the ledger has a ledger head; False for a head that this coordinator never signed.
+    """Whether the ledger contains a head; False for a head that this coordinator never signed.
 
     Raises:
         RefusedError: this coordinator signed the ledger head, but the storage does not have it; the
@@ -77,7 +77,7 @@ class HeadsRoute:
     """ASGI application that receives signed ledger heads from any client.
 
     Only the coordinator's signature on the ledger head counts. So the request needs no identity,
-    and a client that an old copy of the storage does not have can present a ledger head too.
+    and a client that is unknown to an old copy of the storage can present a ledger head too.
     """
 
     def __init__(self, running: Running) -> None:

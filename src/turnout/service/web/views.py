@@ -167,10 +167,10 @@ class PublicView:
         released: number of published releases.
         head: text of the ledger head.
         epsilon_spent: upper bound on the ε of the published releases.
-        epsilon_target: the ε that must not be exceeded.
-        delta: the δ of both.
+        epsilon_target: the ε that the spent ε must not exceed.
+        delta: the δ of both values of ε.
         curve: evaluations, by steps.
-        charged: numbers of steps and their upper bounds on ε, for the whole plan.
+        charged: numbers of steps, each with the upper bound on ε after it, for the whole plan.
         sure: upper bounds on an observer's certainty that one client took part, and that it did
             not, after the published releases, from even prior odds; each is exceeded with
             probability at most δ. None while they are computed.
@@ -222,13 +222,13 @@ class OperatorView:
         enrolled: number of used invitations.
         arrived: number of check-ins in the step in progress so far.
         arrived_expected: expected number of check-ins in this step; 0 after the last one.
-        counts: counts of each published step.
+        counts: numbers of check-ins and updates of each published step.
         waiting_jobs: number of jobs that are not committed yet.
         waiting_bytes: bytes of their bodies.
         events: last lines of the log, oldest first.
         block: number of published steps in the last window of the participation.
         block_variance: upper bound on the variance of the number of check-ins in these steps.
-        evaluation: whether models are evaluated, or the cause why not.
+        evaluation: state of the evaluation of models, as text, with the cause of a failure.
     """
 
     public: PublicView
@@ -270,9 +270,9 @@ class PublicTerms:
         return cls(charter, plan, counts, Certainties(charter))
 
     def last_block(self, released: int) -> tuple[int, float]:
-        """Number of published steps in the last window of the participation, and a variance.
+        """Number of published steps in the last window, and a bound on their check-ins' variance.
 
-        The variance is an upper bound on that of the number of check-ins in these steps.
+        The bound is never below the variance of the number of check-ins in these steps.
 
         Args:
             released: number of published releases.
@@ -341,7 +341,7 @@ def operator_view(
         reads: transaction of a snapshot.
         waiting: the writer's numbers of waiting jobs and bytes.
     """
-    # Numbers of published steps, and of the step in progress.
+    # Counts of published steps alone, and the window on which a warning is based.
     expected = terms.expected
     counts = (count for count in reads.counts() if count[0] < progress.head.steps)
     running = progress.step < terms.charter.steps
