@@ -1,4 +1,4 @@
-"""Charts of the dashboard, as tables from which the browser's script draws.
+"""Charts of the dashboard, as tables of numbers that a script in the browser draws.
 
 `epsilon_chart`, `quality_charts` and `check_in_chart` make a `Chart` from a view; `pages` renders
 it. `band` is the range in which the number of check-ins of a step lies with high probability.
@@ -45,11 +45,15 @@ class Band:
 
 
 def band(expected: float, population: int) -> Band:
-    """Range around an expected count, at least as wide as with the exact standard deviation.
+    """Range of likely check-ins around their expectation, never narrower than the exact range.
 
     Clients participate independently, so the variance is Σp(1 − p), at most μ − μ²/n by
     Cauchy-Schwarz, with equality where all clients have the same probability. The exact range is
     narrower where some clients cannot participate (sliding windows, availability).
+
+    Args:
+        expected: expected number of check-ins μ.
+        population: number of clients n.
 
     Raises:
         ParameterError: the expected count is below 0 or above the population.
@@ -113,7 +117,7 @@ class Chart:
 
 def epsilon_chart(view: PublicView) -> Chart:
     """ε by number of released models: spent, planned, and the limit."""
-    # Charged ε by the plan; up to the newest release it is what was spent.
+    # ε after each number of steps: planned by the charter, and spent up to the newest release.
     planned = {0: 0.0} | dict(view.charged)
     spent = {step: epsilon for step, epsilon in planned.items() if step <= view.released}
     spent |= {point.steps: point.epsilon for point in view.curve}
@@ -149,7 +153,7 @@ def epsilon_chart(view: PublicView) -> Chart:
 
 def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
     """Accuracy and loss of the published models."""
-    # Both charts have the same points: the evaluated models.
+    # Both charts have the same points, the evaluated models; NaN is shown as text.
     points = thinned(view.curve)
     accuracy = Chart(
         "chart-accuracy",
@@ -193,7 +197,7 @@ def check_in_chart(view: OperatorView) -> Chart:
                 _decimal(expected.high, 1),
             )
         )
-    # Updates used are in the table only; the band has its mean and two edges.
+    # The table has one column more than the chart draws: the updates that were used.
     columns = (
         ChartColumn("Step", "x"),
         ChartColumn("Check-ins", "dots"),
@@ -202,6 +206,7 @@ def check_in_chart(view: OperatorView) -> Chart:
         ChartColumn("Band from", "edge"),
         ChartColumn("Band to", "edge"),
     )
+    # The text states how many earlier steps the chart leaves out.
     last = f" The last {LONGEST:,} steps; {left_out:,} earlier ones are not shown." * (left_out > 0)
     return Chart(
         "chart-check-ins",
@@ -219,7 +224,7 @@ def check_in_chart(view: OperatorView) -> Chart:
 
 
 def thinned(rows: Sequence[_Row], at_most: int = LONGEST) -> list[_Row]:
-    """At most ``at_most`` rows, evenly spaced, with the first and the last."""
+    """Rows reduced to at most ``at_most``, evenly spaced, with the first and the last."""
     if len(rows) <= at_most:
         return list(rows)
     return [rows[i * (len(rows) - 1) // (at_most - 1)] for i in range(at_most)]

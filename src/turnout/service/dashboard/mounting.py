@@ -119,7 +119,7 @@ def _page(html: str, status: int = 200) -> Response:
 
 
 def _to_login(request: Request) -> Response:
-    """Redirect to the login page; for a background refresh, redirect the whole page."""
+    """Redirect to the login page; a background refresh redirects the whole page."""
     if _is_fragment(request):
         return Response(status_code=401, headers=PAGE | {"HX-Redirect": LOGIN})
     return RedirectResponse(LOGIN, 303, PAGE)

@@ -47,7 +47,7 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """A bar from 0 to 100, filled from ``begin`` to ``share``, with texts at start and end."""
+    """A bar from 0 to 100, filled from `begin` to `share`, with a text at each end."""
 
     share: float
     label: str
@@ -103,8 +103,8 @@ class PublicFacts:
 
 
 def public_facts(view: PublicView) -> PublicFacts:
-    """Values of the public page for a view."""
-    # The state of the run, and ε as the page rounds it.
+    """Values that the public page shows for a view."""
+    # The state of the run, and ε rounded up; an unknown phase is shown by its name.
     finished = view.phase == StepPhase.FINISHED
     known = view.phase in list(StepPhase)
     spent, target = rounded_up(view.epsilon_spent), rounded_up(view.epsilon_target)
@@ -228,7 +228,7 @@ class OperatorFacts:
 
 
 def operator_facts(view: OperatorView) -> OperatorFacts:
-    """Values of the operator's page for a view."""
+    """Values that the operator's page shows for a view, in addition to the public ones."""
     return OperatorFacts(
         figures=_figures(view),
         warnings=tuple(_warnings(view)),
@@ -305,7 +305,7 @@ def _line(event: LogEvent) -> Line:
 
 
 def size(octets: int) -> str:
-    """A number of bytes as text, in kB or MB.
+    """Text of a size in bytes, in kB or MB.
 
     >>> size(0), size(53_000), size(2_500_000)
     ('0 kB', '53 kB', '2.5 MB')
@@ -320,13 +320,13 @@ _PACKAGE = "turnout.service.dashboard"
 
 
 def public_page(view: PublicView, *, fragment: bool = False) -> str:
-    """HTML of the public page; ``fragment`` for the part that is refreshed."""
+    """HTML of the public page; with ``fragment`` only the part that is refreshed."""
     template = "public_live.html" if fragment else "public.html"
     return _rendered(template, facts=public_facts(view))
 
 
 def operator_page(view: OperatorView, token: str, *, fragment: bool = False) -> str:
-    """HTML of the operator's page; ``token`` goes into its logout form."""
+    """HTML of the operator's page; ``token`` is the anti-forgery token of the logout form."""
     template = "operator_live.html" if fragment else "operator.html"
     facts = public_facts(view.public)
     return _rendered(template, facts=facts, more=operator_facts(view), token=token)

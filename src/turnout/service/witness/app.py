@@ -112,6 +112,7 @@ class WitnessStore:
         self.key = SigningKey(self._rows("SELECT signing_key FROM witness")[0][0])
 
     def _opened(self, path: Path) -> apsw.Connection:
+        # An error leaves no connection open.
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             for setting in _SETTINGS:
@@ -121,6 +122,7 @@ class WitnessStore:
             new = db.execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
             if not new and known != APPLICATION:
                 raise StorageError(f"{path} is not the database of a witness")
+            # A new database gets its tables and the witness's key in one transaction.
             if new:
                 with db:
                     db.execute(_SCHEMA + _KEPT)
@@ -132,7 +134,7 @@ class WitnessStore:
         return db
 
     def receipt(self, shown: ShownHead) -> bytes:
-        """The witness's signature of a ledger head that extends, or equals, its newest one.
+        """Signature of a ledger head that extends, or equals, the witness's newest ledger head.
 
         Raises:
             OtherHeadError: the ledger head is older, differs, or leaves out a release.
@@ -172,11 +174,11 @@ class WitnessStore:
         self._db.execute("INSERT INTO heads VALUES (?, ?, ?)", (task, head.steps, str(shown.head)))
 
     def _begin(self, shown: ShownHead) -> None:
-        """Store the first ledger head of a new task."""
+        """Store a new task with its first ledger head."""
         if not shown.begins:
             raise UnknownTaskError("this witness has no record of the task")
         if self._rows("SELECT count(*) FROM tasks")[0][0] >= self._most_tasks:
-            raise FullError(f"this witness takes at most {self._most_tasks} tasks")
+            raise FullError(f"this witness accepts at most {self._most_tasks} tasks")
         steps = shown.head.head.steps
         with self._db:
             self._db.execute("INSERT INTO tasks VALUES (?, ?)", (shown.task, shown.key))
@@ -248,7 +250,7 @@ class _Witness:
 
 
 async def _body(request: Request) -> bytes:
-    """Body of a request, of bounded size and time."""
+    """Whole body of a request; a body that is too long or too slow is refused."""
     parts = bytearray()
     try:
         async with asyncio.timeout(_BODY_SECONDS):
@@ -261,7 +263,8 @@ async def _body(request: Request) -> bytes:
     except TimeoutError:
         raise RefusedError(408, refusal_body("the body took too long")) from None
     except ClientDisconnect:
-        raise RefusedError(400, refusal_body("the connection ended before the body")) from None
+        reason = "the connection ended before the whole body had arrived"
+        raise RefusedError(400, refusal_body(reason)) from None
     return bytes(parts)
 
 
@@ -270,7 +273,7 @@ def _answer(status: int, body: bytes) -> Response:
 
 
 def create_witness_app(store: WitnessStore, token: str | None = None) -> Starlette:
-    """HTTP application of one witness; ``token`` is required from clients, if given."""
+    """HTTP application of one witness; if ``token`` is given, clients must send it."""
     witness = _Witness(store, token)
     return Starlette(
         routes=[
@@ -286,7 +289,7 @@ _MOST_CONNECTIONS, _GRACE_SECONDS = 256, 5
 
 
 def token_of(path: Path, option: str) -> str:
-    """The token in the first line of a file; ``option`` names the file in errors."""
+    """Token in the first line of a file; errors name the file by the setting ``option``."""
     return secret_of(path, option, "token", SHORTEST_TOKEN, encoding="ascii")
 
 
@@ -320,6 +323,7 @@ def witness(
     with listening_at(host, port) as listening:
         store = WitnessStore(db)
         try:
+            # Half of the connections at most are of one address.
             logs.configure()
             connections = Connections(
                 _MOST_CONNECTIONS, _MOST_CONNECTIONS // 2, proxies(None), time.monotonic

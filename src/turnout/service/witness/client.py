@@ -1,7 +1,7 @@
 """The coordinator's side of a witness: no ledger head is published without a receipt for it.
 
-`Witness.receipt` asks until it has the witness's signature or a refusal; `web.conductor` calls it
-before each publication. `messages` defines the messages.
+`Witness.receipt` repeats its request until it has the witness's signature or a refusal;
+`web.conductor` calls it before each publication. `messages` defines the messages.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Witness:
         transport: transport of the requests; None for the network.
 
     Raises:
-        ParameterError: the address is invalid or without encryption, or ``ca`` is not such a file.
+        ParameterError: the address is invalid or not encrypted, or ``ca`` has no certificates.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class Witness:
                 async for part in response.aiter_raw():
                     received += part
                     if len(received) > MOST_BYTES:
-                        raise WitnessUnreachableError(f"an answer of more than {MOST_BYTES} bytes")
+                        raise WitnessUnreachableError(f"an answer has more than {MOST_BYTES} bytes")
                 # A status that asks to try again, and a page of a proxy, count as no answer.
                 if response.status_code in _TRY_AGAIN:
                     reason = _refused(received)[0]
                     raise WitnessUnreachableError(f"HTTP {response.status_code} {reason}".rstrip())
                 if response.status_code == 200 and not _signature(received):
-                    raise WitnessUnreachableError("an answer without a receipt")
+                    raise WitnessUnreachableError("the answer has no receipt")
                 return response.status_code, bytes(received)
         except WitnessUnreachableError:
             raise
@@ -143,6 +143,7 @@ class Witness:
 
     def _judged(self, shown: ShownHead, status: int, body: bytes) -> WitnessReceipt:
         """The receipt in an answer; an answer without a receipt raises an error."""
+        # A receipt must have the configured key.
         head = shown.head.head
         if status == 200:
             signature = _signature(body)
@@ -156,18 +157,19 @@ class Witness:
         reason, newest = _refused(body)
         if status == 409 and newest is not None:
             if not verified(shown.key, newest.signature, head_bytes(shown.task, newest.head)):
-                raise WitnessError("the witness has a head that this coordinator did not sign")
+                raise WitnessError("this coordinator did not sign the witness's newest ledger head")
             raise SetBackError(_other(head, newest))
+        # The coordinator has a receipt of a witness that does not know the task.
         if status == 404 and reason:
             raise SetBackError(
                 f"the witness was set back: {reason}, although it signed the task's ledger before; "
                 "nothing more may be released"
             )
-        raise WitnessError(f"the witness answers HTTP {status}: {reason or 'without a reason'}")
+        raise WitnessError(f"the witness answered HTTP {status}: {reason or 'no reason given'}")
 
 
 def _other(head: Head, newest: SignedHead) -> str:
-    """Why the witness's newest ledger head stops the coordinator."""
+    """Text that states why the witness's newest ledger head stops the coordinator."""
     seen = newest.head
     if seen.steps < head.steps:
         return (

@@ -88,7 +88,7 @@ class ShownHead:
 
     @property
     def previous(self) -> bytes:
-        """Digest of the ledger before the last record; the task where there is no record."""
+        """Digest before the last record; the charter's digest if there is no record."""
         return bytes.fromhex(self.task) if self.record is None else self.record.previous
 
     def _require_consistent(self) -> None:
