@@ -122,6 +122,7 @@ def shuffled_blocks(
 
 
 def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
+    # Bounds for the sample from those for its messages; lower bounds need identical others.
     one, rate = one_round(randomizer, draw.size), draw.size / draw.population
     upper: Block = SubsampledBlock(one.upper, rate)
     lower: Block | None = None
@@ -129,6 +130,7 @@ def _subsampled(randomizer: object, draw: Cohort, steps: int) -> Decomposition:
         lower = SubsampledBlock(one.identical_others, rate, identical_others=True)
         if _has_ordered_lower_blocks(randomizer):
             lower = WorseOrderBlock(lower, rate)
+    # Sampled bits have a tighter upper bound.
     if one.bits is not None and draw.size < draw.population:
         upper = SampledBitsBlock(SubsampledBits(one.bits, draw.size, draw.population))
         lower = None if lower is None else WorseOrderBlock(lower, rate)
@@ -139,6 +141,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
     one = one_round(randomizer, clients)
     if draw.rate == 0:
         return _rounds(randomizer, one.upper, None, 0, "no client participates")
+    # Mixtures over the number of messages; lower bounds need identical others.
     upper: Block = SelfSamplingBlock(UpperMessages(randomizer), clients, draw.rate)
     lower: Block | None = None
     if one.identical_others is not None:
@@ -147,6 +150,7 @@ def _self_sampling(randomizer: object, draw: Bernoulli, clients: int, steps: int
         )
         if _has_ordered_lower_blocks(randomizer):
             lower = WorseOrderBlock(lower, draw.rate)
+    # Sampled bits have a tighter upper bound.
     if one.bits is not None and draw.rate < 1:
         upper = SampledBitsBlock(SelfSampledBits(one.bits, clients, draw.rate))
         lower = None if lower is None else WorseOrderBlock(lower, draw.rate)
