@@ -168,7 +168,7 @@ ERRORS = {0: 1e-9, 1: 1e-6, 2: 1e-4, 3: 5e-3}  # relative errors of the trapezoi
 
 
 def affine_parts(x: np.ndarray, picks: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
-    """(a, b) for which a window's ratio is a + b·X, X that of the last step, the others given."""
+    """Pair (a, b) such that a window's ratio is a + b·X, where X is the ratio of the last step."""
     steps = x.shape[0] + 1
     sums = [np.ones(x.shape[1])] + [np.zeros(x.shape[1]) for _ in range(picks)]
     for ratio in x:

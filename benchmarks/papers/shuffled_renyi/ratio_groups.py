@@ -237,7 +237,7 @@ def _cells(typical: _Typical, m: int) -> tuple[int, int, list[int]]:
 
 
 def _spread(m: int, chance: float, left: int, right: int) -> list[tuple[int, float]]:
-    """Mass of numbers c in a cell, moved to its two ends with the mean kept; ln of masses."""
+    """Both ends of a cell, with ln of the mass of its numbers c that is moved there, mean kept."""
     counts = np.arange(left, right)
     logs = log_binomial_masses(m, chance, counts)
     if right - left == 1:

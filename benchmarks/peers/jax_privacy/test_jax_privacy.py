@@ -33,7 +33,7 @@ FALSE_ALARM, RUNS = 1e-6, 4000
 
 
 def patterns(strategy, records=3, watched=0):
-    """Number of runs by the iterations that contain the watched record."""
+    """Number of runs for each set of iterations whose batches contain the watched record."""
     seen = Counter()
     for seed in range(RUNS):
         drawn = strategy.batch_iterator(records, np.random.default_rng(seed))
@@ -42,7 +42,7 @@ def patterns(strategy, records=3, watched=0):
 
 
 def chances(participation, steps):
-    """Probability of every pattern of the first ``steps`` iterations, from the definition."""
+    """Probability by definition of each set of a record's iterations among the first ``steps``."""
     found = Counter()
     if isinstance(participation, EveryStep):
         found[(1,) * steps] = 1.0

@@ -407,7 +407,7 @@ class Findings:
 
     @property
     def violated(self) -> tuple[tuple[FoundAt, str], ...]:
-        """Each δ and direction in which a lower bound exceeds the proved upper bound."""
+        """Pairs (outcome at one δ, direction) whose lower bound exceeds the proved upper bound."""
         every = (FoundAt(self.stated, self.found), *self.also)
         return tuple((one, name) for one in every for name in one.violated)
 

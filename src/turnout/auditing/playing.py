@@ -145,7 +145,7 @@ def _asked(stated: Statement, also: Sequence[Statement], error: float) -> list[_
 
 
 def _by_statement(found: Sequence[Counted], stated: Sequence[Statement]) -> list[FoundAt]:
-    """Counts grouped by δ and direction, in the order of ``stated``."""
+    """Counts of the events, grouped by δ and direction, in the order of ``stated``."""
     left = iter(found)
     return [FoundAt(one, {name: next(left) for name in one.directions}) for one in stated]
 

@@ -33,11 +33,11 @@ _TRUSTED = (
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
-    """Print what an account has charged to its privacy budget, and the ε of it, as a table or JSON.
+    """Print the windows that a privacy account has charged, and their total ε, as a table or JSON.
 
     Args:
         account: the account of a privacy budget.
-        fits: number of further runs that the budget permits; None: this number is not printed.
+        fits: number of further windows that the budget permits; None: this number is not printed.
         as_json: whether to print JSON.
     """
     # JSON-ready values.

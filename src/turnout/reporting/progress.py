@@ -1,7 +1,7 @@
 """Progress on stderr, or in a notebook, of tasks that take more than two seconds.
 
-`progress_bar` shows the finished share of a task, `spinner` the running time. Where stderr is a
-file or a pipe, `progress_bar` writes a line every half a minute (`progress_lines`).
+`progress_bar` shows how much of a task is finished, and `spinner` shows the running time. Where
+stderr is a file or a pipe, `progress_bar` writes a line every half a minute (`progress_lines`).
 """
 
 from __future__ import annotations

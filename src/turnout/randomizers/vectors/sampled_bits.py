@@ -158,7 +158,7 @@ class SampledBits:
 
     @property
     def shuffled_as(self) -> list[tuple[NonAdaptiveRandomizer, int]]:
-        """Accountant's randomizers of single words, each with the number of words that have it."""
+        """Accountant's randomizers of single words, each with the number of words that use it."""
         # Words of groups of equal size, and with equal flips, have the same randomizer.
         found: Counter[NonAdaptiveRandomizer] = Counter()
         for size, times in Counter(self.groups.tolist()).items():
