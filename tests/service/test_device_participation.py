@@ -156,7 +156,7 @@ def test_a_device_that_is_offline_for_a_while_misses_only_those_steps(tmp_path):
 def test_a_device_that_stays_offline_gives_up_after_its_patience(tmp_path):
     world = World(tmp_path, fault=lambda request: "unheard")
     with pytest.raises(
-        RemoteProtocolError, match="no answer within the patience: the coordinator does not answer"
+        RemoteProtocolError, match="no usable answer for too long: the coordinator does not answer"
     ):
         world.start()
     assert world.states() == [ClientState.WAITING] * 2

@@ -33,7 +33,7 @@ UPDATE_GRAPH, LABELLED_GRAPH = "onnx-update-1", "onnx-update-2"
 FEATURES_GRAPH = "onnx-features-1"
 """Formats of graphs, which the charter names by digest and devices run.
 
-`LABELLED_GRAPH` takes labels other than one class for each record.
+`LABELLED_GRAPH` is for labels other than one class for each record.
 """
 
 UPDATE_GRAPHS = (UPDATE_GRAPH, LABELLED_GRAPH)
@@ -51,6 +51,9 @@ def features_format(text: str) -> str:
     Args:
         text: feature expression.
 
+    Raises:
+        ParameterError: a name is unknown or missing, or there are too many names.
+
     >>> features_format("deskewed | scattering + hog")
     'deskewed-1|scattering-1+hog-1'
     """
@@ -66,6 +69,9 @@ def features_expression(form: str) -> str:
 
     Args:
         form: format name that `features_format` returned.
+
+    Raises:
+        KeyError: a part of the name is unknown.
     """
     names = {form: name for name, form in FEATURES.items()}
     stages = (stage.split(BESIDE) for stage in form.split(THEN))

@@ -75,7 +75,7 @@ STATUS_CODES = {
     WireAnswer.REFUSED: 422,
     WireAnswer.UNKNOWN: 401,
 }
-"""HTTP status of each outcome. Status 503 has no outcome: the request is to be repeated."""
+"""HTTP status of each outcome. Status 503 has no outcome: the device repeats the request."""
 
 
 def enrolments_path() -> str:
@@ -131,7 +131,7 @@ def is_this_machine(host: str) -> bool:
 
 
 HEADS_PATH = f"{PREFIX}/heads"
-"""Path of a POST of a signed ledger head as text, newer than the coordinator's own."""
+"""Path for the POST of a signed ledger head, as text, that is newer than the coordinator's."""
 CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
     f"{PREFIX}/{name}" for name in ("charter", "status", "records", "models")
 )

@@ -165,7 +165,11 @@ class Releases:
 
 
 def pack_mechanism_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Bytes of a mechanism's state: its arrays by name, little-endian, concatenated."""
+    """Bytes of a mechanism's state: its arrays in order of their names, little-endian, joined.
+
+    Args:
+        state: arrays of any shape, by name.
+    """
     return b"".join(_little_endian(state[name]).tobytes() for name in sorted(state))
 
 
@@ -212,7 +216,7 @@ class Learner:
         self._optimizer = build_optimizer_of(Plan.from_toml(charter.plan).optimizer, moves)
 
     def init(self, parameters: NDArray[np.float32]) -> State:
-        """Optimizer state before the first release."""
+        """Optimizer state before the first release, for parameters of shape ``(d,)``."""
         return self._optimizer.init(parameters)
 
     def moved(
@@ -244,12 +248,12 @@ class Learner:
         return after.astype(np.float32, copy=False), state
 
     def released(self, parameters: NDArray[np.float32], state: State) -> NDArray[np.float32]:
-        """Model for use: the current parameters, or an average of earlier parameters."""
+        """Model for use, shape ``(d,)``: the current parameters, or an average of earlier ones."""
         return self._optimizer.released(parameters, state).astype(np.float32, copy=False)
 
 
 def pack_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Bytes of an optimizer state; equal states have equal bytes."""
+    """Bytes of an optimizer state, arrays of any shape by name; equal states have equal bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{name: state[name] for name in sorted(state)})
     return buffer.getvalue()
@@ -269,10 +273,10 @@ def unpack_state(data: bytes) -> State:
 
 
 def to_bytes(parameters: NDArray[np.floating]) -> bytes:
-    """Bytes of model parameters, little-endian float32."""
+    """Bytes of model parameters of shape ``(d,)``, little-endian float32."""
     return parameters.astype(PARAMETERS).tobytes()
 
 
 def from_bytes(data: bytes) -> NDArray[np.float32]:
-    """Model parameters from the bytes of `to_bytes`, as a copy."""
+    """Model parameters, shape ``(d,)``, from the bytes of `to_bytes`, as a copy."""
     return np.frombuffer(data, dtype=PARAMETERS).astype(np.float32)

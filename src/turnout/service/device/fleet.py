@@ -189,7 +189,7 @@ _STATUS_BYTES = 1 << 14
 PATIENCE_SECONDS = 120.0
 
 Tell = Callable[[Standing], None]
-"""Receives the counts of participations every now and then."""
+"""Receives the counts of participations at intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,8 @@ def _trainers(data: str | None) -> Callable[[int], TrainerOf]:
 def shared(places: int) -> Workshop:
     """`Workshop` that runs at most ``places`` computations at once, each in a forked process.
 
-    The time that a computation waits for a free place counts towards its time limit.
+    The time that a computation waits for a free place counts towards its time limit. As every
+    `Workshop`, it raises `UnfinishedError` if the computation fails or takes too long.
     """
     free = asyncio.Semaphore(places)
 

@@ -165,7 +165,8 @@ class Link:
                 # A status that asks to try again counts as no answer.
                 if response.status_code in _TRY_AGAIN:
                     raise UnreachableError(
-                        f"HTTP {response.status_code}", _retry_after(response.headers)
+                        f"the coordinator answered with HTTP {response.status_code}",
+                        _retry_after(response.headers),
                     )
                 if response.headers.get("Content-Encoding", "identity") != "identity":
                     raise RemoteProtocolError(

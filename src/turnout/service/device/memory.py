@@ -177,7 +177,7 @@ class Memory:
 
 
 _BEGUN = attrgetter("task", "coordinator_key", "population", "law", "client")
-"""The fields that a memory copies from its invitation, in their order."""
+"""Fields that `Memory` copies from an invitation, in the order of its constructor."""
 _WORDS = {ClientState.ANSWERED: "unconfirmed", ClientState.WAITING: "to come"}
 
 

@@ -112,7 +112,7 @@ class Pace:
             pause = max(pause, error.retry_after * self.spread(1.0, 1.25))
             self._waited += pause
             if self._waited > self._limits.patience_seconds:
-                raise RemoteProtocolError(f"no answer within the patience: {error}")
+                raise RemoteProtocolError(f"no usable answer for too long: {error}")
         await self._sleep(pause)
 
     def now(self) -> float:

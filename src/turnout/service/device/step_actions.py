@@ -79,13 +79,13 @@ class After(Enum):
     """Outcome of an action, which determines the device's next action."""
 
     DONE = auto()
-    """Nothing is left to do in this step: sleep until the next own step."""
+    """Nothing is left to do in this step: sleep until the next step in which the device acts."""
     SPOKEN = auto()
     """Something was sent, which took time: read the status again."""
     TRY_AGAIN = auto()
     """Too early or not possible yet: repeat the action after a short pause."""
     AWAIT_ANSWERS = auto()
-    """The device checked in: the coordinator names the chosen client later."""
+    """The device checked in: wait until the coordinator has chosen a client."""
 
 
 class StepActions:

@@ -52,7 +52,7 @@ class UnfinishedError(Exception):
 
 
 async def in_a_process(work: Work, seconds: float) -> NDArray[np.floating]:
-    """Result of ``work``, run in a forked process that is killed after ``seconds``.
+    """Array that ``work`` returns, run in a forked process that is killed after ``seconds``.
 
     Raises:
         UnfinishedError: the work failed, was killed, or took longer.

@@ -149,7 +149,7 @@ SHAPING_INPUTS = dict.fromkeys(_REDUCTIONS, (1,)) | {
     "Trilu": (1,),
     "Unsqueeze": (1,),
 }
-"""Operator → positions of the inputs whose values are shapes, counts or axes.
+"""Operator → positions of its inputs whose values are shapes, counts or axes.
 
 The output shape of every other listed operator follows from its inputs' shapes and its attributes
 alone.
@@ -170,7 +170,7 @@ _ATTRIBUTES = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
 """Type of an attribute → number of its field: a float, int, string, tensor, floats, ints."""
 
 Field = tuple[int, Value]
-"""Wire type and value."""
+"""Wire type and value of a field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ class Sandbox:
         return str(self._bounds.memory_bytes)
 
     def run(self, arrays: Mapping[str, NDArray[Any]], most_bytes: int) -> NDArray[np.float32]:
-        """The graph's output as float32.
+        """The graph's output as float32, in the shape that the graph returns.
 
         Args:
             arrays: inputs of the graph, by name.

@@ -118,7 +118,7 @@ def _standardized(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 Fetch = Callable[[Artefact], Awaitable[bytes]]
-"""The bytes of an artefact, checked against its digest."""
+"""``await fetch(artefact)`` returns the artefact's bytes, checked against its digest."""
 
 _FEATURE_BYTES = 1 << 30
 

@@ -33,7 +33,7 @@ SMALL_ROWS, BODIES = 8192, 16
 """Largest numbers of small rows and of updates that are in memory at a time."""
 
 COUNT_DTYPE, SHARD_CLIENTS = np.dtype(">u2"), 1024
-"""Encoding of counts in the table ``turns``, whose rows have so many clients each.
+"""Encoding of the counts in the table ``turns``, and the number of clients in each of its rows.
 
 Big-endian, so that SQL compares counts by their bytes.
 """
@@ -190,19 +190,19 @@ class Reads:
         return (ParticipationRow(client, at, digest) for client, digest, at in rows if at == step)
 
     def asked(self, step: int) -> NDArray[np.int64] | None:
-        """Clients whose updates are requested at a step, ascending; None before the choice."""
+        """Clients asked for an update at a step, ascending, ``(k,)``; None before the choice."""
         rows = self._rows("SELECT clients FROM asked WHERE step = ?", int(step))
         return np.frombuffer(rows[0][0], "<i8").astype(np.int64) if rows else None
 
     def arrived(self, step: int) -> NDArray[np.int64]:
-        """Clients that checked in at the open step, in ascending order."""
+        """Clients that checked in at the open step, in ascending order, shape ``(k,)``."""
         sql = "SELECT client FROM check_ins WHERE step = ? ORDER BY client"
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def participation_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Clients, and the number of check-ins of each in the released steps of the open block.
 
-        Clients are ascending. Both arrays are empty at the first step of a block.
+        Both arrays have shape ``(k,)``, ascending by client, and are empty when a block begins.
         """
         used = self._counts_by_client()
         clients = np.flatnonzero(used)

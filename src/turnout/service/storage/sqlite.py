@@ -254,7 +254,11 @@ def open_sqlite(
 
 
 def holds_nothing(path: str | Path) -> bool:
-    """Whether the database file is missing or empty; see `opening.holds_nothing`."""
+    """Whether the database file is missing or empty; see `opening.holds_nothing`.
+
+    Raises:
+        StorageError: the folder of the file does not exist.
+    """
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise StorageError(f"there is no database {path}")

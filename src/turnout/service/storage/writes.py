@@ -176,6 +176,10 @@ class Transaction(Reads):
     def request(self, step: int, clients: NDArray[np.int64]) -> None:
         """Store the clients from which an update is requested at a step.
 
+        Args:
+            step: the open step.
+            clients: ids of the clients, shape ``(k,)``.
+
         Raises:
             ConflictError: the requests of this step are stored already.
             StorageError: a client occurs twice.

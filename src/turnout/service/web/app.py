@@ -29,7 +29,7 @@ from turnout.service.web.running import Running
 
 OPENAPI_PATH = "/v1/openapi.json"
 _ALWAYS = frozenset({"/healthz", "/readyz", HEADS_PATH})
-"""The routes that are answered before the witness has confirmed the newest head."""
+"""Routes that are answered even before the witness has signed the newest ledger head."""
 
 
 def document(charter: Charter) -> Document:

@@ -31,7 +31,7 @@ _CLOSED_AT_ONCE = 32
 """Number of overdue connections that are closed before other work continues."""
 
 SLOWEST_BYTES_A_SECOND = 1000.0
-"""Least rate of a body after its first seconds; a slower one is given up."""
+"""Least rate of a body after its first seconds; a slower connection is closed."""
 
 
 class Awaits(Enum):

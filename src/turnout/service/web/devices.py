@@ -71,7 +71,7 @@ from turnout.service.web.signed import (
 )
 
 ENROLMENT_BYTES, NO_BODY_BYTES = 1024, 64
-"""Largest body that is read of an enrolment, and of a request without a body."""
+"""Largest body that is read for an enrolment, and for a request that must have no body."""
 MOST_RECORDS = 1000
 """Largest number of records in one answer."""
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from turnout.service.web.bounded_server import BoundedServer
 
 HEAD_BYTES = 16 << 10
-"""Largest head, and most bytes that are read after a request that is being answered."""
+"""Largest head of a request, and most bytes that are read beyond a request being answered."""
 UNREAD_BYTES = 64 << 10
 """Most bytes of a body that wait for the application."""
 

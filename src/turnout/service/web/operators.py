@@ -47,7 +47,7 @@ MOST_WAITING = 8
 MOST_WRONG, WRONG_WINDOW_SECONDS = 30, 60.0
 """Most wrong passwords of one source in this time; its further passwords are not compared."""
 MOST_WRONG_TRUSTED = 600
-"""The same for this machine, and for a source that gave the right password before.
+"""The same limit for this machine, and for a source that gave the right password before.
 
 A proxy that forwards no addresses makes all clients one such source.
 """

@@ -208,7 +208,7 @@ def _content(content: Content) -> Document:
 
 _LIMITED = COUNT | {"maximum": MOST_STEPS}
 _IN_PATHS = {"digest": HEX32}
-"""Schemas of parameters in paths; any other is a count."""
+"""Schemas of parameters in paths; a parameter without an entry is a count."""
 _SIGNED_HEADERS: tuple[tuple[str, str, str, bool], ...] = (
     (CLIENT_HEADER, r"^(0|[1-9][0-9]{0,17})$", "The client's id.", True),
     (NONCE_HEADER, "^[0-9a-f]{32}$", "Fresh in every request.", True),

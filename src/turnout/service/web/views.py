@@ -26,7 +26,7 @@ from turnout.service.storage.interface import LogEvent, Scored
 from turnout.service.storage.writes import Transaction
 
 EVEN = (0.5, 0.5)
-"""Certainty of presence and of absence before the first release, with even prior odds."""
+"""Certainty of presence and of absence before the first release: the prior of ½."""
 
 Sides = tuple[float, float]
 
