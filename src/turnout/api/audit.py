@@ -381,7 +381,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is larger or no bound is known."""
+    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is not below it, or without bound."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -432,7 +432,11 @@ def with_simulation(
 
 
 def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Played:
-    """Audit of a plan: its participation, its mechanism, divisor, clip norm and minibatch."""
+    """Audit of a plan: its participation, mechanism, divisor, clip norm and minibatch.
+
+    Raises:
+        UnsupportedError: the plan does not have central trust, or no sound analysis is known.
+    """
     from turnout.auditing import play
     from turnout.plans import Plan, prepare, read_plan
     from turnout.protocol.mechanisms import mechanism_for, public_divisor
@@ -477,7 +481,12 @@ def _require_central(scheme: Scheme) -> None:
 
 
 def of_served_task(plan: Plan | Path, settings: dict[str, Any]) -> Played:
-    """Audit of the task that `turnout serve` would create from a plan."""
+    """Audit of the task that `turnout serve` would create from a plan.
+
+    Raises:
+        MissingExtraError: the extra `service` or `train` is not installed.
+        UnsupportedError: the plan does not have central trust, or no sound analysis is known.
+    """
     require("service", "train", what="an audit of a served task")
     from turnout.accounting import price
     from turnout.auditing import play
@@ -558,7 +567,12 @@ def of_outputs(
     delta: float | None,
     settings: dict[str, Any],
 ) -> Played:
-    """Audit of a bandit's mechanism, of a randomizer or of a function, from its outputs."""
+    """Audit of a bandit's mechanism, of a randomizer or of a function, from its outputs.
+
+    Raises:
+        ParameterError: an argument does not apply to the object, or the object is none of these.
+        UnsupportedError: the mechanism has no proved ε.
+    """
     from turnout.auditing import (
         OutputGame,
         Statement,

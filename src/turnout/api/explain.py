@@ -26,7 +26,7 @@ def explain(
 
     Raises:
         ParameterError: a value outside its domain.
-        UnsupportedError: no sound analysis is known, or clients have windows of their own.
+        UnsupportedError: no sound analysis is known, or clients have different windows.
         NumericalError: no bound can be certified.
     """
     from turnout.accounting.meaning.explanation import explanation_of

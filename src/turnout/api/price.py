@@ -259,7 +259,7 @@ class Price(Result, Answer):
 
     @property
     def sentences(self) -> dict[str, str]:
-        """Sentences about the meaning of ε for one client, each by the name of its subject."""
+        """Sentences about the meaning of ε for one client; the keys name the subjects."""
         from turnout.reporting.explanation import explanation_rows
 
         return explanation_rows(self._meaning)

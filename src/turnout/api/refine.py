@@ -244,7 +244,7 @@ class Refinement(Result):
         return np.array(self.release.labels)[values] if self.release.labels else values
 
     def write(self, folder: str | os.PathLike[str]) -> Refinement:
-        """Write the public file and a secret file for each key; return this object with paths.
+        """Write the public file and a secret file for each key; return a copy with the paths.
 
         Raises:
             StorageError: one of the files exists, or the folder cannot be written to.

@@ -359,6 +359,10 @@ class TrainedModel:
 def scaled_as_learned(array: NDArray[Any], learned_from_bytes: bool) -> NDArray[Any]:
     """Inputs as bytes or as float32, on the scale of the training inputs.
 
+    Args:
+        array: finite numbers of any shape.
+        learned_from_bytes: whether the model was trained on bytes from 0 to 255.
+
     Raises:
         ParameterError: the inputs have another scale, or a number that float32 would round.
     """

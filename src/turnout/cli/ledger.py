@@ -156,7 +156,9 @@ def witness(
 
     # Without a token any machine that can connect could write heads.
     if token_file is None and not is_this_machine(host):
-        raise ParameterError("token_file", None, f"a file: other machines can connect to {host}")
+        raise ParameterError(
+            "token_file", None, f"a file, since other machines can connect to {host}"
+        )
     tls = tls_files(tls_cert, tls_key)
     token = None if token_file is None else token_of(token_file, "token_file")
     run(db, host, port, token=token, tls=tls, announce=_announce_witness)

@@ -89,7 +89,11 @@ def refuse_inexact(name: str, values: NDArray[Any]) -> None:
 
 
 def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mask of the whole numbers below 2^64 that float32 cannot represent exactly."""
+    """Mask, in the shape of ``values``, of the whole numbers that float32 may round.
+
+    These are the numbers that float32 cannot represent exactly, and all of size 2^53 or more.
+    Floats of size 2^64 or more do not count as whole numbers.
+    """
     size = np.abs(values.astype(np.float64))
     lost = (size > FLOAT32_WHOLE) & (values.astype(np.float32) != values)
     lost |= size >= EXACT_WHOLE

@@ -306,7 +306,13 @@ def arrow_folder(folder: Path, files: Sequence[str]) -> ArrowTable:
 
 
 def frame_table(frame: Any) -> ArrowTable:
-    """Table of a data frame that exports its columns to Arrow (pandas, polars, pyarrow)."""
+    """Table of a data frame that exports its columns to Arrow (pandas, polars, pyarrow).
+
+    Raises:
+        ParameterError: the frame has no rows.
+        InputFileError: the columns cannot be converted.
+        MissingExtraError: pyarrow is not installed.
+    """
     _require("a frame")
     import pyarrow as pa
 
@@ -317,7 +323,13 @@ def frame_table(frame: Any) -> ArrowTable:
 
 
 def series_table(values: Any, name: str) -> ArrowTable:
-    """Table of one column, from an object that exports its values to Arrow."""
+    """Table of one column, from an object that exports its values to Arrow.
+
+    Raises:
+        ParameterError: there are no values.
+        InputFileError: the values cannot be converted.
+        MissingExtraError: pyarrow is not installed.
+    """
     _require("a series")
     import pyarrow as pa
 

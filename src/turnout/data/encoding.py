@@ -112,7 +112,11 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Mask of the test rows that a column, or a hash of the row number, selects."""
+        """Mask of the test rows that a column, or a hash of the row number, selects.
+
+        Raises:
+            ParameterError: the test column has other values than true and false.
+        """
         if self.column is not None:
             column = batch.columns[self.column]
             refuse_rows(
@@ -262,7 +266,11 @@ class Encoder:
         self.names = data.classes if isinstance(data.classes, tuple) else ()
 
     def outputs(self, labels: NDArray) -> int:
-        """Number of outputs of a model: classes, tags, numbers, or tokens of the vocabulary."""
+        """Number of outputs of a model: classes, tags, numbers, or tokens of the vocabulary.
+
+        Args:
+            labels: encoded labels; for tags and numbers of shape ``(rows, outputs)``.
+        """
         if self.target is PredictionTarget.TOKENS:
             assert self._tokens is not None
             return self._tokens

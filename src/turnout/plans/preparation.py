@@ -193,7 +193,7 @@ def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
 def _calibrated(
     scheme_for: Callable[[float], Scheme], privacy: PrivacySection
 ) -> tuple[Scheme, Guarantee]:
-    """Scheme with the least noise for which ε is at most the target, and its guarantee."""
+    """Scheme with the least noise for which ε is at most the target, with the guarantee."""
     from turnout.accounting import calibrate_noise
 
     target, proved = privacy.epsilon, math.inf

@@ -107,8 +107,8 @@ class Client:
         """
         if self._client not in request.clients or request.step not in self._states:
             raise RemoteProtocolError(
-                f"client {self._client} was asked for an update in step {request.step}, but did "
-                "not check in to this step"
+                f"client {self._client} received a request for an update in step {request.step}, "
+                "but did not check in to this step"
             )
         self._move(request.step, ClientEvent.REQUESTED)
         return Updates(request.step, np.array([self._client]), compute())

@@ -127,7 +127,7 @@ class Lattice:
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     def quantise(self, update: NDArray[np.floating]) -> LatticeUpdate:
-        """Clipped update on the lattice, int32, each coordinate truncated toward zero.
+        """Clipped update on the lattice, int32, shape ``(d,)``, each coordinate truncated to zero.
 
         Floating-point clipping and division may leave the norm a few roundings too large; then
         the coordinates are scaled down and truncated once more.
@@ -152,7 +152,7 @@ class Lattice:
         return scaled.astype(np.int32)
 
     def constrained(self, update: NDArray[Any]) -> IntegerSum:
-        """Contribution of one client: the update after `quantise`, as a sum of one update.
+        """Contribution of one client: its update ``(d,)`` after `quantise`, as a sum of one update.
 
         Raises:
             LocalProtocolError: `quantise` refuses the update.
@@ -212,7 +212,7 @@ class Lattice:
         return np.frombuffer(data, dtype=_WIRE)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of a clipped update; ``source`` is not used.
+        """Bytes of a clipped update, shape ``(d,)``; ``source`` is not used.
 
         Raises:
             LocalProtocolError: `quantise` refuses the update.
@@ -232,12 +232,12 @@ class Lattice:
         return IntegerSum.zero(self.dimension)
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """Released vector in the model's units; its rounding is postprocessing of the release."""
+        """Released vector ``(d,)`` in the model's units; rounding it is post-processing."""
         return vector.astype(np.float64) * self.step
 
 
 def norm_squared_of(update: NDArray[np.int32] | NDArray[np.float64]) -> int:
-    """Sum of squares of whole numbers of at most 2³¹ in size, exact for fewer than 2³¹ numbers."""
+    """Exact sum of squares of fewer than 2³¹ whole numbers of size at most 2³¹, shape ``(d,)``."""
     wide = update.astype(np.float64)
     total = float(np.einsum("i,i->", wide, wide))
     if total < _EXACT:  # then so was every partial sum, and nothing was rounded

@@ -92,7 +92,7 @@ class Clipping:
         return noise_multiplier * self.clip_norm
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """Released vector in the model's units, which is the same vector."""
+        """Released vector in the model's units, shape ``(d,)``, which is the given vector."""
         return vector
 
 
@@ -135,7 +135,7 @@ class SensitivityBound(Protocol):
         ...
 
     def constrained(self, update: NDArray[Any]) -> UpdateSum:
-        """Contribution of one client, as a sum of one update."""
+        """Contribution of one client with update ``(d,)``, as a sum of one update."""
         ...
 
     def zero(self) -> UpdateSum:
@@ -147,7 +147,7 @@ class SensitivityBound(Protocol):
         ...
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
-        """Released vector in the units of the model."""
+        """Released vector in the units of the model, shape ``(d,)``."""
         ...
 
 
@@ -195,7 +195,7 @@ class Mechanism(Protocol):
         ...
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Message of one client: the clipped update, randomized where clients randomize.
+        """Message of one client: its update ``(d,)``, clipped, and randomized if clients do so.
 
         A message is the aggregate of one client.
         """
@@ -214,7 +214,10 @@ class Mechanism(Protocol):
         ...
 
     def select(self, arrived: ClientIds, source: Source) -> ClientIds:
-        """Clients whose update is requested, among those that checked in; in increasing order."""
+        """Clients whose update is requested, among the clients ``arrived`` that checked in.
+
+        Both arrays of ids are in increasing order, of shape ``(clients,)``.
+        """
         ...
 
     def initial_state(self) -> State:
@@ -274,7 +277,7 @@ class GaussianMechanism:
         return self.bound.noise_deviation(self.priced_as.noise_multiplier)
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Clipped update of one client; the coordinator adds the noise."""
+        """Clipped update of one client, shape ``(d,)``; the coordinator adds the noise."""
         return self.bound.constrained(update)
 
     def zero(self) -> UpdateSum:

@@ -82,12 +82,12 @@ class Randomized:
         return self.randomizer.radius
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Randomized messages of one client, as the vector that they encode."""
+        """Randomized messages of one client for its update ``(d,)``, as the vector they encode."""
         rows = np.repeat(np.atleast_2d(update), self.messages, axis=0)
         return self.summed(self.randomizer.encode_updates(rows, source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
-        """Sum of the vectors that the randomized messages of many clients encode."""
+        """Sum of the vectors that messages encode; shape (messages, numbers of a message)."""
         clients = len(messages) // self.messages
         return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
 
@@ -302,7 +302,7 @@ class HistogramEncoding(MessageEncoding):
         return -(-self.randomizer.histogram_bits(self.messages) // 8)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Body of new random messages of one update."""
+        """Body of new random messages of one update, shape ``(d,)``."""
         return self.packed_records(np.repeat(np.atleast_2d(update), self.messages, axis=0), source)
 
     def packed_records(self, updates: NDArray[np.floating], source: Source) -> bytes:

@@ -201,7 +201,7 @@ class Checked:
 
 
 def plain_numbers(instance: DataclassInstance) -> None:
-    """Convert all numbers in an object's fields to Python's int and float; they must be valid.
+    """Convert all numbers in an object's fields, after their check, to Python's int and float.
 
     With numpy's smaller types arithmetic would be wrong: in int8, 100 windows times 100 steps
     overflow to 16, and a noise multiplier in float16 is rounded at every operation.
@@ -215,7 +215,7 @@ def plain_numbers(instance: DataclassInstance) -> None:
 
 
 def hold_members(instance: DataclassInstance, **choices: type[StrEnum]) -> None:
-    """Convert the text of an enumeration's member to the member, in each of the given fields.
+    """Replace the text of an enumeration member by the member, in each of the given fields.
 
     Other modules compare members by identity, which fails for texts.
 

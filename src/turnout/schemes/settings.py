@@ -146,7 +146,7 @@ def _is_planned(kind: type[Any]) -> bool:
 
 
 def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of the settings by field name: the given values, checked, and defaults.
+    """Values of the settings by field name: given values after a check, and otherwise defaults.
 
     Args:
         own: settings. Keys of ``given`` that are not among their keys are ignored.
