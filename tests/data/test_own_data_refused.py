@@ -185,7 +185,7 @@ def test_an_unknown_split_is_refused_with_the_valid_names(tmp_path, cache):
         ({"scaling": "from data"}, "scaling = 'from data': expected {column = [low, high]} with"),
         ({"scaling": {"age": [1, 1]}}, "scaling = {'age': [1, 1]}: expected {column = [low, high]"),
         ({"scaling": {"sex": [0, 1]}}, "scaling.sex = 'sex': expected one of age, unit, ill"),
-        ({"categories": "from data"}, "categories = 'from data': expected a list of texts for e"),
+        ({"categories": "from data"}, "categories = 'from data': expected a public list of texts"),
         ({"categories": {"ill": ["a"]}}, "categories.ill = 'ill': expected one of age, unit"),
         ({"clients": 5}, "clients = 5: expected no value with client = 'who'"),
         ({"dealing": "by-label"}, "dealing = 'by-label': expected no value with client = 'who'"),

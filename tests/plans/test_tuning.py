@@ -85,7 +85,7 @@ def test_whole_numbers_and_choices_are_drawn():
         ({"optimizer.learning_rate": {"low": 0.1, "high": 1.0, "scale": "log"}}, "low = "),
         ({"optimizer.learning_rate": {"low": 0.1, "high": 1.0, "log": "yes"}}, "true or false"),
         ({"client.steps": {"low": 1, "high": 2.5}}, "whole numbers"),
-        ({}, "a table of keys"),
+        ({}, "a table in which each key"),
     ],
 )
 def test_wrong_ranges_are_refused_in_one_line(ranges, words):

@@ -381,7 +381,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is not below it, or without bound."""
+    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is not below, or no bound known."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 

@@ -347,7 +347,7 @@ class Form:
         """
         checks.count(population=population)
         if self.population is not None and population != self.population:
-            expected = f"{self.population}, the number of clients in the participation"
+            expected = f"{self.population}, the number of clients of the participation"
             raise ParameterError("population", population, expected)
 
     def at_step(self, step: int) -> Place:
