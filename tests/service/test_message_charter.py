@@ -119,7 +119,7 @@ def test_charters_with_shuffled_trust_or_other_release_rules_are_refused():
 
 def test_a_randomizer_without_a_message_format_is_refused():
     printed = LInfRandomizer(DIMENSION, 2.3, 0.5, variant="as-printed")
-    with pytest.raises(UnsupportedError, match="as printed"):
+    with pytest.raises(UnsupportedError, match="in its default encoding"):
         charter_of(CheckIn(3, 2), dimension=DIMENSION, messages=printed).canonical()
 
 

@@ -391,7 +391,7 @@ def test_a_release_is_readable_after_its_publication(storage, url):
             assert [scored.steps for scored in reads.scores()] == [1, 2]
     with storage.snapshot(whole=True) as reads:
         assert [record.step for record in reads.records()] == [0, 1, 2]
-    with pytest.raises(StorageError, match="the coordinator alone"), other.snapshot(whole=True):
+    with pytest.raises(StorageError, match="only the coordinator"), other.snapshot(whole=True):
         pass
     other.close()
 
