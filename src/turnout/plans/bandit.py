@@ -34,19 +34,20 @@ class EnvironmentSection(Section):
     )
     dimension: Count = Field(2, description="coordinates of an action")
     gap: Positive | None = Field(
-        None, description="in place of drawn actions: difference of the two largest means"
+        None,
+        description="difference of the two largest mean rewards, in place of drawn actions",
     )
     features: tuple[ActionRow, ...] | None = Field(
         None,
-        description="in place of drawn actions: a row for each action, of norm at most 1",
+        description="actions in place of drawn ones: a row of norm at most 1 for each action",
     )
     parameter: ActionRow | None = Field(
-        None, description="θ of given `features`, of norm at most 1"
+        None, description="the parameter θ, of norm at most 1; only with `features`"
     )
     log: str | None = Field(
         None,
-        description="with `features`, in place of θ: a CSV file with the columns client, reward_0, "
-        "… and one row for each client; relative to the plan",
+        description="CSV file of rewards, in place of θ; only with `features`. It has the columns "
+        "client, reward_0, … and one row for each client; its path is relative to the plan",
     )
 
     @model_validator(mode="after")
@@ -96,11 +97,11 @@ class RewardPrivacySection(Section):
     """Privacy of one client's reward, and the parties that are trusted."""
 
     trust: Literal["none", "central", "shuffled", "local"] = Field(
-        ..., description="parties that are trusted; none: no privacy"
+        ..., description="trust model (none means no privacy)"
     )
     epsilon: Positive | None = Field(None, description="ε under replace-one of a client's reward")
     delta: OpenUnit | None = Field(
-        None, description="δ; of shuffled messages and of private-linucb alone"
+        None, description="δ, only for shuffled messages and for private-linucb"
     )
 
     @model_validator(mode="after")
@@ -119,12 +120,13 @@ class PolicySection(Section):
     growth: Positive = Field(1.5, description="ratio of the sizes of successive batches, above 1")
     first: Count | None = Field(
         None,
-        description="pulls of the first batch, with private-linucb of every batch; unset: 50, "
-        + ", ".join(f"with {p.name} {p.first}" for p in _POLICIES.values() if p.first != 50),
+        description="pulls of the first batch (for private-linucb, of every batch); unset: 50, "
+        + ", ".join(f"for {p.name} {p.first}" for p in _POLICIES.values() if p.first != 50),
     )
     commit: Probability = Field(
         0.3,
-        description="share of the horizon in which only the action of best estimate is pulled",
+        description="fraction of the horizon, at its end, in which only the action with the best "
+        "estimate is pulled",
     )
     failure: OpenUnit | None = Field(
         None,
@@ -162,7 +164,7 @@ class BanditRunSection(Section):
 
     seeds: Count = Field(20, description="number of runs over which regret is averaged")
     seed: CountFromZero = Field(
-        0, description="seed of the first run; the other runs have the next ones"
+        0, description="seed of the first run; each further run has the next seed"
     )
 
 
