@@ -18,15 +18,17 @@ ORDERS = {
 INTRODUCTION = """# Table 6.1 of the thesis with measured slopes, and an ablation
 
 `python benchmarks/bandits.py` writes this page and its figures, in an hour on one core (one study
-needs MABWiser). The table is that of Girgis 2023, Chapter 6 ([bandits.md](bandits.md)). Actions and
-θ are uniform on the sphere, rewards ±1, δ = 1e-6. A cell has the mean regret and, after the
-semicolon, the 95 % quantile over the runs. *Printed* is the algorithm as printed in the thesis. Its
-central ε is twice the stated ε, and its shuffled ε is unknown ([errata.md](errata.md)); "2/ε" means
-that the noise is increased so that the stated ε holds.
+needs MABWiser). The table is Table 6.1 of Girgis 2023, the thesis ([bandits.md](bandits.md)).
+Actions and θ are uniform on the sphere, rewards are ±1, and δ = 1e-6. A cell has the mean regret
+and, after the semicolon, the 95 % quantile over the runs. *Printed* is the algorithm as printed in
+the thesis. The true ε of the printed algorithm is twice the stated ε in the central model, and
+unknown in the shuffled model ([errata.md](errata.md)). "2/ε" means that the noise is increased so
+that the stated ε holds.
 
 The regret of the printed algorithms depends on the base of the logarithm in q = (2T)^{1/log T} and
-on the constant B of the core set, which the thesis does not state. The next section has the natural
-logarithm and B = 1; here are other choices, over 60 of its seeds:
+on the constant B of the core set; the thesis states neither. The next section uses the natural
+logarithm and B = 1. The following table has the regret for other choices, over 60 of the seeds of
+the next section:
 
 | log, B | without privacy | central | central 2/ε |
 |---|---|---|---|
@@ -36,14 +38,14 @@ logarithm and B = 1; here are other choices, over 60 of its seeds:
 | to base 2, 16 | 9,318 | 11,488 | 13,706 |
 | to base 10, 1 | 5,789 | 6,457 | 7,324 |
 
-Lemma 6.3.2 also allows a core set of value 2d; turnout's core set has value 1.01d.
+Lemma 6.3.2 also allows a core set of value 2d; the core set of turnout has value 1.01d.
 """
 PEERS = """LinUCB on noisy statistics uses
 tree-based Gaussian noise in batches of 100 in the central model (Shariff and Sheffet 2018),
 Gaussian noise of each client in batches of 1,000 in the local model (Zheng et al. 2020), and
-randomized bits in batches of 5,000 in the shuffled model (after Chowdhury and Zhou 2022). Each is
-(1, 1e-6)-DP by certified accounting under replace-one of a client's action, context and reward
-together."""
+randomized bits in batches of 5,000 in the shuffled model (after Chowdhury and Zhou 2022). Each of these algorithms
+is (1, 1e-6)-DP by certified accounting, where replace-one changes a client's action, context and
+reward together."""
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -87,7 +89,7 @@ def main_table(found: dict[str, Any]) -> str:
     rows[2][2] += f" ({noisy} with 2/ε)"
     uniform = found["elimination none"]["uniform"]
     title = "T = 1e5, K = 10, d = 2, ε = 1, 100 seeds"
-    return _table(title, ["", *models], rows) + f"\nUniform play: {uniform:,.0f}. {PEERS}\n"
+    return _table(title, ["", *models], rows) + f"\nUniformly drawn actions have a regret of {uniform:,.0f}. {PEERS}\n"
 
 
 def ablation_of(title: str) -> Any:
