@@ -43,9 +43,9 @@ Lemma 6.3.2 also allows a core set of value 2d; the core set of turnout has valu
 PEERS = """LinUCB on noisy statistics uses
 tree-based Gaussian noise in batches of 100 in the central model (Shariff and Sheffet 2018),
 Gaussian noise of each client in batches of 1,000 in the local model (Zheng et al. 2020), and
-randomized bits in batches of 5,000 in the shuffled model (after Chowdhury and Zhou 2022). Each of these algorithms
-is (1, 1e-6)-DP by certified accounting, where replace-one changes a client's action, context and
-reward together."""
+randomized bits in batches of 5,000 in the shuffled model (after Chowdhury and Zhou 2022). Each of
+these algorithms is (1, 1e-6)-DP by certified accounting, where replace-one changes a client's
+action, context and reward together."""
 
 
 def draw(found: dict[str, Any], folder: Path) -> None:
@@ -89,7 +89,8 @@ def main_table(found: dict[str, Any]) -> str:
     rows[2][2] += f" ({noisy} with 2/ε)"
     uniform = found["elimination none"]["uniform"]
     title = "T = 1e5, K = 10, d = 2, ε = 1, 100 seeds"
-    return _table(title, ["", *models], rows) + f"\nUniformly drawn actions have a regret of {uniform:,.0f}. {PEERS}\n"
+    play = f"Uniformly drawn actions have a regret of {uniform:,.0f}."
+    return _table(title, ["", *models], rows) + f"\n{play} {PEERS}\n"
 
 
 def ablation_of(title: str) -> Any:
