@@ -96,7 +96,7 @@ def test_exported_model_files_are_never_overwritten(tmp_path):
     assert export_models(FakeTransaction(), tmp_path / "models") == 9
     assert (tmp_path / "models" / "initial.f32").read_bytes() == parameters(-1)
     assert (tmp_path / "models" / "step-000007.f32").read_bytes() == parameters(7)
-    with pytest.raises(StorageError, match=r"step-000002\.f32 is not the released model"):
+    with pytest.raises(StorageError, match=r"step-000002\.f32 has other contents"):
         export_models(FakeTransaction(model=other_history), tmp_path / "models")
 
 

@@ -1,7 +1,7 @@
 """The charter: all public terms of a task, frozen before the first device is invited.
 
-`Charter` has the terms, `Timing` the schedule of a step. The charter's digest is the task's name.
-Every record of the ledger and every invitation contain this digest, so devices and
+`Charter` has the terms, and `Timing` has the schedule of a step. The charter's digest is the task's
+name. Every record of the ledger and every invitation contain this digest, so devices and
 `turnout.verification` notice a changed term.
 """
 
@@ -67,8 +67,8 @@ class Timing:
         answer_seconds: length of the phase in which the chosen client sends its update
             (one-client rule).
         compute_seconds: longest time that a device may take to compute an update. The device sends
-            the update at a moment that it drew before the computation. None lets `bounded` choose
-            a value; a charter always has a number.
+            the update at a moment that it drew before the computation. None means that no limit is
+            chosen yet: `bounded` chooses one, and a charter always has one.
 
     Raises:
         ParameterError: a length is not positive, or the phases are longer than the step.
@@ -97,7 +97,7 @@ class Timing:
 
     @classmethod
     def of(cls, step_seconds: float) -> Self:
-        """Schedule with ¾ of a step for check-ins, ⅙ for answers, and at most 1/12 for computing.
+        """Schedule with ¾ of a step for check-ins and ⅙ for answers; computing may take 1/12.
 
         Args:
             step_seconds: length of a step, in seconds, above 0.
@@ -112,7 +112,7 @@ class Timing:
         return self.answer_seconds if asks_one else self.check_in_seconds
 
     def bounded(self, *, asks_one: bool) -> Self:
-        """Copy with a limit on computing time, by default a third of the phase of updates."""
+        """Copy in which a missing limit on computing time is a third of the phase of updates."""
         third = self.update_seconds(asks_one=asks_one) / 3
         return replace(self, compute_seconds=self.compute_seconds or third)
 
@@ -130,7 +130,7 @@ class Timing:
             raise ParameterError(
                 "compute_seconds",
                 bound,
-                f"at most half of {name} = {phase:g}, in which updates are sent",
+                f"at most half of {name} = {phase:g}, the phase in which updates are sent",
             )
 
 
@@ -141,7 +141,7 @@ class PluginVersion:
     Attributes:
         name: name of the installed package.
         version: version of the package.
-        digest: SHA-256 of its code in hexadecimal, as `turnout.core.plugins` computes it.
+        digest: SHA-256 of the package's code in hexadecimal, as `turnout.core.plugins` computes it.
     """
 
     name: str
@@ -163,11 +163,12 @@ class Charter:
             the last one is the number of all steps.
         charged: upper bounds on ε after each of the `charged_steps`. Between two of these numbers,
             the bound of the larger number holds.
-        encoding: bytes of an update: whole numbers under central trust (`Lattice`), a message
-            that the client randomized under local trust (`MessageEncoding`).
+        encoding: format of an update's bytes. It is a `Lattice` (whole numbers) under central
+            trust, and a `MessageEncoding` (a message that the client randomized) under local trust.
         expected_check_ins: public number by which aggregated sums are divided; None with the
             one-client rule.
-        minibatch: number of steps accumulated before the model moves (one-client).
+        minibatch: number of steps whose releases are accumulated before the model changes
+            (one-client rule).
         initial_model: SHA-256 of the first parameters, little-endian float32.
         timing: schedule of a step; the phase of updates is at least twice as long as the limit on
             computing time.
@@ -178,8 +179,8 @@ class Charter:
 
     Raises:
         ParameterError: a term is outside its domain, or two terms contradict each other.
-        UnsupportedError: the terms are not served: averaged check-ins, shuffled trust, or a privacy
-            unit other than the client.
+        UnsupportedError: real devices cannot run the terms: averaged check-ins, shuffled trust, or
+            a privacy unit other than the client.
     """
 
     plan: str
@@ -210,15 +211,15 @@ class Charter:
         # Schemes that devices over a network can keep to.
         if self.scheme.release.shows_counts:
             raise UnsupportedError(
-                "averaged check-ins reveal how many clients participated in each step; serve "
-                "release = 'aggregated' or 'one-client'"
+                "averaged check-ins reveal how many clients participated in each step; with real "
+                "devices use release = 'aggregated' or 'one-client'"
             )
         self._require_trust()
         self.timing.require_room(asks_one=self.asks_one)
         if self.scheme.unit is not PrivacyUnit.CLIENT:
             raise UnsupportedError(
                 "a device draws its steps for all its records at once, which protects clients and "
-                "not single records; serve unit = 'client'"
+                "not single records; with real devices use unit = 'client'"
             )
         # Spent ε: it never falls, and the last bound covers the whole run.
         rising = all(
@@ -238,7 +239,7 @@ class Charter:
         if trust is TrustModel.SHUFFLED:
             raise UnsupportedError(
                 "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, "
-                "which is not served yet; serve 'local' or 'central'"
+                "which does not exist yet; with real devices use 'local' or 'central'"
             )
         if (trust is TrustModel.CENTRAL) is not isinstance(self.encoding, Lattice):
             expected = f"an encoding of updates under {trust.value} trust"
@@ -270,7 +271,7 @@ class Charter:
 
         Raises:
             ParameterError: the number is negative, or the run has fewer steps.
-            BudgetExceededError: the bound exceeds the target, or is NaN: nothing may be released.
+            BudgetExceededError: the bound exceeds the target or is NaN, so nothing may be released.
         """
         checks.count(0, steps=steps)
         checks.at_most("the run's steps", self.steps, steps=steps)
@@ -301,7 +302,7 @@ class Charter:
         """Mechanism that sums the decoded randomized messages of the clients.
 
         Raises:
-            ParameterError: the messages are not the scheme's, or ``minibatch`` is above 1.
+            ParameterError: the message format contradicts the scheme, or ``minibatch`` is above 1.
             UnsupportedError: a client sends several messages in one step.
         """
         from turnout.protocol.randomized import MessageEncoding, Randomized, require_messages
@@ -313,7 +314,8 @@ class Charter:
         require_messages(self.scheme, self.encoding.randomizer)
         if isinstance(self.scheme.randomizer, RepeatedMessages):
             raise UnsupportedError(
-                "a device sends one message in a step; serve randomizer.messages = 1"
+                "a device sends one message in a step; with real devices use "
+                "randomizer.messages = 1"
             )
         return Randomized(self.encoding.randomizer, self.expected_check_ins)
 
@@ -373,7 +375,7 @@ class Charter:
         return document_of(self.encoding)["format"]
 
     def _messages(self) -> dict[str, dict[str, Any]]:
-        """Name of each message's format; the entry ``update`` also has the format's parameters."""
+        """Formats of the messages, by kind of message; ``update`` also has format parameters."""
         named = {name: {"format": each} for name, each in _MESSAGES.items()}
         return named | {"update": document_of(self.encoding)}
 
@@ -382,7 +384,8 @@ class Charter:
         """Charter parsed from the bytes of `canonical`.
 
         Raises:
-            StorageError: ``data`` are not the bytes of `canonical`, or name an unknown format.
+            StorageError: ``data`` are not the bytes of `canonical`, name an unknown format, or need
+                a plug-in that is not installed with the same code.
         """
         # Unknown formats are refused by name, before anything inside them is read.
         try:
@@ -414,12 +417,12 @@ class Charter:
             raise StorageError("the charter is damaged: its bytes are not canonical")
         # The code that draws the steps here must be the code for which ε was computed.
         if charter.plugins != plugins_of(charter.scheme):
-            raise StorageError("the charter names other plug-ins than those that its scheme uses")
+            raise StorageError("the charter names other plug-ins than the charter's scheme uses")
         return charter
 
 
 def plugins_of(scheme: Scheme) -> tuple[PluginVersion, ...]:
-    """Plug-ins whose code a device runs under a scheme; empty if turnout alone has this code.
+    """Plug-ins whose code a device runs under a scheme; empty if turnout's own code suffices.
 
     Raises:
         UnsupportedError: the participation is defined in no installed package.
@@ -439,7 +442,8 @@ def _require_plugins(plugins: tuple[PluginVersion, ...]) -> None:
     """Refuse a charter with a plug-in that is not installed here with the same code.
 
     Raises:
-        StorageError: a plug-in is missing or differs; the error names it and its version.
+        StorageError: a plug-in is missing or differs; the error states the plug-in's name and
+            version.
     """
     here = {
         (plugin.package, plugin.version): plugin.digest
@@ -461,7 +465,7 @@ def _require_known(fields: dict[str, Any]) -> None:
     """Refuse a charter that names an unknown format.
 
     Raises:
-        StorageError: a format is unknown; the error names it and its place in the charter.
+        StorageError: a format is unknown; the error names the format and its place in the charter.
     """
     _require_named("", fields["format"], FORMAT)
     model, messages = fields["model"], {name: (known,) for name, known in _MESSAGES.items()}

@@ -3,8 +3,8 @@
 `Computation` names the model, the features and the local steps; `Artefact` is content that the
 charter names by digest, such as a graph; `Labels` is the format of a record's label, and
 `checked_labels` checks labels against it. A format that is not named here is refused. A new format
-gets a new name and no new version of the protocol: devices that know it participate in tasks that
-name it.
+gets a new name, and the version of the protocol stays the same: a device that knows the format can
+participate in tasks that use it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_known_features(form: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """Bytes that the coordinator serves and the charter names by SHA-256, such as a graph.
+    """Content that the coordinator serves and the charter names by SHA-256, such as a graph.
 
     Attributes:
         digest: SHA-256, 32 bytes.
@@ -141,20 +141,22 @@ class Computation:
         architecture: format of the model, which defines the parameters and their order.
         features: format of the function from a record's input to the model's input.
         input_shape: shape of a record's input.
-        classes: number of classes, labels 0 to classes − 1; with ``labels``, number of outputs.
+        classes: number of classes, whose labels are 0 to classes − 1; if ``labels`` is given, the
+            number of the model's outputs.
         steps: number of steps of gradient descent in one update.
         learning_rate: learning rate of these steps.
         update: graph that computes the update, for an architecture in ``UPDATE_GRAPHS``; None for
             any other architecture.
-        vectors: expected outputs of this graph for known inputs; None without such a graph.
+        vectors: test vectors of the graph ``update``, its expected outputs for known inputs; None
+            without this graph.
         feature_map: graph that computes the features, for ``FEATURES_GRAPH``; None for any other
             features.
         labels: label format, for the architecture ``LABELLED_GRAPH``; None for any other
-            architecture, for which each record has one class.
+            architecture, where the label of a record is one class.
 
     Raises:
-        ParameterError: an unknown format, an artefact that the format does not need, one that is
-            missing, or a number outside its domain.
+        ParameterError: a format is unknown, an artefact is missing or not needed by its format, or
+            a number is outside its domain.
     """
 
     architecture: str = ARCHITECTURES["logistic"]
@@ -203,8 +205,8 @@ class Computation:
     def of(cls, plan: Plan, input_shape: tuple[int, ...], classes: int) -> Self:
         """Computation that the clients of a plan run.
 
-        A custom module or feature function has no format name. The result has a default name in
-        its place, which the caller must replace by the name of its graph.
+        A custom module or feature function has no format name. For such a function the result has a
+        default name, which the caller must replace by the format name of a graph.
 
         Args:
             plan: plan with the model, the features and the local steps.
@@ -285,8 +287,8 @@ class Labels:
     """Format of labels other than a single class: kind and number of values in a record's label.
 
     Attributes:
-        kind: "tags", each 0 or 1; "numbers", each finite; or "tokens", each a whole number from 0,
-            or −1 where no token is to be predicted.
+        kind: kind of the values. "tags" are 0 or 1; "numbers" are finite; "tokens" are whole
+            numbers from 0, or −1 where no token is to be predicted.
         count: number of values in a record's label.
 
     Raises:
@@ -318,7 +320,7 @@ class Labels:
 
 
 def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> NDArray[Any]:
-    """Checked labels in the type of the graph's input: int64 ``(m,)``, or ``(m, form.count)``.
+    """Labels, checked, in the type of the graph's input: int64 ``(m,)``, or ``(m, form.count)``.
 
     Args:
         labels: labels of a device's m records, shape ``(m,)`` or ``(m, count)``.
@@ -357,7 +359,7 @@ def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> N
 
 
 def _within(labels: NDArray[Any], low: int, high: int, expected: str) -> NDArray[Any]:
-    """Labels, refused if one of them is outside ``low`` to ``high``."""
+    """Unchanged labels, after a check that all of them are from ``low`` to ``high``."""
     for found in (int(labels.min()), int(labels.max())):
         if not low <= found <= high:
             raise ParameterError("labels", found, expected)

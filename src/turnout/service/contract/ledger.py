@@ -1,9 +1,10 @@
 """The ledger: releases and their ε, as a chain of records.
 
-Each `Record` contains the digest of the one before, the first record the charter's; `require_chain`
-checks a link. The chain alone does not show whether the stored ledger is an old copy; a `Head` that
-was stored outside the coordinator shows it. `SigningKey` and `verified` make and check the Ed25519
-signatures of devices and coordinator, with the `cryptography` package.
+Each `Record` contains the digest of the record before it; the first record contains the digest of
+the charter. `require_chain` checks that a record continues the ledger. The chain alone does not
+show whether the stored ledger is an old copy; a `Head` that was stored outside the coordinator
+shows it. `SigningKey` and `verified` make and check the Ed25519 signatures of devices and
+coordinator, with the `cryptography` package.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Head:
 
     Attributes:
         steps: number of released steps.
-        digest: SHA-256 of the last record; of the charter before the first release.
+        digest: SHA-256 of the last record; before the first release, SHA-256 of the charter.
     """
 
     steps: int
@@ -76,8 +77,9 @@ class Record:
     Attributes:
         task: the charter's digest, hexadecimal.
         step: number of the released step, from 0.
-        sum_digest: SHA-256 of the released sum: the noisy sum, little-endian int64 in units of the
-            lattice; under local trust the sum of decoded messages, little-endian float64.
+        sum_digest: SHA-256 of the released sum. Under central trust this is the noisy sum as
+            little-endian int64 in units of the lattice; under local trust it is the sum of decoded
+            messages as little-endian float64.
         model_digest: SHA-256 of the parameters after the release, little-endian float32.
         epsilon: upper bound on the ε of all releases up to this one.
         delta: the δ of this ε.
@@ -144,7 +146,7 @@ class Record:
 
 
 def require_chain(task: str, before: Head, record: Record) -> Head:
-    """Ledger head after a record, which must continue the ledger head ``before``.
+    """Ledger head after ``record``, which must continue the ledger head ``before``.
 
     Args:
         task: the charter's digest, hexadecimal.
@@ -152,8 +154,8 @@ def require_chain(task: str, before: Head, record: Record) -> Head:
         record: the next record.
 
     Raises:
-        StorageError: the record is another task's or step's, or does not follow on ``before``: the
-            ledger is damaged.
+        StorageError: the record belongs to another task or step, or does not follow on ``before``,
+            so the ledger is damaged.
     """
     fits = record.task == task and record.step == before.steps
     if not (fits and record.previous == before.digest):
@@ -189,7 +191,8 @@ class SigningKey:
 def verified(public_key: bytes | None, signature: bytes, message: bytes) -> bool:
     """Whether ``signature`` is a valid signature of ``message`` under ``public_key``.
 
-    Without a key the result is False after the same computation, so that the time reveals nothing.
+    If ``public_key`` is None, the result is False after the same computation, so that the time
+    reveals nothing.
     """
     try:
         key = Ed25519PublicKey.from_public_bytes(_UNUSED_KEY if public_key is None else public_key)

@@ -2,10 +2,11 @@
 
 Device and coordinator both import this module; a device in another language follows
 docs/device-protocol.md, whose test vectors are compared with this module. `SignedRequest` has the
-bytes that a device signs, `WireReceipt` the answer, `Invitation` the token of one client.
-`encoding_of` and `document_of` translate between an update's encoding and its document in a
-charter. The document has every number that a device needs, derived numbers included, so that no
-two devices round differently; a charter with other derived numbers is refused.
+bytes that a device signs, `WireReceipt` is the answer, and `Invitation` makes the token that
+invites one client. `encoding_of` and `document_of` translate between an update's encoding and its
+document in a charter. The document has every number that a device needs, also the numbers that
+follow from others, so that no two devices round them differently; a charter in which these numbers
+are wrong is refused.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def updates_path(step: int | str) -> str:
 def dummy_traffic_path(step: int | str) -> str:
     """URL path for the POST of dummy traffic, which is never counted.
 
-    The path and the body are as long as the path and the body of an update.
+    The path is as long as the path of an update, and the body is as long as an update.
     """
     return f"{PREFIX}/steps/{step}/covered"
 
@@ -118,7 +119,7 @@ def model_path(steps: int) -> str:
 
 
 def artefact_path(digest: str) -> str:
-    """URL path for the GET of a content whose hexadecimal SHA-256 is in the charter."""
+    """URL path for the GET of an artefact, by its hexadecimal SHA-256 in the charter."""
     return f"{PREFIX}/artefacts/{digest}"
 
 
@@ -329,7 +330,8 @@ class SignedHead:
 class WireReceipt:
     """Receipt that the coordinator returns for a signed request.
 
-    Every copy of a request gets the same receipt, as long as the coordinator stores the first one.
+    Every copy of a request gets the same receipt, as long as the coordinator stores the first
+    receipt.
 
     Attributes:
         answer: outcome of the request.
@@ -432,7 +434,8 @@ class Invitation:
         """Invitation parsed from its token.
 
         Raises:
-            ParameterError: the text is no token; the error omits it, since it may have the secret.
+            ParameterError: the text is no token; the error omits the text, which may have the
+                secret.
         """
         # Prefix, then base64 of JSON.
         expected = "an invitation that `turnout enrol` printed"

@@ -1,1 +1,1 @@
-"""The coordinator without network or clock: tasks, the engine of their steps, releases, export."""
+"""The coordinator's logic, without network or clock: new tasks, steps, releases, export."""

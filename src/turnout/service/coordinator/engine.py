@@ -1,11 +1,10 @@
 """The coordinator's decisions about requests and steps: no network, no clock, no threads.
 
-`Engine` answers requests inside transactions of the storage; its caller says when a phase ends. All
-writes of a method are committed, or none of them. A commit that fails ends the process, since the
-engine's state in memory is then ahead of the storage; a new engine reads the storage. The
+`Engine` answers requests inside transactions of the storage; its caller decides when a phase ends.
+The writes of one method are committed together or not at all. A commit that fails ends the process,
+since the engine's state in memory is then ahead of the storage; a new engine reads the storage. The
 protocol's own coordinator decides which clients are admitted, and the charter's mechanism computes
-the release. The engine gives both of them stored data, so a restart in the middle of a step changes
-no result.
+the release. Both compute on stored data, so a restart in the middle of a step changes no result.
 
 `ReleasedCheckIns` keeps the check-ins of the last released step in memory, since the storage
 deletes them with the release: a client that missed the answer to its last request repeats it, most
@@ -48,7 +47,7 @@ class ReleasedCheckIns:
 
     Args:
         step: the released step; −1 for none.
-        participations: its check-ins, ascending by client.
+        participations: check-ins of this step, ascending by client.
     """
 
     def __init__(self, step: int, participations: Iterable[ParticipationRow]) -> None:
@@ -118,7 +117,7 @@ class Engine:
         copy gets that receipt from memory, if the request is for the last released step and the
         process has not restarted; otherwise the receipt states that the step is over. No copy is
         counted again.
-        The ε of a step is spent, and the step released and recorded, in one transaction, once.
+        One transaction spends the ε of a step, releases the step and records the release, once.
         Noise is drawn after the budget has allowed the step, and never again for a stored step.
     """
 
@@ -197,8 +196,8 @@ class Engine:
             return True
         if is_own_signature():
             raise SetBackError(
-                f"a device saw the ledger head {seen.head}, which this storage does not have: it "
-                "is an old copy, and nothing may be released from it; restore the newest copy"
+                f"this storage is an old copy: it does not have the ledger head {seen.head}, which "
+                "a device saw; nothing may be released from it; restore the newest copy"
             )
         return False
 
@@ -272,7 +271,7 @@ class Engine:
         return self._receipt(WireAnswer.ACCEPTED, client, step, asked=answer)
 
     def update(self, tx: Transaction, client: int, step: int, upload: Upload) -> WireReceipt:
-        """Receipt for an update: a check-in or, under the one-client rule, an answer."""
+        """Receipt for an update, which is a check-in or answers a request (one-client rule)."""
         if self._asks_one:
             return self._answered(tx, client, step, upload)
         late = self._wrong_time(client, step, StepPhase.CHECK_INS)
@@ -290,14 +289,14 @@ class Engine:
     # -- the step's end, in a transaction ---------------------------------------------------
 
     def close_check_ins(self, tx: Transaction) -> None:
-        """End the check-ins of the step; under the one-client rule draw and store the client."""
+        """End the check-ins of the step; under the one-client rule also choose the client."""
         request = self._coordinator.close_check_ins(self._source)
         if self._asks_one:
             tx.request(self._step, request.clients.astype(np.int64))
         self._phase = StepPhase.ANSWERS
 
     def close_step(self, tx: Transaction) -> ReleaseRow:
-        """Stored release of the step: its ε is spent, noise is added and the model is changed.
+        """Spend the ε of the step, add noise and change the model; return the stored release.
 
         The release is public after `publish`.
 
@@ -373,7 +372,7 @@ class Engine:
         return None
 
     def _admit(self, tx: Transaction, client: int, step: int, upload: Upload | None) -> WireReceipt:
-        """Receipt for a check-in, which is stored if it is accepted."""
+        """Receipt for a check-in; the check-in is stored if it is accepted."""
         verdict = self._coordinator.check_in(CheckIns(step, np.array([client]))).verdicts[0]
         if verdict != Verdict.ACCEPTED:
             outside = verdict == Verdict.OUTSIDE_ITS_WINDOW

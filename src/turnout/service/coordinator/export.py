@@ -26,7 +26,8 @@ _CHARTER, _CHARTER_END = b'{"charter":', b"}\n"
 def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
     """Lines of an exported ledger, each with its line feed: charter, records, signed ledger head.
 
-    A ledger with a broken chain of records or with another key is refused.
+    A ledger is refused if its chain of records is broken or the stored signing key is not the
+    charter's.
 
     Args:
         transaction: transaction of a snapshot, so that all lines describe the same moment.
@@ -64,13 +65,14 @@ def export_ledger(transaction: Transaction, path: Path) -> None:
         path: a new file, or an earlier export of the same ledger.
 
     Raises:
-        StorageError: the causes of `ledger_lines`, or the existing file is not an earlier export of
-            this ledger, or the file cannot be written.
+        StorageError: the ledger is refused by `ledger_lines`, the existing file is not an earlier
+            export of this ledger, or the file cannot be written.
     """
     lines = list(ledger_lines(transaction))
     if path.exists() and not _continues(lines, path.read_bytes()):
         raise StorageError(
-            f"{path} is not an earlier export of this ledger; verify both, or name another file"
+            f"{path} is not an earlier export of this ledger; verify both ledgers, or name another "
+            "file"
         )
     _write_file(path, b"".join(lines))
 
@@ -90,8 +92,8 @@ def _continues(lines: list[bytes], before: bytes) -> bool:
 def export_models(transaction: Transaction, folder: Path) -> int:
     """Write the initial model and the model after every step; return the number of models.
 
-    The files are ``initial.f32``, ``step-000000.f32`` …, each the parameters as little-endian
-    float32. An existing file must have the same content.
+    The files are ``initial.f32``, ``step-000000.f32`` …; each contains the parameters as
+    little-endian float32. An existing file must have the same content.
 
     Raises:
         StorageError: a release is missing, or an existing file has another content.
@@ -113,7 +115,9 @@ def _write_model(path: Path, data: bytes) -> None:
     if not path.exists():
         _write_file(path, data)
     elif path.read_bytes() != data:
-        raise StorageError(f"{path} is not the released model; name another folder")
+        raise StorageError(
+            f"{path} has other contents than the released model; name another folder"
+        )
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -52,7 +52,8 @@ class NewTask:
     Attributes:
         charter: terms of the task.
         key: the coordinator's signing key.
-        parameters: first model, little-endian float32; a simulation of the plan begins with it.
+        parameters: first model, little-endian float32; a simulation of the plan begins with the
+            same model.
         artefacts: contents that the charter names by digest.
     """
 
@@ -84,9 +85,9 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
 
     Raises:
         ParameterError: the plan is invalid, a file is missing, or the phase of updates is shorter
-            than twice the time for computing.
-        UnsupportedError: the scheme is not served or has no sound analysis, or no graph can express
-            the model.
+            than twice the limit on computing time.
+        UnsupportedError: real devices cannot run the scheme, no valid bound on its ε is known, or
+            no graph can express the model.
         NumericalError: ε cannot be certified.
         MissingExtraError: a graph is needed, and the extra ``export`` is not installed.
     """
@@ -95,7 +96,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
     if plan.privacy.trust is TrustModel.SHUFFLED:
         raise UnsupportedError(
             "privacy.trust = 'shuffled' needs a shuffler between devices and coordinator, which "
-            "exists in simulations alone; serve 'local' or 'central'"
+            "exists only in simulations; with real devices use 'local' or 'central'"
         )
     timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
     timing.require_room(asks_one=plan.protocol.release.asks_one)
@@ -185,13 +186,13 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
     section = prepared.plan.messages
     if section is not None and section.each == "record":
         raise UnsupportedError(
-            "randomizer.each = 'record' exists in simulations alone; serve 'update', since a "
-            "device sends one update for all its records"
+            "randomizer.each = 'record' exists only in simulations; with real devices use "
+            "'update', since a device sends one update for all its records"
         )
     if section is not None and section.as_printed:
         raise UnsupportedError(
-            "randomizer.as_printed exists for comparisons in simulations alone; leave it out, "
-            "since devices send the default encoding"
+            "randomizer.as_printed exists only for comparisons in simulations; leave it out, since "
+            "devices send the default encoding"
         )
     return MessageEncoding(messages)
 
@@ -235,7 +236,7 @@ def _half_precision(features: FeatureMap) -> Callable[[Tensor], Tensor]:
 
 
 def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
-    """Invitations for the next ``count`` clients, whose secrets are stored nowhere else.
+    """Invitations for the next ``count`` clients; their secrets are stored nowhere else.
 
     Args:
         tx: transaction that stores the digests of the secrets.
@@ -243,15 +244,19 @@ def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
         count: number of invitations, at least 1.
 
     Raises:
-        ParameterError: the plan has fewer clients than invitations.
+        ParameterError: ``count`` is below 1, or fewer than ``count`` clients are not invited yet.
     """
     from turnout.schemes.codec import participation_to_dict
 
     # No more invitations than clients of the plan.
-    room = charter.population - tx.invited()
+    invited = tx.invited()
+    room = charter.population - invited
     if not 0 < count <= room:
         raise ParameterError(
-            "N", count, f"1 to {room}: the plan is for {charter.population} clients"
+            "N",
+            count,
+            f"1 to {room}: the plan is for {charter.population} clients, and {invited} of them are "
+            "invited already",
         )
     # Only digests of the secrets are stored.
     secrets = [os.urandom(SECRET_BYTES) for _ in range(count)]
@@ -274,7 +279,7 @@ def secret_of(
         path: the file.
         option: name of the setting in errors.
         what: kind of secret in errors, such as "password".
-        shortest: least number of characters.
+        shortest: smallest allowed number of characters.
         encoding: text encoding of the file.
 
     Raises:
@@ -295,13 +300,14 @@ def tls_files(certificate: Path | None, key: Path | None) -> tuple[Path, Path] |
     """Paths of the TLS certificate and key; None without TLS.
 
     Raises:
-        ParameterError: one of the two is missing.
+        ParameterError: only one path is given, or there is no file at a path.
     """
     if certificate is None and key is None:
         return None
     for name, path in (("tls_cert", certificate), ("tls_key", key)):
         if path is None or not path.is_file():
-            raise ParameterError(name, None if path is None else str(path), "a PEM file")
+            expected = "a PEM file, since TLS needs certificate and key"
+            raise ParameterError(name, None if path is None else str(path), expected)
     assert certificate is not None
     assert key is not None
     return certificate, key

@@ -1,8 +1,8 @@
 """The release of a step: the ε that it spends, the noisy sum, the new model, the ledger record.
 
-`Releases` makes a release; a stored release is read again, and its noise is never drawn again.
-`Learner` is the plan's optimizer, which changes the model. `pack_state`, `unpack_state`,
-`to_bytes` and `from_bytes` translate its state and the parameters to bytes.
+`Releases` makes releases and reads stored ones; the noise of a stored release is never drawn again.
+`Learner` is the plan's optimizer, which changes the model. `pack_state` and `to_bytes` turn
+optimizer state and parameters into bytes; `unpack_state` and `from_bytes` are the inverses.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Releases:
         return Head(len(self._digests) - 1, self._digests[-1])
 
     def holds(self, head: Head) -> bool:
-        """Whether a ledger head is the current or an earlier head of this ledger."""
+        """Whether a ledger head is the current head or an earlier head of this ledger."""
         return head.steps < len(self._digests) and self._digests[head.steps] == head.digest
 
     def release(self, tx: Transaction, coordinator: Coordinator, block_ends: int) -> ReleaseRow:
@@ -137,7 +137,7 @@ class Releases:
         """Sum of the stored updates of a step, as the protocol's coordinator decodes them.
 
         Each update was checked before it was acknowledged, and is stored with authenticated
-        encryption, so it is not checked again.
+        encryption, so no update is checked again.
         """
         clients: list[int] = []
 
@@ -165,7 +165,7 @@ class Releases:
 
 
 def pack_mechanism_state(state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Bytes of a mechanism's state: its arrays in order of their names, little-endian, joined.
+    """Bytes of a mechanism's state: all arrays, little-endian, joined in the order of their names.
 
     Args:
         state: arrays of any shape, by name.
@@ -183,7 +183,7 @@ def unpack_mechanism_state(
         data: the bytes.
 
     Raises:
-        StorageError: ``data`` has another length.
+        StorageError: the length of ``data`` differs from the total length of the arrays.
     """
     little = {name: _little_endian(initial[name]) for name in sorted(initial)}
     if len(data) != sum(array.nbytes for array in little.values()):

@@ -1,10 +1,10 @@
-"""Distinguishing game against a served task: its engine, storage, messages and restarts.
+"""Distinguishing game that audits a served task: engine, storage, messages and restarts.
 
 `ServedGame` creates a task with a given charter in a temporary database; the clients of this task
-upload the same bytes as devices. Many canaries share a task: each moves a coordinate that no other
-client moves, so that each canary is one trial. In randomly drawn steps the coordinator stops
-between the first and the second half of the uploads; a new coordinator then opens the database, and
-every device repeats its uploads.
+upload the same bytes as devices. Many canaries share a task: each canary changes a coordinate that
+no other client changes, so that each canary is one trial. In randomly drawn steps the coordinator
+stops between the first and the second half of the uploads; a new coordinator then opens the
+database, and every device repeats its uploads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ServedGame:
             each canary.
         engine: class of the engine; tests pass a class with a defect.
         noise: function that makes the noise of releases from a generator.
-        tell: receives the number of runs played since its last call.
+        tell: function that receives the number of runs since its last call.
 
     Raises:
         UnsupportedError: the charter's scheme does not meet these conditions.
