@@ -45,11 +45,12 @@ class Band:
 
 
 def band(expected: float, population: int) -> Band:
-    """Range of likely check-ins around their expectation, never narrower than the exact range.
+    """Band around the expected number of check-ins of a step, never too narrow.
 
-    Clients participate independently, so the variance is Σp(1 − p), at most μ − μ²/n by
-    Cauchy-Schwarz, with equality where all clients have the same probability. The exact range is
-    narrower where some clients cannot participate (sliding windows, availability).
+    Clients participate independently, with probability p each, so the variance of the number is
+    Σp(1 − p). The band uses the upper bound μ − μ²/n (Cauchy-Schwarz), which is exact if all
+    clients have the same p. A band with the exact variance would be narrower if some clients cannot
+    participate (sliding windows, availability).
 
     Args:
         expected: expected number of check-ins μ.
@@ -100,7 +101,7 @@ class Chart:
         columns: columns of the table.
         rows: cells of the table.
         percent: whether y is a fraction, shown in percent.
-        wide: whether the chart takes the page's full width.
+        wide: whether the chart uses the page's full width.
     """
 
     name: str
@@ -116,7 +117,7 @@ class Chart:
 
 
 def epsilon_chart(view: PublicView) -> Chart:
-    """ε by number of released models: spent, planned, and the limit."""
+    """Chart of the spent ε, the planned ε and the limit, by number of released models."""
     # ε after each number of steps: planned by the charter, and spent up to the newest release.
     planned = {0: 0.0} | dict(view.charged)
     spent = {step: epsilon for step, epsilon in planned.items() if step <= view.released}
@@ -152,7 +153,7 @@ def epsilon_chart(view: PublicView) -> Chart:
 
 
 def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
-    """Accuracy and loss of the published models."""
+    """Charts of the published models' accuracy and loss."""
     # Both charts have the same points, the evaluated models; NaN is shown as text.
     points = thinned(view.curve)
     accuracy = Chart(
@@ -180,7 +181,7 @@ def quality_charts(view: PublicView) -> tuple[Chart, Chart]:
 
 
 def check_in_chart(view: OperatorView) -> Chart:
-    """Check-ins of each published step, with their expectation and band."""
+    """Chart of the check-ins in each published step, with the expected number and its `band`."""
     # The newest steps, with the band around each step's expectation.
     shown = view.counts[-LONGEST:]
     left_out = len(view.counts) - len(shown)
@@ -224,7 +225,7 @@ def check_in_chart(view: OperatorView) -> Chart:
 
 
 def thinned(rows: Sequence[_Row], at_most: int = LONGEST) -> list[_Row]:
-    """Rows reduced to at most ``at_most``, evenly spaced, with the first and the last."""
+    """At most ``at_most`` of the rows, evenly spaced, with the first row and the last row."""
     if len(rows) <= at_most:
         return list(rows)
     return [rows[i * (len(rows) - 1) // (at_most - 1)] for i in range(at_most)]

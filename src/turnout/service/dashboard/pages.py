@@ -1,8 +1,8 @@
-"""HTML of the dashboard's pages, and the values that they show.
+"""HTML of the dashboard's pages, and the values that the pages show.
 
 `public_page` shows `PublicFacts`; `operator_page` also shows `OperatorFacts`: check-ins, enrolled
-clients, queue, log and warnings. `mounting` serves both. Spent ε is rounded up, the remaining
-budget down. The public page is made from the public view alone.
+clients, queue, log and warnings. `mounting` serves both. Spent ε is rounded up, and the remaining
+budget is rounded down. The public page is made from the public view alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PublicFacts:
 
     Attributes:
         view: the public view.
-        state: running, finished or stopped; the last for any unknown phase.
+        state: "running", "finished" or "stopped"; an unknown phase counts as "stopped".
         schedule: the phase of the step in progress, as text.
         next_model: seconds to the next model; None if no model follows.
         progress: bar of released models.
@@ -219,7 +219,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """Values of the operator's page in addition to the public ones."""
+    """Values that the operator's page shows in addition to the values of the public page."""
 
     figures: tuple[tuple[str, str, str], ...]
     warnings: tuple[str, ...]
@@ -228,7 +228,7 @@ class OperatorFacts:
 
 
 def operator_facts(view: OperatorView) -> OperatorFacts:
-    """Values that the operator's page shows for a view, in addition to the public ones."""
+    """Values that the operator's page shows for a view in addition to `public_facts`."""
     return OperatorFacts(
         figures=_figures(view),
         warnings=tuple(_warnings(view)),

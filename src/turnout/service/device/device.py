@@ -3,11 +3,11 @@
 `TaskDevice` is the loop of one client: read the status, act on the step (`step_actions`), sleep
 (`pace`). `fleet` and `turnout.device.Device` run it.
 
-A failure costs the device a participation, never privacy:
-    it draws its steps once, before the first contact;
-    it stores the new state of a slot before it sends anything for that slot;
-    it sends the same bytes again or none;
-    it stops when the coordinator's ledger does not extend the ledger that it saw before.
+After a failure a device may lose a participation, but its client loses no privacy:
+    the device draws its steps once, before the first contact;
+    the device stores the new state of a slot (drawn step) before it sends anything for that slot;
+    the device repeats an interrupted request with the same bytes or not at all;
+    the device stops if the coordinator's ledger does not extend the ledger that it saw before.
 A device sleeps until times that the coordinator reports in seconds from now, plus random delays, so
 that devices do not arrive all at once. A device sends an update at a moment that it drew before the
 computation.
@@ -52,7 +52,8 @@ class TaskDevice:
     """One client of a task, from its invitation to its last participation.
 
     Guarantees:
-        Nothing is sent before the slots (the drawn steps) are durable: a `Diary` exists only then.
+        Nothing is sent before the slots (the drawn steps) are durable, since a `Diary` exists only
+        then.
         No message from the coordinator changes the slots.
         The device sends in the steps that it drew and, with dummy traffic, in all steps. The times
         of sending depend neither on the machine's clock nor on the client's records.
@@ -66,8 +67,8 @@ class TaskDevice:
         try_out: compute one update before enrolment and discard it, so that errors show early.
         tell: receives messages for the owner: that the device participates, and what it waits
             for. The messages name no step, and none is sent at the time of a participation.
-        on_outcome: receives the number of participations by outcome after each one; a log of these
-            calls links the client to its steps.
+        on_outcome: receives the number of participations by outcome, after each participation; a
+            log of these calls links the client to its steps.
         cover: send dummy traffic in all steps that were not drawn, as much as in a participation.
         random_bytes: bytes of the dummy traffic; by default the operating system's.
         source: randomness of a client's messages; by default the operating system's.
@@ -112,8 +113,8 @@ class TaskDevice:
                 the invitation, or gave no answer for longer than `Limits.patience_seconds`.
             StorageError: the device's state cannot be made durable.
             ParameterError: the records do not fit the task, or no update can be computed.
-            UnsupportedError: dummy traffic is on, and the release rule is one under which it would
-                hide nothing.
+            UnsupportedError: dummy traffic is on under the one-client rule, where dummy traffic
+                would hide nothing.
         """
         charter = await self._patiently(self._remote.charter)
         self._pace.follow(charter)
@@ -232,7 +233,7 @@ class TaskDevice:
         self._diary.keep()
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Answer to a request, which is repeated until an answer arrives or the time is over."""
+        """Answer to a request; the request is repeated until an answer arrives or patience ends."""
         while True:
             # Send the request; notify the owner once if the answer is slow.
             asked = asyncio.ensure_future(ask())

@@ -1,9 +1,8 @@
 """Fleet: many devices on one machine, in a few processes, for a trial of the service.
 
 `run_fleet` runs a `Trial` and returns a `FleetResult`; `Standing` counts participations and
-compares them with the number that the scheme leads one to expect; `Watch` notices a coordinator
-that stops answering. `turnout fleet` prints the result. Each device is a coroutine with its own
-state file.
+compares the number with its expectation under the scheme; `Watch` notices a coordinator that stops
+answering. `turnout fleet` prints the result. Each device is a coroutine with its own state file.
 
 For trials only: the owner of a fleet holds all records, keys and participations, whereas a real
 device holds only its own. State files survive a killed process but not a power cut: one disk
@@ -68,7 +67,8 @@ class Standing:
     """Counts of a fleet's participations and their expectation under the scheme.
 
     Attributes:
-        tally: number of participations by outcome, including those still to come.
+        tally: number of participations by outcome, where pending participations have an outcome of
+            their own.
         taken: number of participations that the coordinator counted.
         expected: expected number of participations so far, under the scheme's participation.
         variance: upper bound on the variance of the number of participations so far.
@@ -107,8 +107,8 @@ class Standing:
 def standing(memories: Sequence[Memory], steps: int, asks_one: bool) -> Standing:
     """Counts of participations of the given devices after the first ``steps`` steps.
 
-    ``asks_one`` is for the one-client rule: one of a step's check-ins is chosen to send its update,
-    and the other check-ins count as participations that the coordinator counted.
+    ``asks_one`` is True under the one-client rule. One client of a step is then chosen to send its
+    update, and the check-ins of the other clients count as ``taken`` too.
     """
     tally = sum((memory.tally() for memory in memories), Counter[str]())
     taken = tally["accepted"]
@@ -206,7 +206,8 @@ class Trial:
         cover: send dummy traffic in the steps that a device did not draw.
         allow_http: accept ``http://`` to another machine.
         patience_seconds: time after which all devices end if the coordinator has answered none of
-            them; once it has reported that all steps are over, they end at its first silence.
+            them; once it has reported that all steps are over, all devices end at the first request
+            without an answer.
     """
 
     url: str
@@ -326,8 +327,9 @@ def _trainers(data: str | None) -> Callable[[int], TrainerOf]:
 def shared(places: int) -> Workshop:
     """`Workshop` that runs at most ``places`` computations at once, each in a forked process.
 
-    The time that a computation waits for a free place counts towards its time limit. As every
-    `Workshop`, it raises `UnfinishedError` if the computation fails or takes too long.
+    The time that a computation waits for a free place counts towards the computation's time limit.
+    Like every `Workshop`, the result raises `UnfinishedError` if the computation fails or takes too
+    long.
     """
     free = asyncio.Semaphore(places)
 
@@ -393,7 +395,7 @@ def _collected(queue: SimpleQueue, workers: Sequence, tell: Tell) -> FleetResult
             alive = [i for i, worker in enumerate(workers) if worker.is_alive()]
             lost = set(range(len(workers))) - set(alive) - set(results)
             if lost and queue.empty():
-                raise StorageError(f"{len(lost)} of the fleet's processes ended without a result")
+                raise StorageError(f"{len(lost)} processes of the fleet ended without a result")
             # Wait for news without load on the processor; the wait is shorter if a process ends.
             workers[alive[0]].join(_TOLD_EVERY_SECONDS) if alive else None
             continue
@@ -468,7 +470,7 @@ class _DeviceGroup:
         return replace(counts, schedule=(charter.steps, charter.timing.step_seconds))
 
     def _result(self, runs: Sequence[asyncio.Future[Counter[str]]]) -> FleetResult:
-        """Outcomes of all devices of the group; a device that had not ended has a cancelled run."""
+        """Outcomes of all devices of the group; the run of an unfinished device is cancelled."""
         cut = [memory for run, memory in zip(runs, self._memories, strict=True) if run.cancelled()]
         errors = [
             error for run in runs if not run.cancelled() and (error := run.exception()) is not None

@@ -3,7 +3,7 @@
 `Link` sends one request at a time and never repeats it. A request without an answer raises
 `UnreachableError`; the coordinator may have received the request or not. The caller may send the
 same bytes again with a new nonce, because the coordinator gives repetitions the same answer.
-`remote` and `step_actions` send through it.
+`remote` and `step_actions` use `Link`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Link:
         Raises:
             UnreachableError: no answer arrived.
             GoneError: the coordinator does not have this resource.
-            RemoteProtocolError: the status is not 200, or the body is longer or compressed.
+            RemoteProtocolError: the HTTP status is not 200, or the body is longer than ``limit`` or
+                compressed.
         """
         status, body = await self._exchange("GET", path, limit)
         if status in (404, 410):
@@ -102,8 +103,8 @@ class Link:
         """Coordinator's receipt for a signed request.
 
         Args:
-            memory: state of the device, with the client's key, which signs the request, and the
-                newest ledger head, which the request contains.
+            memory: state of the device. The client's key in it signs the request, and the newest
+                ledger head in it is sent with the request.
             path: URL path of the request.
             step: step that the receipt must state; −1 for an enrolment.
             body: the bytes that are sent.
@@ -243,7 +244,10 @@ def _receipt(status: int, body: bytes) -> WireReceipt:
             raise RemoteProtocolError(f"the coordinator's receipt is invalid: {error}") from None
         return WireReceipt(answer, detail=f"HTTP {status}")
     if receipt.answer is not answer:
-        raise RemoteProtocolError(f"the receipt '{receipt.answer}' has the HTTP status {status}")
+        raise RemoteProtocolError(
+            f"the coordinator's answer contradicts itself: the receipt '{receipt.answer}' has the "
+            f"HTTP status {status}"
+        )
     return receipt
 
 

@@ -1,10 +1,11 @@
-"""Durable state of a device: its key, its drawn slots (the steps in which it participates).
+"""Durable state of a device: its key and its slots (the drawn steps in which it participates).
 
-`Memory` is the content, `StateFile` the durable file with its lock, and `Diary` both together;
-`device.TaskDevice` works on a `Diary`. `drawn_slots` draws the slots, once for the whole run. A
-second draw would double the device's chance of a step, so damaged state is refused, never replaced.
-New contents are written to a temporary file, which is synced and renamed, and the folder is synced:
-after a kill or a power cut the file has either the old contents or the new ones, complete.
+`Memory` is the content, `StateFile` is the durable file with its lock, and `Diary` is both
+together; `device.TaskDevice` works on a `Diary`. `drawn_slots` draws the slots, once for the whole
+run. A second draw would give the device a second chance to participate in each step, so damaged
+state is refused, never replaced. New contents are written to a temporary file, which is synced and
+renamed, and the folder is synced: after a kill or a power cut the file has either the old contents
+or the new ones, complete.
 """
 
 from __future__ import annotations
@@ -314,7 +315,8 @@ class Diary:
 def default_place(invitation: Invitation) -> Path:
     """Default path of a device's state file: one file for each user, task and client.
 
-    ``$XDG_STATE_HOME/turnout/``, else ``~/.local/state/turnout/``.
+    The folder is ``$XDG_STATE_HOME/turnout/``, or ``~/.local/state/turnout/`` without this
+    variable.
     """
     base = os.environ.get("XDG_STATE_HOME")
     folder = Path(base) if base else Path.home() / ".local" / "state"

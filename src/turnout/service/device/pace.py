@@ -33,8 +33,9 @@ class Limits:
     Attributes:
         recheck_seconds: the longest sleep before the next request for the status.
         first_backoff_seconds: the first pause after a request without an answer.
-        longest_backoff_seconds: the longest pause; each pause is twice the last, up to this limit.
-        patience_seconds: total of the pauses without an answer after which the device ends.
+        longest_backoff_seconds: the longest pause; each pause is twice the pause before it, up to
+            this limit.
+        patience_seconds: total length of pauses without an answer after which the device ends.
     """
 
     recheck_seconds: float = 600.0

@@ -1,9 +1,9 @@
 """The coordinator's status, charter, ledger records and models, checked by the device.
 
 `Remote` fetches and checks them for `device` and `step_actions`; `CoordinatorStatus` is the parsed
-status. Each answer is checked against an earlier one: a charter against the digest in the
-invitation, a ledger head against the coordinator's signature, a record against the hash chain that
-ends in a head, a model against the digest in a record.
+status. The device checks a charter against the digest in the invitation, a ledger head against the
+coordinator's signature, a record against the hash chain that ends in a ledger head, and a model
+against the digest in a record.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class CoordinatorStatus:
         seconds_to_next_step: time to the beginning of the next step.
         head: the signed ledger head.
         model_steps: number of releases in the model that the coordinator serves.
-        phase_ends: end of the phase by the event loop's clock, never later than by the
-            coordinator's.
+        phase_ends: end of the phase by the event loop's clock, never later than the end by the
+            coordinator's clock.
     """
 
     step: int
@@ -108,7 +108,8 @@ class Remote:
         A ledger head that does not extend the newest one that this device saw is refused. The
         device then sends its newest head to the coordinator, which stops if it receives the head.
         The newest head is durable before the device sends anything.
-        A model has the digest that the charter states, or a record under a signed ledger head.
+        Every model has a digest that is stated in the charter or in a record under a signed ledger
+        head.
     """
 
     link: Link
@@ -301,7 +302,8 @@ def followed(task: str, before: Head, records: list[Record], until: int) -> Head
                 before = require_chain(task, before, record)
     except StorageError:
         raise CoordinatorSetBackError(
-            "the coordinator was set back: its ledger does not extend the one seen before"
+            "the coordinator was set back: its ledger does not extend the ledger that this device "
+            "saw before"
         ) from None
     return before
 

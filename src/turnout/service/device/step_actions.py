@@ -1,7 +1,7 @@
 """A device's action in a step: its participation, dummy traffic, or nothing.
 
 `StepActions` decides and acts; `device.TaskDevice` calls it once for each status. `UpdateFunction`
-computes an update: `trainer`, `turnout.service.graphs.updates` or a user's function.
+computes an update; `trainer`, `turnout.service.graphs.updates` or a user's function implements it.
 
 The time at which an update leaves must not depend on the client's records. So a participation has
 four steps: draw the moment of sending; compute the update, in a process that is killed at the
@@ -60,10 +60,10 @@ class UpdateFunction(Protocol):
 
 @runtime_checkable
 class FetchingUpdates(UpdateFunction, Protocol):
-    """Update function that needs content, such as a graph, which the charter names by digest."""
+    """Update function that needs artefacts, such as a graph, which the charter names by digest."""
 
     async def fetch(self, fetch: Callable[[Artefact], Awaitable[bytes]]) -> None:
-        """Fetch and check the content that the charter names, before the device sends anything."""
+        """Fetch and check the charter's artefacts, before the device sends anything."""
         ...
 
     def close(self) -> None:
@@ -111,9 +111,9 @@ class StepActions:
         source: randomness of messages; by default the operating system's.
 
     Raises:
-        ParameterError: local trust with a predictable ``source``.
-        UnsupportedError: dummy traffic with the release rule ``one-client``, where it would hide
-            nothing.
+        ParameterError: ``source`` is predictable, and the task has local trust.
+        UnsupportedError: ``cover`` is True under the one-client rule, where dummy traffic would
+            hide nothing.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class StepActions:
         self._due = step
 
     async def _check_in(self, status: CoordinatorStatus) -> After | None:
-        """Check in, or ask for the coordinator's choice; return None if this client is chosen."""
+        """Check in or await the coordinator's choice; return None if this client is chosen."""
         memory, step = self._diary.memory, status.step
         if status.phase is not StepPhase.CHECK_INS:
             return await self._await_choice(step)
@@ -342,7 +342,7 @@ class StepActions:
         return After.SPOKEN
 
     def _rejected(self, step: int, receipt: WireReceipt) -> After:
-        """Store the outcome of a check-in that was not counted; repeat one that was too early."""
+        """Store the outcome of a refused check-in; a check-in that was too early is repeated."""
         if receipt.answer is WireAnswer.EARLY:
             return After.TRY_AGAIN
         participant = self._diary.memory.participant

@@ -104,8 +104,8 @@ def checked_records(inputs: NDArray[Any], labels: NDArray[Any]) -> OwnRecords:
         labels: numbers of any type, shape ``(m,)`` or ``(m, count)``.
 
     Raises:
-        ParameterError: there are no records, the labels are not a number or a row of numbers for
-            each record, or a number is not finite; the error names its record.
+        ParameterError: there are no records, the labels have another shape, or an input or a label
+            is not finite; the error names the record.
     """
     inputs, labels = np.asarray(inputs), np.asarray(labels)
     if labels.ndim not in {1, 2} or labels.dtype.kind not in "fiub" or labels.size == 0:
@@ -196,8 +196,8 @@ def trainer_on_dealt(name: str | None = None) -> TrainerOf:
             accepts the plan's data set.
 
     Raises:
-        ParameterError: (when an update function is built) the plan has another data set or a file
-            instead, or fewer records than clients.
+        ParameterError: (when an update function is built) the plan uses a file or another data set
+            than ``name``, or the data set has fewer records than the task has clients.
     """
     built: dict[str, Trainer] = {}
 
@@ -385,9 +385,9 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
 
 
 def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
-    """Pair of randomizers to compare: the plan's at the charter's ε₀, and the charter's.
+    """Randomizers to compare, as (name, in the plan at the charter's ε₀, in the charter).
 
-    Empty for tasks without randomized messages.
+    The list is empty for tasks without randomized messages.
     """
     held, section = charter.scheme.randomizer, plan.messages
     if section is None or not isinstance(held, NonAdaptiveRandomizer):
@@ -401,7 +401,7 @@ def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, ob
 
 
 def _names_in_both(planned: Computation, held: Computation) -> list[tuple[str, object, object]]:
-    """Format names of model and features to compare, in plan and charter; graphs have none."""
+    """Formats to compare, as (name, in the plan, in the charter); graphs are left out."""
     pairs = (
         ("model.name", planned.architecture, held.architecture, held.update),
         ("model.features", planned.features, held.features, held.feature_map),

@@ -1,10 +1,9 @@
 """Computation of one update in a forked process that is killed at a time limit.
 
 `in_a_process` is the `Workshop` of `step_actions` and `fleet`: it runs a `Work` function and
-returns its array or raises `UnfinishedError`. The time, the memory use and
-the errors of the computation must not affect the process that sends the update. So a process is
-forked for each update, with everything that is already loaded, and it has ended before the time of
-sending.
+returns the function's array or raises `UnfinishedError`. The time, the memory use and the errors of
+the computation must not affect the process that sends the update. So each update is computed in a
+forked process, which has everything that is already loaded and ends before the update is sent.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class UnfinishedError(Exception):
     """The computation of an update failed or exceeded its time limit.
 
     Attributes:
-        late: whether it exceeded the time limit.
+        late: whether the computation exceeded its time limit.
     """
 
     def __init__(self, reason: str, *, late: bool = False) -> None:
