@@ -141,7 +141,7 @@ def other_vectors():
         ({"update": endless([1 << 20, 1 << 20])}, "exceeded its memory|failed"),
         (
             {"update": model([node("Gather", ["parameters", "labels"], ["update"])])},
-            "returned shape",
+            "returned an array of shape",
         ),
         (
             {

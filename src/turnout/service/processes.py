@@ -11,10 +11,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Make the operating system end this process when the process of id ``parent`` ends.
+    """Make the operating system end this process when the process with the id ``parent`` ends.
 
-    On Linux this covers a parent that is killed later; on other systems only a parent that has
-    already ended. When memory runs out, Linux ends this process before others.
+    On Linux this process also ends if the parent is killed later. On other systems it ends only if
+    the parent has ended before this call. When memory runs out, Linux ends this process before
+    others.
     """
     if sys.platform == "linux":
         import ctypes

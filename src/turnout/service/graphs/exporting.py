@@ -1,11 +1,12 @@
 """ONNX graphs of a device's computation, traced from PyTorch: the clipped update, and features.
 
-`update_graph` traces the gradient through ``torch.func.grad``, so that the graph holds the whole
+`update_graph` traces the gradient through ``torch.func.grad``, so that the graph computes the whole
 update and a device needs neither PyTorch nor the model's code; `features_graph` traces a feature
-function. `task_graphs` calls both when a task is created. The number of records stays variable.
+function. `task_graphs` calls both when a task is created. A graph accepts any number of records.
 
 PyTorch's derivatives of convolutions and pools are single operators without a counterpart in ONNX.
-`DERIVATIVES` maps each to a function with the same signature and the same result up to rounding.
+`DERIVATIVES` maps each such operator to a function with the same signature and, up to rounding, the
+same result.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def batch_norm(  # noqa: PLR0917 - PyTorch's signature
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Result of ``aten._native_batch_norm_legit_no_training`` on inputs (n, c, …)."""
+    """Batch normalization with fixed statistics, of inputs (n, c, …), as PyTorch's operator."""
     # The running statistics are constants of the model; each is a row along the channels.
     del momentum
     shape = [1, -1, *[1] * (inputs.ndim - 2)]
@@ -203,7 +204,7 @@ def update_function(
 
     Args:
         model: model that returns scores.
-        local: number and rate of the client's gradient steps; one step by default.
+        local: number and learning rate of the client's gradient steps; one step by default.
         loss: loss function of each record.
         form: format of labels that are not classes.
 
@@ -248,7 +249,7 @@ def update_graph(
         model: a model whose scores PyTorch can trace.
         example: a record in the form of the model's input, float32 or int64; its values are not
             used.
-        local: number and rate of the client's gradient steps.
+        local: number and learning rate of the client's gradient steps.
         loss: loss function of each record.
         form: format of labels that are not classes.
 
@@ -360,7 +361,7 @@ class _OpenLinear(TorchFunctionMode):
 
 
 def _linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`functional.linear` as a matrix product, ``(…, k)`` from ``(…, d)``."""
+    """`functional.linear` as a matrix product: inputs ``(…, d)`` give a result ``(…, k)``."""
     made = inputs @ weight.T
     return made if bias is None else made + bias
 

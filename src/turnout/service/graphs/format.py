@@ -1,13 +1,13 @@
 """ONNX graphs, parsed field by field: a field with an unknown number is refused.
 
-`read_graph` is the entry, `Graph` the result, `OPERATORS` the list of operators. `updates` reads a
-coordinator's graph with it, and `task_graphs` checks that its own graphs pass.
+`read_graph` parses a graph into a `Graph`, and `OPERATORS` lists the accepted operators. `updates`
+reads a coordinator's graph with `read_graph`, and `task_graphs` checks that new graphs pass.
 
 A graph is written by the coordinator, who must not run code on a device. So only plain tensors and
-the listed operators are accepted: no other domain, no functions, no nested graphs, no external
-files. The memory and time of a run cannot be read from a graph; `turnout.service.graphs.sandbox`
-limits them. Protobuf messages are parsed so strictly that no two parsers could disagree. Field
-numbers are those of onnx.proto3 (ONNX, IR version 10).
+the listed operators are accepted. Other operator domains, functions, nested graphs and external
+files are refused. The memory and time of a run cannot be read from a graph;
+`turnout.service.graphs.sandbox` limits them. Protobuf messages are parsed so strictly that no two
+parsers could disagree. Field numbers are those of onnx.proto3 (ONNX, IR version 10).
 
 Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
 never from values of its inputs, because inputs include the client's records.
@@ -243,7 +243,7 @@ def _graph(data: bytes) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Names of the values that a graph has defined so far, and of the fixed ones among them.
+    """Names of the values that a graph has defined so far, and which of these values are fixed.
 
     A fixed value follows from initializers and shapes alone. A shape that followed from an input's
     values would differ from client to client, and so would the time and memory of a run.
@@ -279,7 +279,7 @@ class _Values:
 
 
 def _node(data: bytes, values: _Values) -> str:
-    """Operator of a node; its outputs are added to ``values``."""
+    """Operator of a node; the node's outputs are added to ``values``."""
     kinds = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
     message = _message(data, "a node", kinds, {3}, repeated={1, 2, 5})
     operator = message.text(4)
@@ -399,12 +399,13 @@ def _message(
     Args:
         data: the message.
         what: name of the message in errors.
-        kinds: number → wire type of each accepted field; None accepts any wire type.
-        optional: fields that may be missing.
-        repeated: fields that may occur any number of times, or be missing.
+        kinds: field number → wire type of each accepted field; None accepts any wire type.
+        optional: numbers of fields that may be missing.
+        repeated: numbers of fields that may occur any number of times, or be missing.
 
     Raises:
-        MalformedError: a field is unknown, missing or repeated against these rules.
+        MalformedError: a field is unknown, a required field is missing, or a field that is not in
+            ``repeated`` occurs twice.
     """
     # Each field must be known, of its wire type, and single unless it may be repeated.
     repeated, optional = repeated or set(), optional or set()

@@ -54,9 +54,9 @@ class GraphLimits:
 class Sandbox:
     """A graph in a running process; a context manager that ends the process.
 
-    Once the process has the graph, it opens no file and starts no other process; it holds no
-    secret, and it is killed at its limits. On Linux the system ends the process with its parent.
-    The separate process does not protect against a vulnerability of ONNX Runtime itself.
+    Once the process has the graph, it opens no file and starts no other process. It has no secret,
+    and it is killed when it exceeds its limits. On Linux the system ends the process with its
+    parent. The separate process does not protect against a vulnerability of ONNX Runtime itself.
 
     Args:
         graph: bytes that `format.read_graph` accepted.

@@ -1,9 +1,10 @@
 """Graphs and test vectors of a task whose model devices run as a graph; imports PyTorch.
 
-`graph_computation` makes them when a task is created (`coordinator.new_task`). A `Vector` holds
-known parameters and records and their clipped update, so that a device in any language checks its
-own computation before it participates (docs/device-protocol.md); `require_all` is that check. Long
-vectors are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
+`graph_computation` makes them when a task is created (`coordinator.new_task`). A `Vector` has known
+parameters and records and the clipped update that they give. With it a device in any language
+checks its own computation before it participates (docs/device-protocol.md); `require_all` is this
+check. Long vectors are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus
+− ½)).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Vector:
         shape: shape of each input.
         labels: labels of the records: classes, or rows of numbers.
         clip_norm: clip norm C of the update.
-        every: distance of the coordinates of the clipped update that ``update`` contains.
+        every: distance between the indices of two successive coordinates in ``update``.
         update: the coordinates 0, every, 2·every, … of the clipped update.
         norm: ℓ2 norm of the whole clipped update.
         form: format of labels that are not classes.
@@ -83,14 +84,14 @@ class Vector:
         return filled(self.parameters), np.stack(rows), np.array(self.labels, kind)
 
     def require_fit(self, dimension: int, shape: tuple[int, ...]) -> None:
-        """Check that the sizes are those of a model, before arrays of these sizes are allocated.
+        """Check that the vector's sizes fit a model, before arrays of these sizes are allocated.
 
         Args:
             dimension: number of the model's parameters d.
             shape: shape of the model's input for one record.
 
         Raises:
-            ValueError: the sizes are those of another model.
+            ValueError: the vector's sizes do not fit the model.
         """
         sizes = [_length(given) for given in self.inputs]
         few = 0 < len(sizes) == len(self.labels) <= _MOST_CASES
@@ -98,7 +99,7 @@ class Vector:
         sides = () if self.form is None else (self.form.count,)
         labelled = all(np.shape(label) == sides for label in self.labels)
         if not (few and fits and labelled and self.shape == shape and self.every > 0):
-            raise ValueError("a test vector has the sizes of another model")
+            raise ValueError("the sizes of a test vector do not fit the model")
 
     def document(self) -> dict[str, Any]:
         """The vector's JSON fields."""
@@ -229,7 +230,7 @@ def graph_computation(
     labels: Labels | None = None,
     features: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Computation, list[bytes]]:
-    """Computation whose model is a graph, and the artefacts: graph, vectors, features.
+    """Computation whose model is a graph, and its artefacts: graph, test vectors, features.
 
     Args:
         computation: computation of the task, in which the graph replaces the model's name.

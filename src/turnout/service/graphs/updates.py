@@ -34,11 +34,11 @@ MARGIN, LARGEST_NORM = 2.0**-20, 1e30
 
 
 def bounded(update: NDArray[Any], charter: Charter) -> NDArray[np.floating]:
-    """Update for a charter's encoding, shape ``(d,)``; clipped in ℓ2 norm under central trust.
+    """Update for a charter's encoding, shape ``(d,)``; clipped in ℓ2 under central trust.
 
     Args:
         update: computed update, shape ``(d,)``.
-        charter: charter with the encoding; under local trust its randomizer clips.
+        charter: charter with the encoding; under local trust the encoding's randomizer clips.
 
     Raises:
         ParameterError: the update is not a vector of the charter's dimension.
@@ -79,7 +79,7 @@ def _vector(update: NDArray[Any], dimension: int) -> NDArray[Any]:
 
 
 def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
-    """Inputs of the model that a named feature function makes from records, float32 ``(m, …)``.
+    """Inputs of the model, float32 ``(m, …)``: features of records by a named feature function.
 
     Args:
         name: format of the features; all but ``pixels-1`` and ``standardized-1`` need PyTorch.
@@ -110,7 +110,7 @@ def featured(name: str, inputs: NDArray[Any], *, whole: bool) -> NDArray[Any]:
 
 
 def _standardized(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Records standardized to mean 0 and variance 1 each, rounded to float16."""
+    """Records, each standardized to mean 0 and variance 1, and rounded to float16."""
     flat = numbers.reshape(len(numbers), -1).astype(np.float64)
     centred = flat - flat.mean(1, keepdims=True)
     scale = np.sqrt(np.square(centred).mean(1, keepdims=True) + 1e-5)
@@ -129,10 +129,11 @@ class GraphUpdates:
     Guarantees:
         The graph is parsed completely, and gives the updates of its test vectors, before the
         device participates.
-        An update is within the charter's clip norm, whatever the graph returns (under local trust,
-        once the randomizer has clipped it).
-        A graph runs on the client's records only inside `update`, whose running time and errors the
-        device hides: the coordinator wrote the graph, and could learn about the records from both.
+        Whatever the graph returns, the update that leaves the device is clipped to the charter's
+        norm, under local trust by the randomizer.
+        A graph runs on the client's records only inside `update`. The device hides the running time
+        and the errors of `update`, since the coordinator, who wrote the graph, could learn about
+        the records from both.
 
     Args:
         charter: charter that names the graph by digest.
@@ -247,7 +248,8 @@ class GraphUpdates:
             made = self._sandbox.run(arrays, 4 * self._charter.encoding.dimension)
             if made.shape != parameters.shape:
                 raise ExhaustedError(
-                    f"the charter's graph returned shape {made.shape}: expected {parameters.shape}"
+                    f"the charter's graph returned an array of shape {made.shape}: expected "
+                    f"{parameters.shape}"
                 )
         except ExhaustedError:
             self.close()
@@ -271,7 +273,7 @@ class GraphUpdates:
             with Sandbox(graph, self._bounds) as sandbox:
                 made = sandbox.run({"inputs": numbers}, _FEATURE_BYTES)
             if made.shape[:1] != inputs.shape[:1]:
-                raise ExhaustedError("the charter's features are not one row for each record")
+                raise ExhaustedError("the features graph did not return one row for each record")
             return made
 
         return mapped

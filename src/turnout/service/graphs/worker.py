@@ -1,10 +1,10 @@
 """The process that runs a graph: it reads and writes arrays, and has no other rights.
 
 ``python -m turnout.service.graphs.worker PARENT MEMORY_BYTES`` is started by `sandbox.Sandbox`. The
-system ends the worker with the process of id PARENT. The worker reads the graph from its input,
-drops its rights to files, processes and memory beyond MEMORY_BYTES, and then answers one request
-after another.
-Requests and answers are a line of JSON (name, type and shape of each array) and the arrays' bytes.
+system ends the worker when the process with the id PARENT ends. The worker reads the graph from its
+input, drops its rights to files, processes and memory beyond MEMORY_BYTES, and then answers one
+request after another. A request or an answer is one line of JSON (the type and shape of each array,
+in a request also the name), followed by the arrays' bytes.
 """
 
 from __future__ import annotations

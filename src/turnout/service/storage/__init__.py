@@ -1,1 +1,1 @@
-"""Storage of the coordinator's durable state: one interface, SQLite and Postgres."""
+"""Storage of the coordinator's durable state: one interface to SQLite and Postgres."""

@@ -1,4 +1,4 @@
-"""Addresses of databases: accepted forms, and addresses without secrets.
+"""Addresses of databases: which forms are accepted, and how an address is shown without secrets.
 
 `place_of` returns an address without its secrets, the only form that messages, logs and head files
 contain.

@@ -70,7 +70,7 @@ class Storage:
         write: connection of `transaction`.
         reader: opens a connection for `snapshot`.
         rights: allowed operations of `transaction`.
-        unlock: called once all connections are closed, those of running snapshots included.
+        unlock: called once all connections are closed, also those of running snapshots.
     """
 
     def __init__(
@@ -183,7 +183,8 @@ class Storage:
                 published yet must not be shown.
 
         Raises:
-            StorageError: the database is closed, or it is not open for serving (``whole``).
+            StorageError: the database is closed, or ``whole`` is True and it is not open for
+                serving.
         """
         if whole and self._rights < Rights.SERVE:
             raise StorageError("only the coordinator may read data that are not published yet")
@@ -265,7 +266,7 @@ class Storage:
             raise StorageError("the database is closed")
 
     def require_sound(self) -> None:
-        """Check ledger and last model for damage before the task is served.
+        """Check the ledger and the last model for damage, before requests are accepted.
 
         Raises:
             StorageError: the records are no chain that begins with the charter, or the last model

@@ -6,11 +6,11 @@ stored one raises `ConflictError`, and triggers refuse UPDATE and DELETE.
 
 Data that link a client to a step are stored only while the step is open: the transaction that
 releases the step deletes them. Until the block of the participation is over, the storage still has
-the number of each client's check-ins in the block, without their steps.
+the number of each client's check-ins in the block, without the steps of these check-ins.
 
 `Seal` encrypts stored updates with a key of their step, which the release deletes. Deleting 32
-bytes is quick and certain; overwriting every update with zeros takes longer than encrypting it
-(docs/design/storage.md has the figures), and would miss copies in a log.
+bytes is quick and certain. Overwriting every update with zeros takes longer than encrypting it, and
+would miss copies in a log; docs/design/storage.md has the figures.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Seal:
         self._cipher = AESGCM(key)
 
     def encrypt(self, client: int, digest: bytes, body: bytes) -> bytes:
-        """Nonce, then encrypted update of a client; ``digest`` is the SHA-256 of the update."""
+        """Nonce and encrypted update of a client, joined; ``digest`` is the update's SHA-256."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, body, _context(client, digest))
 
@@ -170,7 +170,7 @@ class Seal:
             return self._cipher.decrypt(nonce, rest, _context(client, digest))
         except (InvalidTag, ValueError):
             raise StorageError(
-                "the database is damaged: a stored update is not the acknowledged one"
+                "the database is damaged: a stored update differs from the acknowledged update"
             ) from None
 
 

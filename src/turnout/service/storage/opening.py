@@ -23,7 +23,7 @@ def holds_nothing(url_or_path: str | Path) -> bool:
         url_or_path: address of the database, as in `open_storage`.
 
     Raises:
-        StorageError: no database can be at this address, or it cannot be read.
+        StorageError: no database can be at this address, or the database cannot be read.
         MissingExtraError: the package of this kind of database is not installed.
     """
     _, holds_nothing_at, name = _dialect(str(url_or_path))
@@ -41,8 +41,8 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
             the log can be written.
 
     Raises:
-        StorageError: another coordinator serves the database, or it is missing, damaged, of a
-            newer version, or not a turnout database.
+        StorageError: another coordinator serves the database, or the database is missing, damaged,
+            of a newer version, or not a turnout database.
         MissingExtraError: the package of this kind of database is not installed.
     """
     open_at, _, name = _dialect(str(url_or_path))

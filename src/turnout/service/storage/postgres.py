@@ -67,7 +67,7 @@ def _error_text(error: psycopg.Error) -> str:
 class _Connection:
     """Postgres connection by psycopg, with the methods of `reads.Connection`.
 
-    Plain statements begin and end the transactions.
+    The SQL statements BEGIN and COMMIT or ROLLBACK delimit the transactions.
     """
 
     def __init__(self, url: str) -> None:
@@ -148,7 +148,7 @@ def open_postgres(url: str, *, serving: bool, scripts: tuple[str, ...] = ()) -> 
         scripts: migrations; by default those of this version.
 
     Raises:
-        StorageError: the causes of `opening.open_storage`.
+        StorageError: for the same reasons as in `opening.open_storage`.
     """
     # The coordinator's lock is acquired before anything is read; an error closes the connection.
     url = _complete_address(url)

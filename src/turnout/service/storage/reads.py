@@ -1,7 +1,8 @@
 """Reads of a transaction, with one SQL text for SQLite and Postgres.
 
 `Reads` reads the rows of `interface`; `writes.Transaction` adds the writes. `Connection` is the
-part that SQLite and Postgres implement, `Rights` the allowed operations.
+interface that SQLite and Postgres implement, and `Rights` are the operations that a transaction may
+use.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class Reads:
         return np.array([client for (client,) in self._rows(sql, int(step))], dtype=np.int64)
 
     def participation_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Clients, and the number of check-ins of each in the released steps of the open block.
+        """Clients, and each client's number of check-ins in the released steps of the open block.
 
         Both arrays have shape ``(k,)``, ascending by client, and are empty when a block begins.
         """
@@ -289,7 +290,7 @@ class Reads:
         return interface.Seal(rows[0][0]) if rows else None
 
     def _counts_by_client(self) -> NDArray[np.uint16]:
-        """Numbers of check-ins in the released steps of the open block, by client, shape (n,)."""
+        """Each client's number of check-ins in the released steps of the open block, shape (n,)."""
         shards = self._rows("SELECT shard, used FROM turns ORDER BY shard")
         if [number for number, _ in shards] != list(range(len(shards))):
             raise StorageError("the database is damaged: counts of check-ins are missing")

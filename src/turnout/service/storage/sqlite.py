@@ -1,8 +1,8 @@
 """SQLite by apsw, a package that contains SQLite: write-ahead log, ``synchronous=FULL``.
 
 `open_sqlite` opens a file. After a commit its data are on the disk. A serving coordinator has an
-exclusive ``flock`` on the database file (`FileLock`), for every path to it; the operating system
-releases the lock at the end of the process, however it ends.
+exclusive ``flock`` on the database file (`FileLock`), which holds for every path to the file. The
+operating system releases the lock when the process ends, however the process ends.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class FileLock:
     Links to the file and bind mounts share the lock.
 
     The lock must be taken before the first connection of SQLite and released after the last one:
-    closing any descriptor of a file drops the process's POSIX locks on it, SQLite's included. For
-    the same reason a file that this process has locked is refused before it is opened.
+    closing any descriptor of a file drops all POSIX locks of the process on this file, also those
+    of SQLite. For the same reason a file that this process has locked is refused before it is
+    opened.
 
     Args:
         path: path of the database without symbolic links; a missing file is created, for this user
@@ -228,7 +229,7 @@ def open_sqlite(
         scripts: migrations; by default those of this version.
 
     Raises:
-        StorageError: the causes of `opening.open_storage`.
+        StorageError: for the same reasons as in `opening.open_storage`.
     """
     # The lock comes first, and is released after all connections are closed: see FileLock.
     path = Path(path).resolve()
@@ -321,7 +322,7 @@ def _require_undamaged(connection: _Connection) -> None:
 def _missing_migrations(
     connection: _Connection, path: Path, scripts: tuple[str, ...], serving: bool
 ) -> tuple[str, ...]:
-    """Migration scripts that the database still needs; the connection gets its settings first.
+    """Migration scripts that the database needs; first the connection gets its settings.
 
     Every later commit of the connection is durable.
 

@@ -1,9 +1,9 @@
 """The only thread that writes to the storage, with group commits and without a timer.
 
-`Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction has
-all of them: a single job is committed at once, and a thousand jobs share one commit. `JobFuture`
-and `AnswerQueue` bring the answers of a commit to the event loop in one call; asyncio's own futures
-would need two locks and one call of the loop for each answer.
+`Writer` runs jobs. While a commit waits for the disk, jobs queue up, and the next transaction
+contains all queued jobs: a single job is committed at once, and a thousand jobs share one commit.
+`JobFuture` and `AnswerQueue` bring the results of a commit to the event loop in one call; asyncio's
+own futures would need two locks and one call of the loop for each result.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 
 class AnswerQueue:
-    """Queue of job results from the writer's thread to the event loop.
+    """Queue of callbacks that the writer's thread passes to the event loop with job results.
 
-    Only the writer adds to it.
+    Only the writer adds to the queue.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class AnswerQueue:
         self._called = False
 
     def add(self, loop: asyncio.AbstractEventLoop, answer: Callable[[], None]) -> None:
-        """Schedule a call of ``answer`` in the loop, together with all other waiting answers."""
+        """Queue the callback ``answer``, which the loop runs together with all queued callbacks."""
         self._answers.append(answer)
         if not self._called:
             self._called = True
@@ -44,19 +44,19 @@ class AnswerQueue:
                 loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        """Call all waiting answers in the event loop."""
+        """Run all queued callbacks; called in the event loop."""
         self._called = False  # before the last look: a later answer schedules another call
         while self._answers:
             self._answers.popleft()()
 
 
 class JobFuture(Generic[T]):
-    """Future of a writer's job, with an asyncio future ``answer`` for the event loop.
+    """Future of a writer's job; the event loop awaits the asyncio future ``answer``.
 
     The writer uses it like a future of `concurrent.futures`.
 
     Args:
-        queue: queue that transfers the answer to the running event loop.
+        queue: queue that transfers the result to the running event loop.
     """
 
     __slots__ = ("_begun", "_loop", "_queue", "answer")
@@ -103,7 +103,7 @@ class BusyError(StorageError):
 
 @dataclass(slots=True, eq=False)
 class _Queued(Generic[T]):
-    """Waiting job of the writer; a job with ``alone`` runs outside of transactions."""
+    """Waiting job of the writer; if ``alone`` is True, the job runs outside of transactions."""
 
     job: Callable[[Any], T]
     body_bytes: int
@@ -118,7 +118,7 @@ class Writer:
 
     Guarantees:
         A future has its result only after the transaction of its job is committed.
-        No job runs twice, and none after a failed one.
+        No job runs twice, and no job runs after a failed job.
         At most ``most_jobs`` jobs and ``most_bytes`` of bodies are waiting or being committed; only
         the body of a single job may be longer.
 
@@ -131,9 +131,9 @@ class Writer:
         on_failure: called in the writer's thread with the error, after all futures failed; the
             program should end, since only a restart shows what the last commit stored.
         most_jobs: largest number of jobs that wait or are being committed.
-        most_bytes: most bytes of bodies that wait or are being committed.
-        committed: called in the writer's thread after each commit with its duration in seconds and
-            its number of jobs.
+        most_bytes: largest number of bytes of bodies that wait or are being committed.
+        committed: called in the writer's thread after each commit, with the duration of the commit
+            in seconds and the number of its jobs.
     """
 
     def __init__(

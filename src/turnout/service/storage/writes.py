@@ -49,8 +49,8 @@ class Transaction(Reads):
     """Reads and writes of one transaction, which become durable together.
 
     After a `ConflictError` the transaction is unchanged and can continue. After any other error of
-    a statement it can only be undone, in SQLite as in Postgres. Each method raises StorageError if
-    the transaction lacks the rights for it, or has ended.
+    a statement the transaction can only be undone, in SQLite as in Postgres. Each method raises
+    StorageError if the transaction lacks the rights for it, or has ended.
     """
 
     def __init__(self, connection: Connection, rights: Rights, *, whole: bool = True) -> None:
@@ -119,7 +119,7 @@ class Transaction(Reads):
     def check_in(self, participation: ParticipationRow, body: bytes | None, quota: int) -> None:
         """Store a check-in, with the update if there is one.
 
-        One statement compares the quota and stores the check-in.
+        A single SQL statement checks the quota and stores the check-in.
 
         Args:
             participation: the check-in.
@@ -129,8 +129,8 @@ class Transaction(Reads):
         Raises:
             ConflictError: the client checked in at this step already, or ``quota`` times in the
                 released steps of the block.
-            StorageError: the client is not enrolled, the step is not the open one, or the digest
-                is given without the update.
+            StorageError: the client is not enrolled, the step is not the open step, the quota is
+                outside its domain, or only one of digest and update is given.
         """
         # Arguments that contradict each other.
         p, client = participation, int(participation.client)
@@ -166,7 +166,8 @@ class Transaction(Reads):
             body: the update.
 
         Raises:
-            ConflictError: the client did not check in at this step, or its update is stored.
+            ConflictError: the client did not check in at this step, or the client's update is
+                stored already.
         """
         self._require(Rights.SERVE)
         if self._changed(_ANSWER, digest, self._body_number(), int(client), int(step)) != 1:
@@ -194,7 +195,7 @@ class Transaction(Reads):
         """Append a release to the ledger, and delete all data that link a client to a step.
 
         Afterwards the storage shows neither which clients checked in at the step nor their
-        updates. Within a block each client's number of check-ins is kept, until the block is over.
+        updates. Each client's number of check-ins in the block is kept until the block is over.
 
         Args:
             release: the release of the open step.
@@ -202,9 +203,9 @@ class Transaction(Reads):
 
         Raises:
             ConflictError: the step is released already.
-            StorageError: the record does not continue the last record, is of another task, has an
-                invalid ε or δ, or has another digest than the parameters; or the block had
-                another end before.
+            StorageError: the record does not continue the last record, belongs to another task, has
+                an invalid ε or δ, or does not have the digest of the parameters; or ``block_ends``
+                differs from the stored end of the block.
         """
         # The record must continue the ledger and name these parameters.
         self._require(Rights.SERVE)
@@ -214,7 +215,7 @@ class Transaction(Reads):
         require_chain(self._task(), self._head(), record)
         _require_costs(record)
         if hashlib.sha256(release.parameters).digest() != record.model_digest:
-            raise StorageError("the record has the digest of other parameters")
+            raise StorageError("the record does not have the digest of the released parameters")
         # Record, model and counts.
         step = int(record.step)
         self._insert(
@@ -255,7 +256,8 @@ class Transaction(Reads):
 
         Args:
             steps: number of releases.
-            receipt: witness's receipt for the ledger head after them; None without a witness.
+            receipt: witness's receipt for the ledger head after these releases; None without a
+                witness.
 
         Raises:
             StorageError: the receipt is for another ledger head, or fewer releases are stored.
@@ -359,7 +361,7 @@ def _insert(columns: str) -> str:
 
 
 def _require_costs(record: Record) -> None:
-    """Refuse an ε or δ that is negative, infinite, NaN, or -0.0, which may be read as 0.0."""
+    """Refuse an ε or δ that is negative, infinite, NaN or -0.0 (which may be read back as 0.0)."""
     costs = (record.epsilon, record.delta)
     if not all(0.0 <= cost < math.inf and math.copysign(1.0, cost) > 0 for cost in costs):
         raise StorageError(
