@@ -2,20 +2,22 @@
 
 `Block` is the interface; `PairBlock` is a block of one step. A `CurvePair` holds the curves of a
 block, and `loss_distribution` turns it into a `LossDistribution`, the privacy loss distribution on
-a grid. A `Run` is a sequence of blocks with counts. A `NeighbourBound` bounds the divergence of two
-neighbours from above by one run, and from below by another. A `Decomposition` holds the neighbour
-bounds of a scheme: one, or two if the neighbours are compared through a reference world.
+a grid. A `Run` is a sequence of blocks with counts. A `NeighbourBound` has a run whose divergence
+is an upper bound on that of two neighbours, and a run whose divergence is a lower bound. A
+`Decomposition` holds the neighbour bounds of a scheme: one, or two if the neighbours are compared
+through a reference world.
 
-`participation` and `shuffling` make blocks, `decomposition` puts them together, `composition`
-composes their loss distributions.
+`participation` and `shuffling` make blocks, `decomposition` combines them into the bounds of a
+scheme, and `composition` composes the loss distributions of the blocks.
 
 **Loss distributions.** P and Q are the two worlds, K = e^ε, and Δ is the step of the grid. Upper:
 the polygon through the values of an upper curve at e^{jΔ} is the tightest pessimistic PLD (privacy
 loss distribution) on that grid (Doroshenko et al. 2022, "Connect the Dots"). Lower: the same
-construction on a polygon under the tangents of a lower curve; this polygon is the curve of a pair
-that is a function of the true pair's output. Masses are second differences of *prices*. The price
-at K is δ(K) − (1 − K)₊, not δ(K): otherwise the masses of losses below 0 would be differences of
-numbers near 1 − K, whose rounding errors, divided by Δ, exceed the masses if Δ is small.
+construction is applied to a polygon under the tangents of a lower curve; this polygon is the curve
+of a pair that is a function of the true pair's output. Masses are second differences of *prices*.
+The price at K is δ(K) − (1 − K)₊, not δ(K): otherwise the masses of losses below 0 would be
+differences of numbers near 1 − K, whose rounding errors, divided by Δ, exceed the masses if Δ is
+small.
 """
 
 from __future__ import annotations
@@ -97,7 +99,8 @@ class CurvePair:
     def floor(self, direction: Direction) -> float:
         """Limit of δ in one direction for large ε.
 
-        The limit is P's mass where Q has no mass, and for *add* Q's mass where P has no mass.
+        For *remove* the limit is P's mass where Q has no mass; for *add* it is Q's mass where P has
+        no mass.
         """
         return self.floors[0 if direction is Direction.REMOVE else 1]
 
@@ -134,8 +137,9 @@ def loss_distribution(
 ) -> LossDistribution:
     """Privacy loss distribution of one direction, on the same side of the truth as the curves.
 
-    The grid has the step ``gap`` and ends where δ is ``tail``. From upper curves, the mass beyond
-    the end is moved to an infinite loss.
+    The grid has the step ``gap`` and ends at the loss `reach_of`, where δ is at most ``tail`` above
+    its limit. If the curves are upper bounds, the mass beyond this loss is moved to an infinite
+    loss.
 
     Raises:
         NumericalError: the curves do not reach ``tail`` (`reach_of`).
@@ -168,7 +172,9 @@ def loss_distribution(
 
 
 def reach_of(pair: CurvePair, tail: float) -> float:
-    """Smallest ε tried at which δ is at most ``tail`` above its limit, in both directions.
+    """Smallest ε of a grid at which δ is at most ``tail`` above its limit for large ε.
+
+    The condition must hold in both directions.
 
     Raises:
         NumericalError: δ stays further above its limit at every ε up to 400.
@@ -190,8 +196,9 @@ def reach_of(pair: CurvePair, tail: float) -> float:
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
     """Lower the polygon under a lower curve so that it ends at the limits of the curve.
 
-    The limits are 0 on the left and the floor on the right. Counted from K = 1, each half reaches
-    its limit one point before its first value below the limit.
+    The limits are 0 on the left and the floor on the right. On each side of K = 1, the first value
+    below the limit and the value before it are set to the limit, and so are all values further from
+    K = 1.
     """
     prices[0], prices[-1] = 0.0, floor
     low = np.flatnonzero(prices[: middle + 1] < 0)
@@ -205,9 +212,9 @@ def _trim(prices: FloatArray, middle: int, floor: float) -> None:
 def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
     """Slopes of the greatest convex function below a polygon, left and right of K = 1.
 
-    Left of K = 1 the price is δ(K) less 1 − K, so at K = 1 its slope may fall by up to 1. Each half
-    is made convex separately, which keeps its smallest slopes exact, unless the slope would then
-    fall by more than 1.
+    Left of K = 1 the price is δ(K) less 1 − K, so at K = 1 the slope of the price may fall by up to
+    1. The polygons left and right of K = 1 are made convex separately, which keeps their smallest
+    slopes exact, unless the slope would then fall by more than 1 at K = 1.
     """
     below = convex_slopes(slopes[:middle], widths[:middle])
     above = convex_slopes(slopes[middle:], widths[middle:])
@@ -253,7 +260,7 @@ class PairBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Participation probability times the likelihood ratio's standard deviation, cut at 1."""
+        """Participation probability times the ratio's standard deviation, the latter at most 1."""
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -366,10 +373,11 @@ class Decomposition:
             the relation needs two neighbour bounds (replace-one; zero-out if the null record
             displaces another client); None if the reference *is* the neighbour.
         through_null: bound for either record against the reference, if `record_against_null`
-            compares the two records directly. Two such bounds give another upper bound on ε, and
-            the smaller of the two upper bounds is used.
-        unhidden: the client's releases if participation is observed; they bound ε independently
-            of the blocks.
+            compares the two records directly; else None. The path from one record to the reference
+            and on to the other record gives another upper bound on ε; the smaller upper bound is
+            used.
+        unhidden: the client's releases if participation is observed; they bound ε independently of
+            the blocks.
     """
 
     record_against_null: NeighbourBound
@@ -393,7 +401,8 @@ def merged_runs(*runs: Sequence[tuple[Counted, int]]) -> list[tuple[Counted, int
 def joined_decompositions(parts: Sequence[Decomposition]) -> Decomposition:
     """Decomposition of several mechanisms that release data of the same client.
 
-    If some mechanisms have two neighbour bounds, a mechanism with one bound adds to the first only.
+    If some mechanisms have two neighbour bounds, the blocks of a mechanism with one bound are added
+    to the first bound only.
     """
     bounds = [part.record_against_null for part in parts]
     others = [

@@ -1,10 +1,10 @@
 """Adaptive composition: the privacy curve of a whole run, from the curves of its blocks.
 
-`run_curve` returns the curve of a run at one δ and refinement, and `run_epsilon` its ε. `LossGrid`
-is the grid on which the losses of the blocks are composed. `ComposedCurve` is the composition of
-loss distributions. `RepeatedBlock` is a block that is repeated several times, where one draw
-decides whether all repetitions happen or none. `pricing`, `privacy_curve` and `meaning.profile` use
-this module, which builds on `blocks` and `sums`.
+`run_curve` returns the curve of a run, tight near one δ, and `run_epsilon` returns a bound on ε of
+the run. `LossGrid` is the grid on which the losses of the blocks are composed. `ComposedCurve` is
+the composition of loss distributions. `RepeatedBlock` is a block that is repeated several times,
+where one draw decides whether all repetitions happen or none. `pricing`, `privacy_curve` and
+`meaning.profile` use this module, which builds on `blocks` and `sums`.
 
 δ(ε) of a run is E_P[(1 − e^{ε − L})₊], where L is the sum of its blocks' losses. The distributions
 on their grids are weighted by e^{θL}, with θ chosen so that round-off is small relative to δ at the
@@ -84,7 +84,8 @@ class ComposedCurve:
     Σ y·e^{−(loss − epsilon)} over the losses from index i on, in units of e^``log_unit``.
 
     Attributes:
-        epsilon, tilt: ε at which the curve is tight, and θ.
+        epsilon: ε at which the curve is tight.
+        tilt: θ, where the masses are weighted by e^{θL}.
         infinity: P's mass where Q has no mass.
         error: bound, in units of e^``log_unit``, on the error at ``epsilon`` from round-off and
             from the edges of the window.
@@ -186,9 +187,10 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt θ, ε of interest and window of a composition, and exponents to bound the mass outside.
+    """Tilt θ, ε of interest and window of a composition, with exponents for Chernoff bounds.
 
-    The choice uses distributions on few points. A bad choice gives wide bounds, never wrong bounds.
+    The Chernoff bounds limit the mass outside the window. All values are chosen by means of coarser
+    distributions; a bad choice gives wide bounds, never wrong bounds.
     """
 
     tilt: float
@@ -454,7 +456,7 @@ def two_bound_epsilon(first: Run, second: Run, delta: float) -> float:
     """Upper bound on ε at δ between two neighbours, through a reference between them.
 
     By the path P → reference → P', δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂). The result is the
-    smallest ε₁ + ε₂ over several divisions of δ.
+    smallest ε₁ + ε₂ over several divisions of δ between these two terms.
 
     Raises:
         NumericalError: no division of δ gives a certified bound.
@@ -494,7 +496,7 @@ def two_bound_grid(run: Run, delta: float) -> LossGrid | None:
     """Grid that both neighbour bounds and the lower bound share, so that curves are reused.
 
     The result is None if the run has a single block, or if a curve does not fall as far as the
-    second bound needs; then each bound uses another grid.
+    second bound needs. In both cases each bound uses its own grid.
     """
     if not is_composed(run):
         return None

@@ -1,9 +1,9 @@
 """Distributions on a grid that bracket a likelihood ratio in convex order.
 
-`upper_distribution` and `lower_distribution` return a `GridDistribution` on a `Grid` (a lower one
-on a grid of `lower_grid`). `under_tangents`, `trimmed_hockey_stick_polygon` and `convex_slopes`
-are operations on polygons that other modules use too. `participation.check_ins` adds up such
-distributions; `blocks` and the modules on k-subsets and replace-one use the polygons.
+`upper_distribution` and `lower_distribution` return a `GridDistribution` on a `Grid`; `lower_grid`
+returns the grid for a lower distribution. `under_tangents`, `trimmed_hockey_stick_polygon` and
+`convex_slopes` are operations on polygons that other modules use too. `participation.check_ins`
+adds up such distributions; `blocks` and the modules on k-subsets and replace-one use the polygons.
 
 X ≤_cx X' means E f(X) ≤ E f(X') for every convex f. Both directions of a hockey-stick divergence
 are expectations of convex functions of X, so a distribution that is larger in this order gives a
@@ -13,8 +13,9 @@ p(k) = E[(k − X)₊] (convex, slope Q(X ≤ k)) and hockey sticks c(k) = E[(X 
 * If the means are equal, X ≤_cx X' iff p ≤ p' everywhere. A distribution on the grid has a
   piecewise linear p with kinks at grid points, so *any* convex polygon above (below) p is the p of
   an upper (lower) distribution.
-* Upper: the chords of p, i.e. the mean-preserving spread of each value onto its two
-  neighbours. Lower: a polygon under the tangents of p. Both err by O(h²) in the step h.
+* The upper distribution has the chords of p as its polygon: each value is spread onto the two grid
+  points next to it, and keeps its mean. The lower distribution has a polygon under the tangents of
+  p. Both polygons differ from p by O(h²) in the step h.
 
 The reverse hockey stick is accurate in the lower tail, the hockey stick in the upper tail. So
 masses are second differences of reverse hockey sticks up to the point at which hockey sticks have
@@ -55,8 +56,9 @@ class Grid:
     """Points a, a + h, …, a + J·h: origin a, step h, J cells.
 
     Attributes:
-        edge: for a lower distribution, the point at which the first tangent touches; all values of
-            X below it are replaced by their mean, the origin.
+        edge: for a lower distribution, the point at which the first tangent touches the curve. All
+            values of X below ``edge`` are replaced by the mean of these values, which is the
+            origin.
     """
 
     step: float
@@ -94,7 +96,7 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """Mean of X below an edge, and the edge itself, near the first tangent's point of contact."""
+    """Mean of X below an edge, and this edge, just left of where the first tangent touches."""
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     mean = edge = low
     # Ever finer edges; any of them is valid, since the origin is the mean below it.
@@ -110,7 +112,7 @@ def _lowest(pair: Pair, step: float) -> tuple[float, float]:
 
 
 def _touching(pair: Pair, left: FloatArray, step: float) -> FloatArray:
-    """Point at which each cell's tangent touches the hockey stick: its middle, or further right.
+    """Point at which each cell's tangent touches the hockey stick: the cell's middle or beyond.
 
     A tangent at k falls to 0 at k + E[X − k | X > k]. In a steep tail the point lies further right
     than the middle, so that the tangent does not reach 0 before the cell ends; otherwise the
@@ -173,8 +175,9 @@ def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
 def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
     """Distribution Y ≤_cx X (a lower bound) on a grid up to its cap.
 
-    If the polygons of hockey sticks and of reverse hockey sticks do not fit together, Y is below X
-    only in the order of increasing (``by_hockey_sticks``) or of decreasing convex functions.
+    If the polygons of hockey sticks and of reverse hockey sticks do not fit together, one of the
+    two is used at all points, and Y is below X in a weaker order. With ``by_hockey_sticks`` it is
+    the order by increasing convex functions, otherwise that by decreasing convex functions.
     """
     # Polygons under the tangents: reverse hockey sticks up to the switch, hockey sticks beyond.
     points, switch = grid.points, _switch(grid)
@@ -226,7 +229,7 @@ def _beyond(pair: Pair, points: FloatArray, hockey_sticks: FloatArray, masses: F
     """Mean excess E[(Y − cap)₊] if the polygon may be extended beyond the cap, else 0.
 
     The polygon may be extended as a line if the line stays below the hockey stick. This holds if
-    the line is at least as steep as the hockey stick at the cap, which is true without atoms.
+    the line is at least as steep as the hockey stick at the cap, which is true if X has no atoms.
     """
     cap = points[-1:]
     if hockey_sticks.size < 2 or masses[-1] * (1.0 + _STEEPNESS) < pair.q_above(cap)[0]:
@@ -291,7 +294,7 @@ def _lower_reverse_hockey_sticks(
 
 
 def _lower_hockey_sticks(pair: Pair, points: FloatArray, touching: FloatArray) -> FloatArray:
-    """Values under the tangents of hockey sticks at the points; the first value is no bound."""
+    """Lower bounds on hockey sticks at the points, from tangents; the first value is no bound."""
     if touching.size == 0:
         return np.zeros(0)
     under_p, under_q = tails_above(pair, touching)
@@ -342,7 +345,8 @@ def _masses(
 ) -> FloatArray | None:
     """Masses from reverse hockey sticks up to a point, and from hockey sticks beyond it.
 
-    The result is None if there are no hockey sticks, or if atoms prevent a convex joint of the two.
+    The result is None if there are no hockey sticks, or if atoms prevent joining the two polygons
+    into one convex polygon.
     """
     if hockey_sticks.size < 2:
         return None

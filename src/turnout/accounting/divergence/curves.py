@@ -137,7 +137,7 @@ class DilutedCurve:
         """Weight of the base curve in the *add* direction, and the K at which it is evaluated.
 
         The four arrays are the weight, a mask of positive weights, the weight with 1 in place of
-        other weights, and K.
+        weights that are not positive, and K.
         """
         p = self.probability
         weight = p - (k - 1.0) * (1.0 - p)
@@ -313,7 +313,7 @@ def _log_share(above: float, below: float, delta: float) -> float:
 def _narrow_crossing(
     curve: Curve, bracket: _Crossing, delta: float, gap: float
 ) -> tuple[float, float]:
-    """Ends of a narrower interval of ε around the crossing; at the first the curve is above δ."""
+    """Ends of a narrower interval of ε around the crossing; the curve is above δ at the first."""
     low, high, share = bracket
     while high - low > 1e-12 + gap * high:
         # Points around the estimated crossing, and the middle, so that each round halves at least.

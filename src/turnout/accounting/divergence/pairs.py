@@ -70,7 +70,7 @@ class Pair(Protocol):
 
     @property
     def second_moment(self) -> float:
-        """Second moment E_Q[X²] = E_P[X] of the likelihood ratio."""
+        """Second moment E_Q[X²] = E_P[X]; an inexact value makes no bound invalid."""
         ...
 
     def q_below(self, k: FloatArray) -> FloatArray:
@@ -223,7 +223,7 @@ class GaussianPair:
 class LaplacePair:
     """Lap(1, b) against Lap(0, b): ln X = (|z| − |z − 1|)/b with z ~ Lap(0, b) under Q.
 
-    ln X = (2z − 1)/b between 0 and 1, and ±1/b with atoms outside.
+    For z in [0, 1], ln X = (2z − 1)/b; for z < 0 it is −1/b, and for z > 1 it is 1/b (two atoms).
     Source: accounting.md, table of pairs.
 
     Attributes:
@@ -242,7 +242,7 @@ class LaplacePair:
         return (2.0 * math.exp(most) + math.exp(-2.0 * most)) / 3.0
 
     def _place(self, k: FloatArray) -> tuple[FloatArray, BoolArray, BoolArray]:
-        """Position z in [0, 1] at which X = k, and whether k is below or above all values of X."""
+        """Position z in [0, 1] at which X = k; masks of the k below and above all values of X."""
         with np.errstate(divide="ignore"):
             z = 0.5 * (self.scale * np.log(k) + 1.0)
         return np.clip(z, 0.0, 1.0), z < 0.0, z >= 1.0
@@ -613,7 +613,7 @@ class MonotonePair:
 
     @cached_property
     def second_moment(self) -> float:
-        """Second moment E_Q[X²] = E_P[X], by a sum over quantile cells; only grids depend on it."""
+        """Second moment E_Q[X²] = E_P[X], estimated by a sum over quantile cells."""
         edges = np.linspace(self.low, self.high, _PROBES)
         middles = 0.5 * (edges[1:] + edges[:-1])
         return float(np.diff(self.present.cdf(edges)) @ np.exp(self._log_ratio(middles)))

@@ -7,14 +7,14 @@ Notation (docs/design/accounting.md): X = dP/dQ, K = e^ε, α the order, Δ the 
 Remove: D_α(P‖Q) = ln E_Q[X^α] / (α − 1). Add: D_α(Q‖P), the same with P and Q exchanged. A *price*
 is E_Q[(X − K)₊] for K ≥ 1 and E_Q[(K − X)₊] for K < 1.
 
-x^α is convex, so its mean is 1 plus an integral of prices with a positive weight. So bounds on δ(ε)
-at every ε bound every Rényi divergence too, for every randomizer. On a grid the integral is a sum
-over the polygon through the prices, which lies above the prices.
+x^α is convex, so E_Q[X^α] is 1 plus an integral of prices with a positive weight. Therefore bounds
+on δ(ε) at every ε also bound every Rényi divergence, for every randomizer. On a grid the integral
+is a sum over the polygon through the prices, which lies above the prices.
 
-High orders depend only on the end of the tail, where round-off limits the curves and where the
-divergence is far larger than δ requires. Curves are therefore cut: losses beyond some L count as
-disclosure, an event of probability at most δ(L) that is added to δ at the end ("approximate"
-divergence: Bun & Steinke 2016, Definition 8.1, for one order).
+Divergences of high order depend only on the end of the tail, where round-off limits the curves and
+where the divergence is far larger than δ requires. Curves are therefore cut: losses beyond some L
+count as disclosure, an event of probability at most δ(L) that is added to δ at the end
+("approximate" divergence: Bun & Steinke 2016, Definition 8.1, for one order).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RenyiBounds:
     Attributes:
         orders: increasing orders α > 1.
         remove: D_α(P‖Q) at each order, never below the truth once ``left_out`` is added to δ.
-        add: D_α(Q‖P) at each order, on the same condition.
+        add: D_α(Q‖P) at each order, never below the truth once ``left_out`` is added to δ.
         left_out: probability, in each direction, of the events that the divergences leave out.
 
     Raises:
@@ -169,7 +169,7 @@ def run_renyi(
         left_out: probability that may be cut off in each direction, strictly between 0 and 1.
 
     Returns:
-        Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
+        Bounds that are never below the true divergences if their ``left_out`` is added to δ.
 
     Raises:
         ParameterError: an order or ``left_out`` is outside its domain.
@@ -196,7 +196,7 @@ def block_renyi(block: Block, orders: tuple[float, ...], left_out: float) -> Ren
             Gaussian noise without amplification needs no cut.
 
     Returns:
-        Upper bounds: if their ``left_out`` is added to δ, never below the true divergences.
+        Bounds that are never below the true divergences if their ``left_out`` is added to δ.
 
     Raises:
         ParameterError: an order or ``left_out`` is outside its domain.

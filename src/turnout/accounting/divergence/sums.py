@@ -1,10 +1,10 @@
 """Distributions of sums of independent variables: on a grid by one FFT, on few values exactly.
 
 `convolve` returns the distribution of a sum of grid variables (`Factor`) as a `SumDistribution`,
-with a bound on its round-off; its callers also use `hockey_sticks_in_bins`, `log_sums` and
-`smooth_size`. `composition` adds privacy losses with `convolve`, `participation.check_ins` the
-likelihood ratios of a window. `multinomial_curve` returns the curve of one check-in for a ratio
-with few values (`AtomicPair`): a `MultinomialCurve`, exact up to rounding, without a grid.
+with a bound on the round-off; callers of `convolve` also use `hockey_sticks_in_bins`, `log_sums`
+and `smooth_size`. `composition` adds privacy losses with `convolve`; `participation.check_ins` adds
+the likelihood ratios of a window with it. `multinomial_curve` returns the curve of one check-in for
+a ratio with few values (`AtomicPair`): a `MultinomialCurve`, exact up to rounding, without a grid.
 
 **FFT.** The plain rfft(q)^t is too inaccurate: an FFT has an error of about u·log N in every
 frequency, and the t-th power multiplies this error by t; at t = 10⁶ it exceeds δ = 1e-10. Here the
@@ -364,7 +364,8 @@ class MultinomialCurve:
     The curve is rounded towards its side.
 
     Attributes:
-        close, far: running sums over the distribution of S, for K up to 2 and for larger K.
+        close: running sums over the distribution of S, used for K up to 2.
+        far: running sums over the distribution of S, used for larger K.
         forgotten: upper bound on the contribution to δ of counts that are left out.
         mass_error: bound on the relative error of a mass.
     """
@@ -519,7 +520,7 @@ def _entropy(value: FloatArray, mean: FloatArray) -> FloatArray:
 
 
 def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, IntArray]:
-    """Smallest and largest count to keep; each tail left out has at most chance ``forgotten``."""
+    """Smallest and largest count to keep; each omitted tail has at most mass ``forgotten``."""
     from scipy.special import rel_entr
 
     goal = math.inf if forgotten == 0.0 else -math.log(forgotten)
@@ -566,7 +567,7 @@ class _Sums:
     """Running sums of the distribution of S − base at increasing points.
 
     Attributes:
-        base: 1 for small relative errors of S near 1, or 0 for small relative errors near 0.
+        base: number that is subtracted from S: 1 if S − 1 must have small relative errors, else 0.
         points: S − base.
         mass: sums of Q's masses q.
         excess: sums of q·(S − base).
@@ -600,7 +601,7 @@ class _Sums:
         return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
-        """Expectation E[(S − K)₊] or E[(1 − K·S)₊], its error, its terms' size, and dδ/dK."""
+        """Expectation E[(S − K)₊] or E[(1 − K·S)₊], its error, the size of its terms, and dδ/dK."""
         if direction is Direction.REMOVE:
             factor, due = np.ones_like(k), self.base - k
             index, blurred = self._from(-due, -1.0, "right")

@@ -65,7 +65,7 @@ class ClosedForm:
         return cls(epsilon0=epsilon0, rho=0.5 * epsilon0 * epsilon0, delta0=delta0)
 
     def epsilon(self, delta: float) -> float:
-        """Upper bound on ε at δ; at δ = 0 the bound of pure releases."""
+        """Upper bound on ε at δ; infinite if none is known, as for Gaussian noise at δ = 0."""
         if delta < self.delta0 or not math.isfinite(self.squared_mu):
             return math.inf
         delta = (delta - self.delta0) * (1.0 - 4.0 * UNIT_ROUNDOFF)
@@ -146,9 +146,10 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """Lower bound on ε from the sets of steps with one given number of blocks of each kind.
+        """Lower bound on ε from one event: of each kind of block, a given number of blocks is used.
 
-        The number is ``deviations`` standard deviations above its mean; if infinite, all blocks.
+        The client takes part in the used blocks. Their number is ``deviations`` standard deviations
+        above its mean, or all blocks if ``deviations`` is infinite.
         """
         # For each kind of block: number of blocks with participation, number of such sets,
         # probability and releases. Roundings lower the bound.
