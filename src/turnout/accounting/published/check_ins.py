@@ -1,8 +1,8 @@
 """Amplification by random check-ins, with the paper's constants: pure and (ε₀, δ₀) randomizers.
 
 `theorem_3_2`, `theorem_4_1` and `theorem_5_1` are the paper's bounds for ε₀-randomizers, the
-functions ``…_approximate`` are its bounds for (ε₀, δ₀)-randomizers. `at_total_delta` evaluates
-these at a given total δ'. `comparison` uses them.
+functions ``…_approximate`` are the paper's bounds for (ε₀, δ₀)-randomizers. `at_total_delta`
+evaluates a bound for (ε₀, δ₀)-randomizers at a given total δ'. `comparison` uses these functions.
 
 Source: Balle, Kairouz, McMahan, Thakkar, Guha Thakurta 2020 (balle2020checkins). Every bound is
 under replace-one and depends on the randomizer only through its ε₀ (and δ₀). All bounds are proved
@@ -21,11 +21,12 @@ Notation
     T   rounds          of the rejection sampler in the proof
 
 Each proof ends in the heterogeneous advanced composition of Kairouz, Oh and Viswanath, so each
-bound is v/2 + √(2 v ln(1/δ)) for its own v.
+bound is v/2 + √(2 v ln(1/δ)), where v depends on the theorem.
 
-For (ε₀, δ₀) Lemma A.3 replaces every message by one of an 8ε₀-randomizer at a distance of δ₁, so
-each bound is the pure bound at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The factor 8 makes the
-branch useless in practice (docs/errata.md, random check-ins 6); it serves for comparison.
+For (ε₀, δ₀)-randomizers Lemma A.3 replaces every message by a message of an 8ε₀-randomizer at a
+distance of δ₁. So each bound is the pure bound at 8ε₀ with δ' = δ + messages·(e^{ε'} + 1)·δ₁. The
+factor 8 makes these bounds useless in practice (docs/errata.md, random check-ins 6); they are here
+for comparison.
 """
 
 from __future__ import annotations

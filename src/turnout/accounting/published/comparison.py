@@ -98,7 +98,7 @@ class Quote:
 
     @classmethod
     def of(cls, bounds: Bounds) -> Quote:
-        """Quote of both the upper and the lower bound on ε."""
+        """Quote with the upper and the lower bound on ε."""
         return cls(bounds.upper, bounds.lower)
 
 
@@ -226,7 +226,7 @@ def allocation_by_decomposition(setting: Setting) -> Quote:
 
 
 def check_ins_3_2(setting: Setting) -> Quote:
-    """ε by Theorem 3.2 of random check-ins for (ε₀, δ₀), at the best δ₀ that was tried.
+    """Smallest ε by Theorem 3.2 of random check-ins for (ε₀, δ₀) over the tried values of δ₀.
 
     Raises:
         UnsupportedError: the setting has several windows, or the theorem proves nothing at any δ₀
@@ -415,8 +415,8 @@ def composed_pair(pair: Callable[[float], BlanketPair]) -> Callable[[ShuffleSett
 def stated(*bounds: _Bound, composed: bool = False) -> Callable[[ShuffleSetting], Quote]:
     """Function from a setting to ε by a paper's bounds on one round of all clients.
 
-    Of several bounds the smallest is used. Sampling and composition use only (ε, δ) of a round.
-    With ``composed`` the function raises an UnsupportedError for a single round.
+    If several bounds are given, the smallest is used. Sampling and composition use only (ε, δ) of a
+    round. With ``composed`` the function raises an UnsupportedError for a single round.
     """
 
     def all_clients(epsilon0: float, clients: int, delta: float) -> float:

@@ -96,7 +96,7 @@ def corollary_3_12(
     events of two randomizers. Here ratios are cut to [e^{−ε₀}, e^{ε₀}] instead. The cut moves the
     mean of a ratio by at most H = H_{e^{ε₀}}(P‖Q) and adds Q(X < e^{−ε₀}) per step to δ:
     γ = H + sinh(ε₀)√(2 ln(2k/(sδ))/u) with s = ``share``. Half of the part sδ is for this addition,
-    and ε₀ is the smallest value at which it suffices.
+    and ε₀ is the smallest value at which this half suffices.
 
     Args:
         pair: dominating pair of one step.

@@ -1,9 +1,9 @@
 """Rényi differential privacy: curves of divergences, composition, and the conversion to (ε, δ).
 
-`RenyiCurve` is a list of divergences at whole orders, `RenyiFormula` a function that bounds
-divergences from above at any order, `RenyiLowerFormula` a lower bound (no guarantee). Each can be
-composed and converted to (ε, δ). `lemma_2_1_3`, `lemma_2_1_4` and `lemma_2_1_5` are results of the
-thesis. `random_allocation`, `shuffling_rdp` and `shuffled_training` return such curves.
+`RenyiCurve` is a list of divergences at whole orders. `RenyiFormula` is a function that bounds
+divergences from above at any order; `RenyiLowerFormula` bounds them from below (no guarantee). Each
+can be composed and converted to (ε, δ). `lemma_2_1_3`, `lemma_2_1_4` and `lemma_2_1_5` are results
+of the thesis. `random_allocation`, `shuffling_rdp` and `shuffled_training` return such curves.
 
 Source: Girgis 2023 (girgis2023thesis), Chapter 2. Adaptive composition and conversion hold under
 any relation, direction by direction.
@@ -13,8 +13,8 @@ in one direction; δ in (0, 1).
 
 A curve is a list of ln D_α at whole orders α = 0 … A. ln D_α is convex in α, so the chord between
 two whole orders is an upper bound at the real orders between them, including those between 1 and 2.
-A list is practical for orders up to some hundreds. Shuffles need orders in the thousands, but only
-a few; their bounds are formulas, and a search finds the best order.
+A list is practical for orders up to some hundreds. Bounds on shuffles need orders in the thousands,
+so they are formulas, and a search finds the order that proves the smallest ε.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ _DIRECTIONS = {None: (), Relation.REPLACE_ONE: ("replace",), Relation.ZERO_OUT: 
 class Paper:
     """Paper whose results are listed: prefix of the results' names, and key in docs/references.bib.
 
-    ``relation`` is the relation of all its results; None if they are no guarantee by themselves.
+    ``relation`` is the neighbouring relation of all results of the paper; None if the results are
+    no guarantee by themselves.
     """
 
     name: str

@@ -291,7 +291,8 @@ def theorem_5_4_1(local_epsilon: float, clients: int, sampled: int) -> RenyiForm
         sampled: k, number of clients that send in a round, from 1 to n.
 
     Returns:
-        The bound at whole orders α ≥ 2, rounded up; at real orders the bound (5.6) of the thesis.
+        The bound, rounded up: at whole orders α ≥ 2 by the theorem, and between whole orders by
+        (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.

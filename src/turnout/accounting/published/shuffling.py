@@ -1,10 +1,10 @@
 """Published bounds on ε of one round of shuffled ε₀-messages at a given δ.
 
-This module has Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``,
+This module has the bounds of Erlingsson et al. 2019 (``efm19_…``), clones (``clones_2021_…``,
 `stronger_clones_2023`), Lemma 2.3.1 of the thesis, and the privacy blanket (``blanket_2019_…``).
-Theorem 5.1 of the check-in paper is `check_ins.theorem_5_1`, and for (ε₀, δ₀)
-`check_ins.theorem_5_1_approximate`. Rényi bounds are in `shuffling_rdp`, sampled clients and
-several rounds in `shuffled_training`.
+Theorem 5.1 of the check-in paper is `check_ins.theorem_5_1`; its branch for (ε₀, δ₀)-randomizers is
+`check_ins.theorem_5_1_approximate`. Rényi bounds are in `shuffling_rdp`; bounds for sampled clients
+and for several rounds are in `shuffled_training`.
 
 Every bound is under replace-one and covers both directions. Unless the docstring states otherwise,
 a proved bound holds for ε₀-randomizers that may depend on earlier messages, if the order of
@@ -98,9 +98,9 @@ def efm19_theorem_7(local_epsilon: float, clients: int, delta: float) -> float:
     ε = ε₁√(2n ln(1/δ)) + nε₁(e^{ε₁} − 1) with ε₁ = 2e^{2ε₀}(e^{ε₀} − 1)/n.
 
     Source: Theorem 7 of Erlingsson et al. 2019 (erlingsson2019amplification); Figure 2 of the
-    check-in paper shows this bound. ε₁ is the ε of each message given all earlier messages, also
-    in Remark 1. Another proof: Theorem 5.1 of the check-in paper is a smaller bound, since its
-    v = e^{3ε₀}(e^{ε₀} − 1)²/n is at most nε₁².
+    check-in paper shows this bound. ε₁ is the ε of each message given all earlier messages, also in
+    Remark 1. The bound also follows from Theorem 5.1 of the check-in paper: the v of that theorem,
+    e^{3ε₀}(e^{ε₀} − 1)²/n, is at most nε₁², so its bound is smaller.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -291,7 +291,7 @@ def lemma_2_3_1_first(
 
 
 def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε of shuffled ε₀-messages by the first Rényi bound of the thesis, at its best order.
+    """ε of shuffled ε₀-messages by the first Rényi bound of the thesis, smallest over the orders.
 
     Source: Theorem 5.3.1 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
 
@@ -311,7 +311,7 @@ def theorem_5_3_1_epsilon(local_epsilon: float, clients: int, delta: float) -> f
 
 
 def theorem_5_3_2_epsilon(local_epsilon: float, clients: int, delta: float) -> float:
-    """ε of shuffled ε₀-messages by the second Rényi bound of the thesis, at its best order.
+    """ε of shuffled ε₀-messages by the second Rényi bound of the thesis, smallest over the orders.
 
     Source: Theorem 5.3.2 and Lemma 2.1.3 of Girgis 2023 (girgis2023thesis).
 

@@ -188,7 +188,8 @@ def theorem_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders α ≥ 2, rounded up; at real orders the bound (5.6) of the thesis.
+        The bound, rounded up: at whole orders α ≥ 2 by the theorem, and between whole orders by
+        (5.6) of the thesis.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -222,8 +223,8 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; at real orders between them the
-        bound (5.6) of the thesis.
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; between whole orders (5.6) of the
+        thesis gives the bound.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -247,17 +248,17 @@ def corollary_5_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
 def lemma_3_3_1(local_epsilon: float, clients: int) -> RenyiFormula:
     """Upper bound R_α ≤ 2α(e^{ε₀} − 1)²/n, valid while α⁴e^{5ε₀} < n/9, by `corollary_5_3_1`.
 
-    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5), by
-    ln(1 + x) ≤ x; the term before the last is `corollary_5_3_1`. The thesis admits every α; its
-    proof, by binomial sums, is for whole orders.
+    Source: Lemma 3.3.1 of Girgis 2023 (girgis2023thesis), the last term of (3.5), by ln(1 + x) ≤ x;
+    the term before the last is `corollary_5_3_1`. The thesis admits every α, but the proof, by
+    binomial sums, is for whole orders.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
         clients: n, number of clients, at least 1.
 
     Returns:
-        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; at real orders between them the
-        bound (5.6) of the thesis.
+        The bound at whole orders 2 ≤ α < (n/9)^{1/4}e^{−5ε₀/4}; between whole orders (5.6) of the
+        thesis gives the bound.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -315,9 +316,9 @@ def lemma_3_3_2(local_epsilon: float, clients: int) -> RenyiFormula:
 
     Source: Lemma 3.3.2 of Girgis 2023 (girgis2023thesis), which quotes Corollary 4.3 of Feldman,
     McMillan and Talwar 2023 (feldman2023stronger) "for any ε₀-LDP mechanism". That paper's erratum
-    withdraws the generality. Its first step, to the stronger clones pair, holds by another proof
-    (docs/design/shuffling.md, Theorem 3). `benchmarks/papers/shuffled_renyi` computes the pair's
-    Rényi divergences, which are at least 48 times smaller than this bound.
+    withdraws the generality. The first step of the corollary's proof, to the stronger clones pair,
+    holds by another proof (docs/design/shuffling.md, Theorem 3). `benchmarks/papers/shuffled_renyi`
+    computes the pair's Rényi divergences, which are at least 48 times smaller than this bound.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
