@@ -17,15 +17,16 @@ Notation
     D       a bound on δ(K) of n − 1 clients, without the infinity mass
     σ       standard deviation of Gaussian noise over the clip norm C; another record moves a
             message by up to 2C
-    p, q    the two distributions of the victim's message if that is an ε₀-randomizer's
+    p, q    the two distributions of the victim's message if it is that of an ε₀-randomizer
 
 With probability δ₀ the victim's message may identify the victim. Otherwise the message is that of
 an ε₀-randomizer, by Kairouz, Oh and Viswanath 2015 (kairouz2015composition). The worst pair
-requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; each is at distance
-at most 2δ₀/e of one that is. The clones pair requires only (p + q)/(2e^{ε₀'}), at distance δ₀/e.
-The distances of all n − 1 messages add up to τ = 2(n − 1)δ₀/e for the worst pair, and to half of
-that for the clones pair. If one of these messages is drawn from the missing part, the loss is at
-most that of n − 1 clients without this message. So with either pair at ε₀'
+requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; a distribution that
+meets this condition lies within distance 2δ₀/e of the message's. The clones pair requires only at
+least (p + q)/(2e^{ε₀'}), and the distance is at most δ₀/e. The distances of all n − 1 messages add
+up to τ = 2(n − 1)δ₀/e for the worst pair, and to half of that for the clones pair. If one of these
+messages is drawn from the missing part, the loss is at most that of n − 1 clients without this
+message. So, with either pair at ε₀',
 
     δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
 
@@ -196,7 +197,7 @@ class ApproximatePrice:
 
 @dataclass(frozen=True, slots=True)
 class GaussianPrice:
-    """Upper bound on δ(K) for Gaussian noise, nearly the smallest over many ε₀ at each K.
+    """Upper bound on δ(K) for Gaussian noise; nearly the smallest of the bounds of many ε₀.
 
     Attributes:
         noise_multiplier: σ, standard deviation of one message's noise over the clip norm C.
@@ -325,7 +326,7 @@ class PricedMessages(ABC):
     def loss_deviation(self) -> float:
         """Approximate standard deviation of the likelihood ratio, at most 1.
 
-        If it is small, it is also nearly the standard deviation of the privacy loss.
+        If the value is small, the standard deviation of the privacy loss is nearly the same.
         """
 
     @property
@@ -422,7 +423,7 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the ratio's standard deviation if all other records are identical."""
+        """About twice the ratio's standard deviation, if all other records are identical."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 

@@ -15,24 +15,26 @@ Notation
     s        an exponential tilt;  v_s(u) = v(u)·e^{su − Λ(s)}
 
 The victim's bit is 1 in one world and 0 in the other. The number of ones has the masses
-q·v(c − 1) + p·v(c) and p·v(c − 1) + q·v(c). v is log-concave, so the ratio rises with c, the best
-event is "more than t ones", and
+q·v(c − 1) + p·v(c) and p·v(c − 1) + q·v(c). v is log-concave, so the ratio rises with c, the event
+with the largest P(E) − K·Q(E) is "more than t ones" for some t, and
 
     δ(K) = max over t of f(t),   f(t) = c₁·v(t) − (K − 1)·P(V > t),
 
-which rises up to the best t and falls after it: two differences of the right signs prove a maximum.
-The other direction is the same with a and b swapped, because zeros and ones change places.
+where f rises up to its maximum and falls after it, so the signs of two differences prove a maximum.
+The curve of the other direction is the same with a and b swapped, because zeros and ones change
+places.
 
 **Masses.** v_s has the transform φ(θ) in closed form. Σ_l v_s(t + lP) is a sum over P frequencies,
 of which only those with |θ| up to about 9 over the standard deviation of V matter: |φ(θ)| ≤
-exp(−var·(1 − cos θ)). At the tilt ln(c₂/c₁) the best t is the mean. So one bound needs about
-twenty-five cosines for any number of clients. The bounds add or subtract three errors: masses at a
-distance of P (Chernoff), frequencies left out, and round-off.
+exp(−var·(1 − cos θ)). At the tilt ln(c₂/c₁) the t with the largest f(t) is the mean. So one bound
+needs about twenty-five cosines for any number of clients. An upper bound adds and a lower bound
+subtracts three errors: masses at a distance of P (Chernoff), frequencies left out, and round-off.
 
-**Any split.** A cell is a range a₁ ≤ a ≤ a₂. Its n − 1 others are a₁ ones, n − 1 − a₂ zeros and
-clients whose bits are unknown. If the messages of these clients are disclosed, they no longer hide
-the victim; so the cell's δ is at most that of Bin(a₁, q) + Bin(n − 1 − a₂, p). Cells whose bound is
-above the largest δ of a known split are cut further.
+**Any split.** A cell is a range a₁ ≤ a ≤ a₂. Of the n − 1 other clients, a₁ are known to hold a one
+and n − 1 − a₂ a zero; the bits of the remaining clients are unknown. If the messages of the
+remaining clients are disclosed, they no longer hide the victim; so the cell's δ is at most that of
+Bin(a₁, q) + Bin(n − 1 − a₂, p). Cells whose bound is above the largest δ of a known split are cut
+further.
 """
 
 from __future__ import annotations
@@ -175,7 +177,8 @@ class BinaryResponseCurve:
         """Value δ(K) of the curve at each K ≥ 1, shape of ``k``.
 
         Raises:
-            NumericalError: rounding hides the best event, so no upper bound can be certified.
+            NumericalError: rounding errors are too large to find the event with the largest δ, so
+                no upper bound can be certified.
             UnsupportedError: an upper bound is requested, and ε₀ exceeds 300.
         """
         if self.side is Side.LOWER:
@@ -188,7 +191,7 @@ class BinaryResponseCurve:
         if np.isinf(upper).any():
             raise NumericalError(
                 "no upper bound can be certified for shuffled bits of so many clients: rounding "
-                "errors hide which event is best"
+                "errors are too large to find the event with the largest delta"
             )
         return upper
 
@@ -216,7 +219,7 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve through several K near the K at which δ(K) of a usually worst split is δ."""
+    """Upper curve through several K near the K at which δ(K) of a usually worst-case split is δ."""
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -285,7 +288,8 @@ class SplitPrices:
 
     Attributes:
         lower: lower bounds on δ(K).
-        upper: upper bounds on δ(K); infinite where rounding hides which event is best.
+        upper: upper bounds on δ(K); infinite where rounding errors are too large to find the event
+            with the largest δ.
         slope: slopes dδ/dK.
     """
 
@@ -312,9 +316,9 @@ def split_prices(
         k: K ≥ 1.
 
     Returns:
-        Lower and upper bounds that differ by rounding, about 1e-11 of δ for a million clients.
-        The upper bound is infinite where rounding hides which event E is best, from about 1e9
-        clients on.
+        Lower and upper bounds that differ by rounding, about 1e-11 of δ for a million clients. The
+        upper bound is infinite where rounding errors are too large to find the event E with the
+        largest value, from about 1e9 clients on.
 
     >>> float(split_prices(1.0, np.array(0), np.array(0), np.array(1.0)).lower.round(4))
     0.4621
@@ -346,7 +350,8 @@ def worst_split(
 
     Returns:
         The lower and the upper bound; they differ by rounding alone if every cell is a single
-        split. The upper bound is infinite where rounding hides which event is best.
+        split. The upper bound is infinite where rounding errors are too large to find the event
+        with the largest δ.
     """
     # First cells of the number of ones; the largest δ(K) of the two extreme splits as lower bound.
     edges = np.unique(np.linspace(0, others + 1, _FIRST_CELLS + 1).astype(int))
@@ -418,7 +423,7 @@ def _blur(local_epsilon: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """Distribution of V under one tilt per row, whose mean is near the best threshold t.
+    """Distribution of V under one tilt per row, whose mean is near the t with the largest f(t).
 
     ``groups`` are the counts a and b, each with the tilted probabilities of a 1 and of a 0.
     """

@@ -160,7 +160,7 @@ class Events:
 
     @property
     def least(self) -> tuple[FloatArray, FloatArray]:
-        """Lower bound on the gain of each event, and the rate at which it falls with K.
+        """Lower bound on the gain of each event, and the rate at which this bound falls with K.
 
         The same event's gain at another K is at most the gain of the best event there.
         """
@@ -169,7 +169,7 @@ class Events:
 
 
 def best_events(pair: BlanketPair, coins: FloatArray, excess: FloatArray, k: FloatArray) -> Events:
-    """Gain and probability of the event A ≥ a that is best at each K, one row per cell.
+    """Gain and probability of the event A ≥ a with the largest gain at each K, one row per cell.
 
     A is the number of high messages.
 

@@ -2,7 +2,7 @@
 
 `BlanketPair` holds the five probabilities. `worst_pair` returns the pair of any ε₀-randomizers;
 `clones_pair`, `stronger_clones_pair`, `trinomial_pair`, `kary_pair`, `hadamard_pair` and
-`third_value_pair` return the others. `Cells` are the values to which the numbers of a pair's
+`third_value_pair` return other pairs. `Cells` are the values to which the numbers of a pair's
 messages are rounded, and the probabilities of these values; `points_of`, `group_chances` and
 `first_of_groups` compute them. `blanket.BlanketCurve` turns a pair into δ(K); `messages` chooses
 the pair of a randomizer. docs/design/shuffling.md has the proofs.
@@ -48,7 +48,7 @@ messages given N, is rounded to a few points. Either step moves the price (a ter
 A price is convex in c and falls as c grows. The price rises if c is replaced by a variable that is
 larger in convex order: the ends of the interval that contains c, weighted by how near they are
 (hats). The price falls if c is replaced by a variable that is smaller in convex order: the mean of
-each interval. One set of points serves all N of about the same n − N: since the mean of
+each interval. One set of points is used for all N of about the same n − N: since the mean of
 exchangeable trials is a martingale in reverse, (l/l')·Bin(l', p) is larger in convex order than
 Bin(l, p) for l' ≤ l.
 """
@@ -217,8 +217,8 @@ def kary_pair(local_epsilon: float, values: int) -> BlanketPair:
     """Blanket pair of k-ary randomized response.
 
     Status: proved, upper bound. A message of any record has a probability of at least
-    1/(e^{ε₀} + k − 1) at each of the k values. The victim's value in one world is the kind *high*,
-    the victim's value in the other world the kind *low*.
+    1/(e^{ε₀} + k − 1) at each of the k values. The victim's value in one world has the kind *high*;
+    the victim's value in the other world has the kind *low*.
 
     Args:
         local_epsilon: ε₀ > 0 of each message, under replacement.
@@ -381,7 +381,7 @@ def group_chances(first: FloatArray, trials: float, chance: float, side: Side) -
 def points_of(
     trials: FloatArray, chance: float, side: Side, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Row, value and weight of each point that replaces Bin(trials, chance), for all rows.
+    """Points of a coarser distribution in place of Bin(trials, chance): row, value and weight.
 
     Args:
         trials: number of trials of each row, shape (rows,).

@@ -55,9 +55,9 @@ class LowerBoundBlock:
     the lower curve: binary response with identical others, and three-valued response if all others
     hold the third value. The second candidate has the larger δ for many clients if ε₀ > ln 2. For
     one round the lower curve is the larger of the two at each K; for composition it is the
-    candidate with the larger total variation. With identical others no randomizer has a larger χ²
-    than the larger of these two (docs/design/shuffling.md). REMOVE is the worse direction of binary
-    response; both directions of three-valued response are equal.
+    candidate with the larger total variation. If all other records are identical, no randomizer has
+    a larger χ² than the larger χ² of the two candidates (docs/design/shuffling.md). REMOVE is the
+    worse direction of binary response; both directions of three-valued response are equal.
 
     Attributes:
         local_epsilon: ε₀ of each message, under replacement.
@@ -77,7 +77,7 @@ class LowerBoundBlock:
         return self._third.loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one side; a lower curve is the larger of the two randomizers' at each K."""
+        """Curve of one side; a lower curve is the larger of two randomizers' curves at each K."""
         if side is Side.UPPER:
             return self._third.curve(direction, side, delta, refinement)
         blocks = (self._binary, self._third)
@@ -135,7 +135,7 @@ class IdenticalOthersBlock(Bits):
 def identical_others_block(
     local_epsilon: float, total_variation: float, clients: int
 ) -> AllocationBlock:
-    """Lower block of a round in which all others hold the record that the victim holds in Q.
+    """Block for lower bounds: all other clients hold the record that the victim holds in Q.
 
     The victim's two records have the largest loss ε₀ and the total variation distance τ that the
     randomizer allows. The likelihood ratio is the mean of the ratios of n messages, as in random

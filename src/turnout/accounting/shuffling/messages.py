@@ -65,6 +65,7 @@ class Round:
             for each of many numbers of messages; ``upper`` is used if None.
         bits: ε₀ if each message is one randomized bit of the only coordinate, or of a uniform
             coordinate that the message names; samples of such messages have a tighter upper bound.
+            None for other messages.
     """
 
     upper: Block
@@ -225,7 +226,7 @@ class UpperMessages:
 
 @dataclass(frozen=True, slots=True)
 class IdenticalOthersMessages:
-    """Function from a number of messages to the lower block in which all others are identical.
+    """Function from a number of messages to a lower block; all other clients hold one record.
 
     Attributes:
         randomizer: randomizer of every message.

@@ -31,7 +31,7 @@ two terms negligible.
 
 **Slots.** δ(K) is at most (γ/N)·max over j of E(S_j)₊. Adding independent noise of mean 0 to S only
 makes E(S)₊ larger (Jensen), and Gaussian noise of deviation τ makes the transform M fall like
-e^{−τ²u²/2}. For any θ > 0 and Δ > 0 Poisson's summation says
+e^{−τ²u²/2}. For any θ > 0 and Δ > 0, by Poisson's summation,
 
     (Δ/2π)·Σ_m M(ζ_m)/ζ_m² = Σ_l e^{θlL}·E(S − lL)₊,   ζ_m = θ + imΔ, L = 2π/Δ,
 
@@ -39,9 +39,9 @@ and no term on the right is negative: the left side is an upper bound for all θ
 where M(θ)/θ² is least, so that all terms except l = 0 are negligible.
 
 **The largest over j.** The left side is T(j) = Σ_m t_m·e^{jD_m}, of which |T''| is at most
-Σ|t_m||D_m|²|e^{jD_m}|, convex in j. So between two values of j, T is at most the larger of its
-values at these two plus an eighth of their squared distance times the larger bound on |T''|.
-Intervals are halved until the last term is small.
+Σ|t_m||D_m|²|e^{jD_m}|, convex in j. So between two values j₁ and j₂, T is at most max(T(j₁), T(j₂))
+plus (j₂ − j₁)²/8 times the larger of the bounds on |T''| at j₁ and j₂. Intervals are halved until
+the last term is small.
 """
 
 from __future__ import annotations

@@ -32,16 +32,16 @@ p = β₃/(1 − 2β), and δ(K) is q times the mean of a price (the gain of the
 ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together and falls in both. An upper
 bound uses:
 
-  * B in [B₁, B₂]: as in `blanket_pairs.Cells`, with the distribution of m at B₂ and N = B₂ + m.
-    (With the same coins of the others, this m is at most the true m, and this N at least the true
-    N.)
-  * m between two points a < b, c = m·x: the price is convex along any line of (ρ, ρc). Of these
-    ρc = nx·m/N is concave in m, so it lies above its chord; and ρ is above
+  * For B in [B₁, B₂] the cells are as in `blanket_pairs.Cells`, with the distribution of m at B₂
+    and N = B₂ + m. (With the same coins of the others, this m is at most the true m, and this N at
+    least the true N.)
+  * For m between two points a < b and c = m·x, the price is convex along any line of (ρ, ρc). Of
+    these ρc = nx·m/N is concave in m, so it lies above its chord; and ρ is above
     4·N_a·N_b/(N_a + N_b)² times its chord. If ρ at both ends is multiplied by this factor, the
     price lies below the chord of the prices at the ends.
-  * c | m for all m from m' on: m/m'·Bin(m', p), which is larger in convex order.
-  * Cells of negligible probability are left out, and their probability is added: a price is at
-    most 1.
+  * For all m from m' on, c | m is replaced by m/m'·Bin(m', p), which is larger in convex order.
+  * Cells of negligible probability are left out, and the bound adds their probability, since a
+    price is at most 1.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _moved(
 
 
 def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
-    """Factor by which 1/N is reduced at each point, so that its chords lie below 1/N."""
+    """Factor that reduces 1/N at each point, so that chords of the reduced 1/N lie below 1/N."""
     a, b = messages[:-1], messages[1:]
     same = (row[1:] == row[:-1]) & (b - a > _EVERY)
     factor = np.where(same, 4.0 * a * b / (a + b) ** 2, 1.0)
@@ -193,10 +193,11 @@ def _lowered(messages: FloatArray, row: IntArray) -> FloatArray:
 def _spread(
     trials: FloatArray, chance: float, fine: float
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
-    """Row, value and weight of the points that replace Bin(trials, chance) in each row.
+    """Points of a coarser distribution in place of Bin(trials, chance) in each row.
 
-    The mean of a price over these points is an upper bound if the price lies below its chords
-    between points. The last array holds the least number that each point's chord covers.
+    The first three arrays are the row, value and weight of each point. The mean of a price over the
+    points is an upper bound if the price lies below its chords between points. The last array holds
+    the smallest number that the chord of each point covers.
     """
     # Points around the mean of each row, at distances that follow from the grain.
     mean = trials * chance
@@ -477,7 +478,7 @@ class Mixture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BestCurve:
-    """Curve that is the best of several bounds at each K."""
+    """Curve with the smallest of several upper bounds, or the largest lower bound, at each K."""
 
     pair: CurvePair
     direction: Direction
@@ -508,7 +509,7 @@ def wide_curve(
 
 
 def best_curve(pair: CurvePair, direction: Direction) -> Curve:
-    """Curve of one direction of a `CurvePair`, which uses the best of its curves at each K."""
+    """Curve of one direction: the tightest of the curves that a `CurvePair` holds, at each K."""
     curves = pair.remove if direction is Direction.REMOVE else pair.add
     return curves[0] if len(curves) == 1 else _BestCurve(pair, direction)
 
@@ -615,11 +616,11 @@ def _between(first: IntArray, trials: int, chance: float) -> tuple[FloatArray, F
 
 
 def dilutions(group: RoundGroup, population: int, side: Side) -> list[tuple[float, float]]:
-    """Rates γ = N/n, each with a weight, that stand for all numbers of messages N of one group.
+    """Rates γ = N/n, each with a weight, that replace all values N₁ ≤ N ≤ N₂ of one group.
 
-    For an upper bound the group's probability is divided between the rates of its smallest and its
-    largest N, such that the mean of N is unchanged. For a lower bound one rate, that of the mean of
-    N, has the whole probability.
+    N is the number of messages. For an upper bound the group's probability is divided between the
+    rates of its smallest and its largest N, such that the mean of N is unchanged. For a lower bound
+    one rate, that of the mean of N, has the whole probability.
     """
     first, last, chance, mean = group
     if side is Side.LOWER or first == last:

@@ -118,9 +118,9 @@ class SampledApproximate:
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """Upper bound on δ(K) of self-sampling with Gaussian messages, by the best of several ε₀.
+    """Upper bound on δ(K) of self-sampling with Gaussian messages: the smallest over several ε₀.
 
-    At each K one ε₀ is used for all numbers of messages.
+    The same ε₀ is used for all numbers of messages; it may change with K.
 
     Attributes:
         alone: bound of a single message, averaged over γ.

@@ -235,8 +235,9 @@ def averaged_window(
     new steps.
 
     Args:
-        randomizer: randomizer of every message. Each step chooses the function of the records that
-            is randomized, so only ε₀ of a pure randomizer is used.
+        randomizer: randomizer of every message. The function that maps a record to the input of the
+            randomizer may change from step to step, and may depend on earlier outputs. So the bound
+            uses no property of a pure randomizer except its ε₀.
         population: n, the number of clients, including the victim; all follow the protocol.
         probability: probability in (0, 1] that a client has taken part. After s of m steps this is
             p₀·s/m, where p₀ is the probability to take part in the window.
@@ -320,7 +321,7 @@ class MinOfBlocks:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: the smaller of the two blocks'."""
+        """Smaller one of the approximate standard deviations of both blocks' privacy losses."""
         return min(self.one.loss_deviation, self.other.loss_deviation)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -438,11 +439,12 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 
 @dataclass(frozen=True, slots=True)
 class WorseOrderBlock:
-    """Lower block with identical others, whose two worlds are exchanged if that is worse.
+    """Block for lower bounds with identical others, in the order of P and Q with the larger loss.
 
-    In the *remove* direction of the base block the client's record differs from all others in P, in
-    the *add* direction in Q. For one round the lower curve is the larger of both directions at each
-    K; for composition it is the curve of one order of the two worlds.
+    All other clients hold one record. The client's record differs from it in P in the *remove*
+    direction of the base block, and in Q in the *add* direction. For one round the lower curve is
+    the larger of both directions at each K; for composition it is the curve of one order of the two
+    worlds.
 
     Attributes:
         base: block of rounds in which the client takes part with probability γ, with curves of
@@ -462,13 +464,14 @@ class WorseOrderBlock:
     def swapped(self) -> bool:
         """True if the *add* and *remove* directions of the base block are exchanged.
 
-        To first order in ε the *add* direction has the larger tail if γ ≥ 1/3. But its privacy loss
-        is at most −ln(1 − γ), which is small where other clients do not hide the client.
+        To first order in ε the *add* direction has the larger tail if γ ≥ 1/3. But the privacy loss
+        of the *add* direction is at most −ln(1 − γ), which is small where other clients do not hide
+        the client.
         """
         return self.rate > _SWAPPED_FROM and self.loss_deviation < _HIDDEN * self.rate
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is tight near the given δ; a lower one is the larger direction at each K."""
+        """Curve that is tight near the given δ; a lower curve is the larger of both at each K."""
         if side is Side.UPPER:
             other = Direction.ADD if direction is Direction.REMOVE else Direction.REMOVE
             return self.base.curve(other if self.swapped else direction, side, delta, refinement)
