@@ -97,7 +97,7 @@ class OneBitHadamard(IndexedRandomizer):
         return (1 / float(self.gain) ** 2 - self.shares(frequencies, clients)) / clients
 
     def mse_bound(self, clients: int) -> float:
-        """Expected squared ℓ2 error of the raw estimate; it is the same for all items of clients.
+        """Expected squared ℓ2 error of the raw estimate, the same whichever items the clients hold.
 
         Raises:
             ParameterError: ``clients`` is below 1.
@@ -118,11 +118,11 @@ class HadamardRandomizer(IndexedRandomizer):
     Source: Acharya, Sun, Zhang, Hadamard response, AISTATS 2019, Section 5; thesis (7.49). The
         paper sets B = 2^(⌈log₂ min(e^ε, 2k)⌉ − 1) and puts consecutive items into one block. If the
         items are sorted by frequency, one block then has nearly all clients and nearly all noise.
-        This class assigns items to the blocks in turn, and uses the B of least error. At ε = 1 and
-        k = 1000 this is B = 1, which has 16 % less variance than the paper's B = 2.
+        This class assigns items to the blocks in turn, and uses the B with the smallest error. At
+        ε = 1 and k = 1000 this is B = 1, which has 16 % less variance than the paper's B = 2.
 
     Attributes:
-        blocks: number of blocks B; None: the number of least error.
+        blocks: number of blocks B; if None, `best_blocks` chooses B.
 
     Raises:
         ParameterError: a parameter outside its domain, or too many items for the server to decode.

@@ -49,7 +49,7 @@ class LocalHashing(IndexedRandomizer):
 
     Attributes:
         public: whether the hash functions are public randomness.
-        cells: number of cells g, a prime; 2 gives BLH; None: the prime of least error.
+        cells: number of cells g, a prime; 2 gives BLH. If None, `best_cells` chooses g.
 
     Raises:
         ParameterError: a parameter outside its domain, or too many items for the server to decode.
@@ -129,7 +129,7 @@ def best_cells(epsilon: float, items: int) -> int:
     """The prime g of least expected squared error for which decoding is fast enough.
 
     For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). This
-    variance is least at g = e^ε + 1; the nearest primes have at most 3 % more variance.
+    variance is smallest at g = e^ε + 1; the nearest primes have at most 3 % more variance.
 
     Args:
         epsilon: requested privacy level ε, above 0, at most 30.

@@ -234,8 +234,8 @@ class KaryRandomizedResponse(IndexedRandomizer):
     Source: Kairouz, Oh, Viswanath, Extremal mechanisms for local differential privacy, JMLR 2016;
         thesis, Table 7.1 (RR); for two items Warner, JASA 1965.
 
-    Each other item has probability 1/(e^ε + k − 1). This randomizer is best for few items or a
-    large ε (k < 3e^ε + 2), because the error grows as k².
+    Each other item has probability 1/(e^ε + k − 1). This randomizer suits few items or a large ε (k
+    < 3e^ε + 2), because the error grows as k².
 
     >>> randomizer = KaryRandomizedResponse(epsilon=1.0, items=4)
     >>> randomizer.epsilon0, randomizer.message_bits

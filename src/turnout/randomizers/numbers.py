@@ -1,6 +1,6 @@
 """Randomizers of one client's number in [−C, C]: noise in whole steps of a lattice.
 
-`on_lattice` rounds numbers to the lattice, `NoisyNumber` is the common base class.
+`on_lattice` rounds numbers to the lattice; `NoisyNumber` is the base class of the randomizers.
 `GaussianRandomizer` adds rounded Gaussian noise, so that the Gaussian analysis holds;
 `LaplaceRandomizer` adds Laplace noise whose probabilities are fractions.
 
@@ -8,11 +8,12 @@ Notation of Laplace noise: C is the clip; there are L steps between −C and C. 
 steps, where G ≥ 0 is called the level and both signs have probability ½. The probability of a level
 halves every m steps: P(G ≥ g + m) = P(G ≥ g)/2.
 
-So G = a·m + r, where a has the geometric distribution P(a = j) = 2^{−j−1}, drawn exactly, and
-r < m is drawn with integer weights w_r in units of 2⁻⁶². The weights follow 2^{−r/m}, rounded so
-that they are non-increasing. Two inputs differ by at most L steps, and the ratio of the noise's
-probabilities at two values that differ by L steps is a fraction. Its largest value is
-`LaplaceRandomizer.ratio`; L is the largest number of steps for which it is at most e^ε.
+So G = a·m + r, where a has the geometric distribution P(a = j) = 2^{−j−1}, drawn exactly, and r < m
+is drawn with integer weights w_r in units of 2⁻⁶². The weights follow 2^{−r/m}, rounded so that
+they are non-increasing. Two inputs differ by at most L steps, and the ratio of the noise's
+probabilities at two values that differ by L steps is a fraction. The largest value of this ratio is
+`LaplaceRandomizer.ratio`; L is the largest number of steps at which this largest value is at most
+e^ε.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class NoisyNumber(ABC):
 
     @abstractmethod
     def noisy(self, values: ArrayLike, source: Source) -> NDArray[np.int64]:
-        """Noisy numbers (y + C)/`unit` before clipping to 32 bits, shape (n,); y has mean x.
+        """Noisy numbers (y + C)/`unit` before clipping to 32 bits, shape (n,), where y has mean x.
 
         Args:
             values: finite numbers x, shape (n,), in the unit of ``clip``; values beyond ±C are

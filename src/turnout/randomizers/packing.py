@@ -2,8 +2,9 @@
 
 `pack_codes` and `pack_fields` write messages of one number and of several numbers, `pack_rows`
 writes bitmaps, and `pack_histogram` writes several messages of one client without their order. Each
-has an inverse ``unpack_…``, which raises an error for bytes that the packing function cannot
-return. The ``pack`` and ``unpack`` methods of `turnout.randomizers` call them.
+of these functions has an inverse ``unpack_…``, which raises an error for bytes that the packing
+function cannot return. The ``pack`` and ``unpack`` methods of `turnout.randomizers` call these
+functions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Randomizers whose messages are sets of items: subset selection and unary encodings.
 
-`BitmapRandomizer` is the base class of both: a message is a bitmap with one bit for every item.
+`BitmapRandomizer` is the common base class; a message is a bitmap with one bit for every item.
 `SubsetSelection` sends a random set of ω items that contains the client's item with probability c;
 `UnaryEncoding` encodes the item as a bitmap with one set bit and flips every bit independently.
 
-Notation: ω the size of the set (`size`), c the probability that the client's item is in it.
+Notation: ω is the size of the set (`size`), c the probability that the client's item is in the set.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class SubsetSelection(BitmapRandomizer):
         differential privacy, IEEE Trans. Inf. Theory 2018; Wang et al., arXiv:1607.08025.
 
     Attributes:
-        size: number ω of items in a set, below k; None: the number of least error, about
+        size: number ω of items in a set, below k. If None, `best_size` chooses ω, about
             k/(e^ε + 1).
 
     Raises:
@@ -196,9 +196,9 @@ class SubsetSelection(BitmapRandomizer):
 
 
 def best_size(epsilon: float, items: int) -> int:
-    """The size ω of least expected squared error.
+    """The size ω of a set with the smallest expected squared error.
 
-    Source: Ye and Barg 2018, who show that it is one of the two whole numbers nearest to
+    Source: Ye and Barg 2018, who show that this size is one of the two whole numbers nearest to
         k/(e^ε + 1).
 
     Args:
@@ -225,11 +225,11 @@ def _sets_without(
 ) -> Rows:
     """Bitmaps of a uniform set of ``sizes[i]`` columns in each row i, without ``excluded[i]``.
 
-    First each column is put into the set independently, with one common probability; given its
-    size, this set is uniform. If the set is too small, uniform columns outside it are added one by
-    one; if it is too large, uniform columns of it are removed. Both steps keep the set uniform
-    given its size, since a uniform set plus a uniform column outside it (or minus a uniform column
-    of the set) is a uniform set of the next size.
+    First each column is put into the set independently, all with the same probability; given the
+    size of the set, the set is uniform. If the set is too small, uniform columns outside the set
+    are added one by one; if the set is too large, uniform columns of the set are removed. Both
+    steps keep the set uniform given its size, since a uniform set plus a uniform column outside it
+    (or minus a uniform column of the set) is a uniform set of the next size.
     """
     mean = float(sizes.mean()) if len(sizes) else 0.0
     # The common probability changes only the running time, not the result. It makes sets slightly
@@ -250,7 +250,7 @@ def _resize(
     columns: int,
     source: Source,
 ) -> None:
-    """Set ``lacking[i]`` more bits in row i, or clear bits if it is negative; in place."""
+    """Set ``lacking[i]`` more bits in row i, in place; a negative number clears bits."""
     # For the rows that need a change: number of bits, first word, and whether to set or to clear.
     flat, words = rows.reshape(-1), rows.shape[1]
     open_rows = np.flatnonzero(lacking)

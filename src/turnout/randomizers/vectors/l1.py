@@ -1,7 +1,8 @@
 """Randomizer of vectors of bounded ℓ1 norm, and the best randomizer for any ℓp norm.
 
 `L1Randomizer` sends one bit of one random Hadamard coefficient. `best_randomizer` encodes vectors
-of any ℓp norm by the ℓ1, ℓ2 or ℓ∞ randomizer of least error, within the radius `contained_radius`.
+of any ℓp norm by the ℓ1, ℓ2 or ℓ∞ randomizer with the smallest error bound; its radius is
+`contained_radius`.
 
 Notation: d coordinates, D the next power of two, H the D×D Hadamard matrix of ±1, r the norm bound,
 p the probability that the bit is flipped, C = 1/(1 − 2p).
@@ -226,7 +227,7 @@ def best_randomizer(
     message_bits: float = math.inf,
     public_seed: int | None = None,
 ) -> VectorRandomizer:
-    """The randomizer with the least upper bound on its error, for vectors with ‖x‖_p ≤ r.
+    """The randomizer with the smallest upper bound on its error, for vectors with ‖x‖_p ≤ r.
 
     Source: Remark 3.4.1 (girgis2023thesis) for p < 2, with a correction. The remark states that the
         ℓ1 ball contains the ℓp ball of the same radius, but the reverse is true: the ℓ1 ball needs

@@ -91,7 +91,7 @@ class L2Randomizer(VectorRandomizer):
         seed: int = 0,
         public_seed: int | None = None,
     ) -> L2Randomizer:
-        """Randomizer of least error with messages of at most ``message_bits`` bits.
+        """Randomizer with the smallest error among those with ``message_bits`` bits or fewer.
 
         The randomizer uses Kashin's representation if the wider frame fits into the message and
         lowers the error, else a rotation.
@@ -132,8 +132,8 @@ class L2Randomizer(VectorRandomizer):
     ) -> L2Randomizer:
         """Randomizer with a rotation, whose rotated coordinates are clipped at c = ``clip``.
 
-        The numbers of sampled coordinates and bits are those of least error with messages of at
-        most ``message_bits`` bits. `best_clip` returns a good clip for a number of clients.
+        The numbers of sampled coordinates and bits are those with the smallest error whose messages
+        have at most ``message_bits`` bits. `best_clip` returns a good clip for a number of clients.
 
         Args:
             dimension: d, at least 1.
@@ -326,10 +326,10 @@ class L2Randomizer(VectorRandomizer):
         rotated coordinate is a sum of independent random signs of variance v ≤ `peak`·r²/D, and the
         variances of all coordinates sum to at most r². The bound `clipping_bound` grows faster than
         v, so the sum of these bounds is largest if every v is either 0 or the largest possible
-        value. A second bound holds for all signs: clipping removes at most as much as from a vector
-        with a single nonzero coordinate.
+        value. A second bound holds for all signs: clipping removes at most as much as it removes
+        from a vector with a single nonzero coordinate.
 
-        Kashin's representation has at most the bias of the clipped frame with which its iteration
+        Kashin's representation has at most the bias of the clipped frame with which the iteration
         starts, since no step increases the distance. For 64 coordinates or more 0 is returned: in
         all experiments, vectors independent of the signs were represented to 1e-7. This is measured
         and not proved. With fewer coordinates the error of a unit vector reached up to 0.2.

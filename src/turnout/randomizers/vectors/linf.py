@@ -94,7 +94,7 @@ class LInfRandomizer(BitRandomizer):
         message_bits: float = math.inf,
         public_seed: int | None = None,
     ) -> LInfRandomizer:
-        """Randomizer of least worst-case error with messages of at most ``message_bits`` bits.
+        """Randomizer with the smallest worst-case error, given at most ``message_bits`` bits.
 
         Args:
             dimension: number of coordinates d.

@@ -54,7 +54,7 @@ class CapRandomizer(VectorRandomizer):
         epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₂. A shorter vector x is first replaced by r·x/‖x‖ or its
             negative, at random with mean x.
-        cut: γ; None: the value of least error.
+        cut: γ; if None, the value with the smallest error.
 
     Raises:
         ParameterError: a parameter outside its domain.
@@ -210,9 +210,9 @@ class PrivUnit(CapRandomizer):
     """PrivUnit: V is uniform on the part of the unit sphere in the cap, or on the part outside it.
 
     Source: Bhowmick, Duchi, Freudiger, Kapoor and Rogers 2018 (bhowmick2018reconstruction). The
-        paper divides ε₀ between p and γ; this class chooses the γ of least error, and then the
-        largest p that ε₀ permits. Asi, Feldman and Talwar 2022 (asi2022optimal) show that this is
-        optimal in a large family of mechanisms.
+        paper divides ε₀ between p and γ; this class chooses the γ with the smallest error, and then
+        the largest p that ε₀ permits. Asi, Feldman and Talwar 2022 (asi2022optimal) show that this
+        is optimal in a large family of mechanisms.
 
     Guarantees:
         E‖y − x‖² = r²(1/m² − 1) for ‖x‖ = r.
@@ -288,7 +288,7 @@ class PrivUnitG(CapRandomizer):
 
 @lru_cache(maxsize=256)
 def _best_cut(kind: type[CapRandomizer], dimension: int, epsilon: float) -> float:
-    """The γ of least error, found by minimisation; the error first decreases with γ."""
+    """The γ with the smallest error, found by minimisation; the error first decreases with γ."""
 
     def error(standard: float) -> float:
         return math.log(

@@ -133,8 +133,8 @@ class HadamardRotation(Rotation):
 class CosineRotation(Rotation):
     """Two rounds of random signs followed by a discrete cosine transform, for any D ≥ d.
 
-    After a single round a vector can still have one large coordinate, if its signs happen to match
-    a row of the transform. After two rounds every coordinate is about normal.
+    After a single round a vector can still have one large coordinate, if the signs of the vector
+    happen to match a row of the transform. After two rounds every coordinate is about normal.
 
     Raises:
         ParameterError: ``dimension`` is below 1, or the width is below ``dimension``.

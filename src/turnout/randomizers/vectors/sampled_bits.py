@@ -85,7 +85,7 @@ def mean_bits(values: FloatArray, levels: int) -> FloatArray:
 
 
 def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
-    """Largest variance a·E(Σ w_k·c_k)² − x² over x of a sampled coordinate without flips.
+    """Largest variance over x of a sampled coordinate without flips, a·E(Σ w_k·c_k)² − x².
 
     The largest variance occurs where all bits but the last one are 1. If c is the mean of the last
     sign c_m, the variance is (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
@@ -422,7 +422,7 @@ _LARGEST = 100.0  # upper limit of ln sinh(ε/2), which avoids an overflow
 def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     """The budgets ε_k of sum ``epsilon`` that minimise the variance Σ w_k²·coth²(ε_k/2).
 
-    The variance is convex in the budgets, so that at its minimum all its derivatives, in proportion
+    The variance is convex in the budgets, so at the minimum all derivatives, which are proportional
     to w_k²·coth(ε_k/2)/sinh²(ε_k/2), are equal. For small ε this gives ε_k ∝ w_k^{2/3}, the budgets
     that the thesis prints.
 

@@ -201,7 +201,7 @@ class SeededCode(VectorRandomizer):
     def _vectors_and_lengths(self, values: ArrayLike) -> tuple[NDArray[np.float32], FloatArray]:
         """The vectors in float32, shape (n, d), and their norms divided by r, shape (n,).
 
-        Their rounding errors do not affect privacy.
+        Rounding errors of the vectors and norms do not affect privacy.
 
         Raises:
             ParameterError: a wrong shape, a value that is not finite, or a norm above the radius.

@@ -106,7 +106,7 @@ class SphericalCode(VectorRandomizer):
         epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₂.
         code_bits: number of bits b of a message, from 1 to 12.
-        preferred: number t of preferred words, from 1 to M/2; None: the number of least error.
+        preferred: number t of preferred words, from 1 to M/2. If None, `best_preferred` chooses t.
         seed: seed of the public directions.
 
     Raises:
