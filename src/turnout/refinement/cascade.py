@@ -209,7 +209,7 @@ class Cascade:
         return tuple(steps), tuple(levels)
 
     def _first(self, growth: Fraction) -> Step:
-        """The first step of largest contrast whose ratio is at most ``growth``."""
+        """First step with noise: the largest contrast for which the ratio is at most ``growth``."""
         room, others = 1 << self.bits, self.order - self.heavy_count
         if room < self.order:
             raise ParameterError("bits", self.bits, f"2**bits of at least order = {self.order}")

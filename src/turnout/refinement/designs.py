@@ -1,8 +1,9 @@
-"""Designs: the message of a client's value before noise, and the noise's distribution on a group.
+"""Designs: how a client's value becomes a message before noise, and how the noise is distributed.
 
-A design is public. `OneBit` asks one yes-no question of each client (thesis §7.4). `Direct` adds
-noise to the value itself, so that a reader who knows all of the noise recovers the value (§7.5).
-`hadamard`, `projective` and `spread` return a `Direct` with suitable parameters.
+Messages and noise are elements of a finite group. A design is public. `OneBit` asks one yes-no
+question of each client (thesis §7.4). `Direct` adds noise to the value itself, so that a reader who
+knows all of the noise recovers the value (§7.5). `hadamard`, `projective` and `spread` return a
+`Direct` with suitable parameters.
 
 Notation: k is ``size``, the number of values; "order" is the number of elements of the group.
 """
@@ -144,7 +145,7 @@ class Direct:
         prime: for "projective": number of elements of the field.
         dimension: for "projective": dimension of the space, at least 2.
         heavy_count: for "spread": number of heavy elements, from 1 to k − 1.
-        draw: for "spread": number of the pseudorandom set; `spread` finds a good one.
+        draw: for "spread": number of the pseudorandom set; `spread` chooses it.
 
     Raises:
         ParameterError: a parameter outside its range, a parameter of another family, or a group
@@ -296,9 +297,10 @@ class Direct:
 
 
 def hadamard(size: int, epsilon: float) -> Direct:
-    """Design of Hadamard response with recoverable values, of the best block size at ``epsilon``.
+    """Design of Hadamard response with recoverable values, with the block size for ``epsilon``.
 
-    The block size is the power of 4 with the least total variance at ``epsilon``.
+    The block size is the power of 4 with the smallest total variance of the estimates at
+    ``epsilon``.
 
     Source: Theorem 7.5.2, Girgis 2023 [girgis2023thesis]. The thesis uses Hadamard response as
         Acharya, Sun and Zhang 2019 define it, from which values cannot be recovered in general:
@@ -321,10 +323,10 @@ def hadamard(size: int, epsilon: float) -> Direct:
 
 
 def projective(size: int, epsilon: float) -> Direct:
-    """Design of projective geometry response with recoverable values, the best at ``epsilon``.
+    """Design of projective geometry response with recoverable values, most accurate at ``epsilon``.
 
     If a projective space of suitable size and density exists, the error is within a few percent of
-    the error of subset selection, the least error that is known for one message. Messages are whole
+    that of subset selection, which has the smallest error known for one message. Messages are whole
     numbers, at most 4·k + 15.
 
     Source: Feldman, Nelson, Nguyen and Talwar, Private frequency estimation via projective
@@ -395,7 +397,7 @@ def _hyperplane_power(prime: int, dimension: int) -> float:
 
 
 def spread(size: int, heavy_count: int) -> Direct:
-    """Design of the family "spread", from the set of least variance among 32 pseudorandom sets.
+    """Design of the family "spread": the smallest variance among 32 pseudorandom sets.
 
     Args:
         size: number of values k, at least 2.

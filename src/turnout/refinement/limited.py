@@ -70,7 +70,7 @@ class LimitedAnswers:
 
     Source: (7.27), Theorem 7.3.2, Girgis 2023 [girgis2023thesis]. No lower bound on the error is
         given here: the thesis' lower bound for R < H₂(1/(e^ε+1)) is false, since for small R the
-        errors of this class and of the thesis' mechanism are both below it.
+        errors of this class and of the thesis' mechanism are both below that bound.
 
     Attributes:
         size: number of possible values k, at least 2.
@@ -125,7 +125,7 @@ class LimitedAnswers:
     def entropy_bits(self) -> float:
         """Entropy in bits of an answer given the value, averaged over the public selection.
 
-        The result is the entropy of the answer to the value with the larger entropy.
+        The entropy depends on whether the true answer is yes or no; the result is the larger one.
         """
         return self.share * max(binary_entropy(float(self.yes)), binary_entropy(float(self.no)))
 

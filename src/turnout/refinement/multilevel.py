@@ -214,7 +214,8 @@ def multi_level(
             level infinity and one finite level. Its heavy elements are chosen such that public
             estimates are accurate.
             "projective" and "hadamard": about log₂ k bits per client, most accurate at
-            ``design_epsilon``. "projective" has the least error, "hadamard" the smaller group.
+            ``design_epsilon``. "projective" has the smaller error;
+            "hadamard" has the smaller group.
             None: the mechanism with the shortest messages among those whose loss is less than 1.25
             times the smallest loss. The loss of a mechanism is the largest ratio, over all finite
             levels, of its total variance to the least total variance of any mechanism.
@@ -304,9 +305,9 @@ class LevelEstimate:
         raw: unbiased frequencies, shape (size,); some may be negative.
         frequencies: `raw` projected on the simplex, shape (size,); the projection never increases
             the ℓ2 distance from the true frequencies.
-        standard_errors: standard error of each entry of `raw`, shape (size,), about its frequency
-            in the population from which values are independent draws. The standard error includes
-            the privacy noise and the sampling.
+        standard_errors: standard error of each entry of `raw`, shape (size,), as an estimate
+            of the frequency in the population from which values are independent draws. The standard
+            error includes the privacy noise and the sampling.
     """
 
     epsilon: float

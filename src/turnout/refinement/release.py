@@ -301,7 +301,7 @@ def refine(
     # Check the clients' values.
     held = checked_values(values, levels.size)
     if not held.size:
-        raise ParameterError("values", 0, "at least one client")
+        raise ParameterError("values", "0 values", "at least one client")
     # Draw the public messages, and the noise that each key removes.
     messages, noise = levels.encode(held, source)
     release = LayeredRelease(levels, messages, tuple(labels))
