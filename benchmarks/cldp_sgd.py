@@ -100,7 +100,7 @@ def table(made: SupervisedTask) -> str:
     total = sum(count for *_, count in layers)
     assert total == made.dimension
     rows = [
-        "| layer | Table 4.1 | here | parameters here |",
+        "| layer | Table 4.1 | our network | our parameters |",
         "|---|---|---|---|",
         *(f"| {layer} | {printed} | {own} | {count:,} |" for layer, printed, own, count in layers),
         f"| all | 13,170 | | {total:,} |",
