@@ -8,12 +8,12 @@ Then
 
     E[(Y − c)₊] = min over k of E[(X − k)₊] + K·E[(κ − X')₊],    κ = (k − c)/K,
 
-since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}. This
-event E also gives the line P(E) − K·P'(E) − c·Q(E), a lower bound at every c and every K.
+since (x − Kx' − c)₊ ≤ (x − k)₊ + K(κ − x')₊ for any k, with equality where {X > k} = {X' < κ}. The
+event E = {X > k} also gives the line P(E) − K·P'(E) − c·Q(E), a lower bound at every c and every K.
 
 `antithetic_thresholds` finds k and κ, `antithetic_upper` computes the upper bound from them, and
-`antithetic_event` returns the masses of E. `replace_one_steps`, `replace_one_events`, `fixed_size`
-and `one_client` use these functions.
+`antithetic_event` returns the masses of E under P, P' and Q. `replace_one_steps`,
+`replace_one_events`, `fixed_size` and `one_client` use these functions.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ _LARGEST_LOG = 690.0  # logarithm of the largest threshold
 def antithetic_thresholds(pair: Pair, k: Ratio, c: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Thresholds k of X and κ of X' with about Q(X > k) = Q(X' < κ) and k − Kκ = c.
 
-    Any thresholds with k − Kκ = c give a valid upper bound. The bound exceeds the least one by
-    about the square of the distance between these thresholds and the best ones.
+    Any thresholds with k − Kκ = c give a valid upper bound. The bound exceeds the least possible
+    bound by about the square of the distance between the given thresholds and the thresholds that
+    minimize the bound.
 
     Args:
         pair: dominating pair of both ratios.
@@ -97,9 +98,9 @@ class _Staircase:
 
     Attributes:
         x, other: values of X and of X', shape (2n,) each.
-        held: at each pair, the value of the ratio that stays the same up to the next pair, X or X',
-            shape (2n,).
-        holds_x: whether that ratio is X, shape (2n,).
+        held: at each pair of values, the value of the ratio (X or X') that does not change up to
+            the next pair, shape (2n,).
+        holds_x: at each pair of values, whether X is the ratio that does not change, shape (2n,).
     """
 
     x: FloatArray
@@ -110,7 +111,7 @@ class _Staircase:
     @staticmethod
     @lru_cache(maxsize=16)
     def of(pair: DiscretePair) -> _Staircase:
-        """Coupling of X and X' for a pair with finitely many ratios."""
+        """Antithetic coupling of X and X' for a pair with finitely many likelihood ratios."""
         values, masses = pair.atoms
         changes = np.append(np.cumsum(masses)[:-1], np.cumsum(masses[::-1])[:-1])
         rises = np.argsort(changes, kind="stable") < values.size - 1
@@ -123,7 +124,7 @@ class _Staircase:
         return _Staircase(x, other, np.where(holds_x, x, other), holds_x)
 
     def thresholds(self, k: Ratio, c: FloatArray) -> FloatArray:
-        """Threshold k of X at each c, such that k or κ is just above an atom, shape of ``c``."""
+        """Threshold k of X at each c: either k or κ is just above an atom; shape of ``c``."""
         # Last pair of values at which Y is at most c.
         last, beyond = np.zeros(c.shape, dtype=np.int64), np.full(c.shape, self.x.size)
         for _ in range(self.x.size.bit_length()):
@@ -135,7 +136,9 @@ class _Staircase:
 
 
 def antithetic_upper(pair: Pair, k: Ratio, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c, shape of the thresholds.
+    """Upper bound on E[(X − KX' − c)₊] from thresholds with k − Kκ = c.
+
+    The result has the shape of the thresholds.
 
     Args:
         pair: dominating pair of both ratios.
@@ -166,10 +169,10 @@ def antithetic_rounding(
 
 
 def antithetic_share(pair: Pair, threshold: FloatArray, other: FloatArray) -> FloatArray:
-    """Probability Q(E) of the event E = {X > k}; of an atom at k, E contains only a part.
+    """Probability Q(E) of the event E that consists of {X > k} and a part of the atom at k.
 
-    The part of the atom is chosen so that Q(E) = Q(X' < κ). The result has the shape of the
-    thresholds.
+    The part of the atom is chosen so that Q(E) = Q(X' < κ). Without an atom at k, E is {X > k}. The
+    result has the shape of the thresholds.
 
     Args:
         pair: dominating pair of both ratios.
@@ -187,7 +190,7 @@ def antithetic_event(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Lower bound on P(E), upper bound on P'(E), and Q(E); rounding errors are not included.
 
-    E is the event that X is large and X' small.
+    E is the event of `antithetic_share`: X is above its threshold k, and X' below its threshold κ.
 
     Args:
         pair: dominating pair of both ratios.
@@ -205,7 +208,7 @@ def antithetic_event(
 
 
 def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
-    """Upper bound on P' of the event with Q-mass ``share`` on which X' is smallest.
+    """Upper bound on P'(E) for the event E of Q-mass ``share`` that contains the smallest X'.
 
     Let f(m) be the least P'-mass of all events with Q-mass m. f is convex, and its slope is the
     quantile of X'. So f(share) ≤ f(m) + (share − m)·x with m = Q(X' < κ), where x is a quantile of

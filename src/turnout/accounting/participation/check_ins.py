@@ -1,9 +1,9 @@
-"""One random check-in in a window of t steps: block, and upper and lower bound on its curve.
+"""One random check-in in a window of t steps: its block, and bounds on its privacy curve.
 
 `AllocationBlock` is one window in which a client takes part, with a given probability, in one
 uniformly drawn step. `allocation_curve` returns an upper or lower bound on the window's curve,
-usually an `AllocationCurve`. `neighbours` makes such blocks; the modules on k-subsets and on
-replace-one and `shuffling.lower_bounds` also use this module. The curve is computed from
+usually an `AllocationCurve`. `neighbours` makes such blocks. The modules on k-subsets, the modules
+on replace-one, and `shuffling.lower_bounds` also use this module. The curve is computed from
 distributions of `divergence.convex_order`, summed by `divergence.sums` on a grid and under a tilt
 that `tilted_frames` chooses.
 
@@ -22,8 +22,8 @@ last step to the first, E f(S) only rises for convex f, in both directions.
 
 The distribution of the sum is computed under an exponential tilt. Two errors, each small relative
 to δ, are added to an upper bound and subtracted from a lower bound: the mass outside the FFT's
-window, and the FFT's round-off. In the remove direction, a bound on the hockey stick at the cap of
-one ratio is added to bounds on either side.
+window, and the FFT's round-off. In the remove direction, a bound on the hockey stick of one ratio
+at its cap is added to the upper and to the lower bound.
 """
 
 from __future__ import annotations
@@ -75,15 +75,16 @@ class AllocationCurve:
         first: value of the sum in bin 0.
         mass: total of y over the bins from i on (remove) or before i (add), in units of
             e^``log_unit``, shape (n,).
-        excess: total of y·(value − threshold) over the same bins, same shape and unit.
+        excess: total of y·(value − threshold) over the same bins as in ``mass``, in the same unit,
+            shape (n,).
         log_unit: logarithm of the unit of ``mass`` and ``excess``.
         cap: largest value of one ratio Y; larger values are cut off.
-        beyond: bound on E[(Y − cap)₊] of one ratio, on the curve's side; δ contains all of this if
-            the other ratios sum to at least threshold − cap.
-        log_short: (t − 1)·ln E[e^{−aY}], a = ``frame.short``, for a Chernoff bound on the
-            probability that the sum of the other ratios is less than threshold − cap.
+        beyond: bound on E[(Y − cap)₊] of one ratio, on the curve's side; all of E[(Y − cap)₊] is
+            part of δ if the other ratios sum to at least threshold − cap.
+        log_short: (t − 1)·ln E[e^{−aY}] with a = ``frame.short``; it gives a Chernoff bound on the
+            probability that t − 1 ratios sum to less than threshold − cap.
         noise: bound on the ℓ2 norm of the round-off of the tilted masses.
-        outside: bound on the weighted mass outside the window, in the same units.
+        outside: bound on the weighted mass outside the FFT's window, in units of e^``log_unit``.
         relative_error: bound on the relative error of every mass.
     """
 
@@ -139,7 +140,7 @@ class AllocationCurve:
         return np.where(known, np.minimum(np.maximum(total, 0.0), 1.0), 0.0)
 
     def _short(self, threshold: FloatArray) -> FloatArray:
-        """Chernoff upper bound on the chance that t − 1 ratios sum to less than threshold − cap."""
+        """Upper bound on the chance that t − 1 ratios sum to less than threshold − cap."""
         gap = threshold - self.cap
         bound = np.exp(np.minimum(self.log_short + self.frame.short * gap, 0.0))
         return np.where(gap <= 0, 0.0, bound)
@@ -183,11 +184,12 @@ def allocation_curve(
     delta_hint: float,
     refinement: int = 0,
 ) -> Curve:
-    """Bound on the curve δ(K) of one check-in, uniform in a window of t steps.
+    """Bound on the curve δ(K) of one check-in at a uniformly random step of a window of t steps.
 
-    The bound holds at every K, is sharp near ``delta_hint``, and is exact for t = 1 and for pairs
-    with few ratios. Each level of refinement doubles the number of bins; the distance between upper
-    and lower bound is about proportional to the inverse square of this number.
+    The bound holds at every K and is sharp near ``delta_hint``. It is exact for t = 1, and for
+    pairs with few likelihood ratios. Each level of refinement doubles the number of bins; the
+    distance between upper and lower bound is about proportional to the inverse square of the number
+    of bins.
 
     Args:
         pair: outputs of one step with the client's message, and without it.
@@ -233,7 +235,7 @@ def allocation_curve(
 
 @remembered
 def _frame(pair: Pair, window: int, direction: Direction, delta: float) -> Frame:
-    """Frame whose threshold belongs to about the given δ, found with curves on coarse grids."""
+    """Frame whose threshold has about the given δ according to curves on coarse grids."""
     # A first frame, from estimates alone.
     framing, up = Framing.of(pair, window, direction, delta), direction is Direction.REMOVE
     threshold = framing.guess()
@@ -319,7 +321,10 @@ def _curve(pair: Pair, side: Side, frame: Frame, size: int) -> AllocationCurve:
 
 
 def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
-    """Grid that ends exactly at the cap, since tilted masses depend exponentially on the cap."""
+    """Grid of one ratio, with its end exactly at the cap.
+
+    Tilted masses depend exponentially on the cap.
+    """
     step = (frame.high - frame.low) / (size - 2)
     if side is Side.LOWER:
         return convex_order.lower_grid(pair, step, frame.cap)
@@ -328,7 +333,7 @@ def _grid(pair: Pair, side: Side, frame: Frame, size: int) -> convex_order.Grid:
 
 
 def _raised(masses: FloatArray, above: float) -> FloatArray:
-    """Masses after moving ``above``, the mass over the cap, to ratio ∞.
+    """Masses on the grid after the mass ``above`` of ratios over the cap was moved to ratio ∞.
 
     At ratio ∞ the payoff of a reverse hockey stick is 0.
     """
@@ -384,7 +389,7 @@ class AllocationBlock:
         return self.probability * min(1.0, math.sqrt(variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve for a client that takes part with ``probability``, sharp near one δ."""
+        """Curve of a client that takes part with the block's probability, sharp near a given δ."""
         hint = self._undiluted(direction, delta)
         curve = self._allocation(direction, side, hint, refinement)
         return diluted(curve, direction, self.probability)
@@ -398,10 +403,10 @@ class AllocationBlock:
         return with_infinity_mass(curve, direction, side, self.infinity_mass)
 
     def _undiluted(self, direction: Direction, delta: float) -> float:
-        """Value δ' of the undiluted curve at the K at which the diluted curve equals ``delta``.
+        """Value δ' of the undiluted curve (p = 1) at the K at which the diluted curve is ``delta``.
 
-        In the add direction w·δ'(u) = δ with w = p/(p + u(1 − p)) (see `DilutedCurve`). Damped
-        steps solve this equation for u.
+        In the add direction δ' solves w·δ'(u) = δ with w = p/(p + u(1 − p)) and p the probability
+        of participation (see `DilutedCurve`). The equation is solved for u by damped steps.
         """
         p = self.probability
         hint = min(0.5, delta / p)

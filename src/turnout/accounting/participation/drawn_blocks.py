@@ -1,8 +1,8 @@
 """Number of releases in which a client takes part, for each independent block of a draw.
 
-`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw covers, `in_windows` the
-`DrawnBlocks` of a client of an availability trace. From these numbers `decomposition` and `pricing`
-make bounds for an adversary that observes participation (`divergence.unhidden`).
+`drawn_blocks_of` returns the `DrawnBlocks` of the steps that one draw covers. `in_windows` returns
+the `DrawnBlocks` of one client of an availability trace. From the `DrawnBlocks`, `decomposition`
+and `pricing` make bounds for an adversary that observes participation (`divergence.unhidden`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class DrawnBlocks:
         releases: largest number of releases of one block in which the client takes part.
         log_sets: ln of the number of equally likely sets of steps that the client can draw; None if
             the client may take part in fewer than ``releases`` steps.
-        apart: whether the client can draw disjoint sets of steps with two records.
+        apart: whether two draws of the client, one with each of two records, can have no step in
+            common.
     """
 
     count: int
@@ -50,10 +51,11 @@ class DrawnBlocks:
 
 
 def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
-    """Blocks of the client that takes part most often in the steps that one draw covers.
+    """Blocks of a client with the most participations in the steps that one draw covers.
 
     Args:
-        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
+        part: the draw, its number of whole windows (or steps), and the number of released steps of
+            a window that has begun but not ended.
 
     Raises:
         UnsupportedError: the number of participations is not known for this draw.

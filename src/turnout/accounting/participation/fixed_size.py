@@ -3,23 +3,24 @@
 In each step the server draws n of N clients. `ZeroOutCohortBlock` bounds a step from above under
 zero-out (the neighbouring record is the null record), `SubstitutedCohortBlock` under replace-one
 (the neighbouring record is any record). `OpposedCohortBlock` bounds a step from below by an attack
-under zero-out. `cohort_bound` returns all of these bounds to `decomposition`.
+under zero-out. `cohort_bound` returns blocks of these three kinds to `decomposition`.
 docs/design/fixed-sizes.md has the proofs and the attacks.
 
 Notation: q = n/N, K = e^ε, M_u the output of a step whose sum moves by u, r the update of the
-attacked client, b the update of the client that is drawn instead if the attacked client is not
-drawn. Given the rest of the cohort, the output of a step is P = (1 − q)M_b + q·M_r with the
-client's record and P' = (1 − q)M_b + q·M_0 with the null record. X = dM_r/dM_0 is the likelihood
-ratio of a pair; its infinity mass ℓ is the mass that M_r has where M_0 has none.
+attacked client, b the update of the client that replaces the attacked client in the cohort if the
+attacked client is not drawn. Given the rest of the cohort, the output of a step is P = (1 − q)M_b +
+q·M_r with the client's record and P' = (1 − q)M_b + q·M_0 with the null record. X = dM_r/dM_0 is
+the likelihood ratio of an update against the null record. The infinity mass ℓ is the mass that M_r
+has where M_0 has none.
 
 **Zero-out, from above.** For K ≥ 1 and an event E of null mass M_0(E)
 
     P(E) − K·P'(E) = q·M_r(E) − (1 − q)(K − 1)·M_b(E) − K·q·M_0(E),
 
-so δ(K) ≤ q(ℓ + (1 − ℓ)·E[(X − κX' − K/(1 − ℓ))₊]), κ = (K − 1)(1 − q)/q, with X' = dM_b/dM_0, and X
-large where X' is small. In the other direction the bound is largest if both updates have as little
-mass as possible on E, so δ(K) ≤ q·δ'(1 + (K − 1)/q), with δ' the curve of the pair in the add
-direction.
+so δ(K) ≤ q(ℓ + (1 − ℓ)·E[(X − κX' − K/(1 − ℓ))₊]), κ = (K − 1)(1 − q)/q, with X' = dM_b/dM_0. The
+expectation is over the antithetic coupling of X and X': X is largest where X' is smallest. In the
+add direction the bound is largest if the outputs of both updates have as little mass as possible on
+E, so δ(K) ≤ q·δ'(1 + (K − 1)/q), with δ' the curve of the pair in the add direction.
 """
 
 from __future__ import annotations
@@ -96,9 +97,10 @@ class ZeroOutCurve:
         return np.minimum(self._whole(value) * (1.0 + 8 * UNIT_ROUNDOFF), 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the best event's line K ↦ P(E) − K·P'(E) at each K ≥ 1, shape of ``k``.
+        """Slope of the line K ↦ P(E) − K·P'(E) of the event E that is best at each K ≥ 1.
 
-        The line lies below the curve at every K.
+        An event is best at K if its line is the largest there. The result has the shape of ``k``.
+        The whole line lies below the curve.
         """
         k = np.asarray(k, dtype=float)
         weight, height = self._weight(k), k / (1.0 - self.infinity_mass)
@@ -113,7 +115,7 @@ class ZeroOutCurve:
         return np.maximum((k - 1.0) * (1.0 - self.rate) / self.rate, _LEAST_WEIGHT)
 
     def _whole(self, value: FloatArray) -> FloatArray:
-        """Value of δ of one step from the hockey stick of the scaled pair."""
+        """δ of one step, from a hockey stick of the pair that is scaled to mean 1."""
         kept = np.maximum((1.0 - self.infinity_mass) * value, 0.0)
         return self.rate * (self.infinity_mass + kept)
 
@@ -127,8 +129,8 @@ class ZeroOutCohortBlock:
         rate: q = size / population, between 0 and 1, both excluded.
         infinity_mass: mass of outputs that only an update can produce.
         apart: dominating pair of two updates, with its own infinity mass, if one is known; Theorem
-            11 of Balle, Barthe, Gaboardi 2018 then bounds the step as well, and the smaller of the
-            two bounds is used.
+            11 of Balle, Barthe, Gaboardi 2018 then gives a second bound for the step, and the
+            smaller bound is used.
     """
 
     pair: Pair
@@ -199,10 +201,10 @@ class SubstitutedCohortBlock:
 
 @dataclass(frozen=True, slots=True)
 class OpposedCurve:
-    """Lower curve of an attack under zero-out with Gaussian noise, by two opposite updates.
+    """Lower curve under zero-out with Gaussian noise: δ of an attack with two opposite updates.
 
-    The update of the attacked client is r, and the client that is drawn instead of it has the
-    update b = −r.
+    The attacked client has the update r. The client that is drawn in its place has the update b =
+    −r.
 
     At each K the best event is a half-line, an interval or the complement of an interval: with y =
     e^{μx} and w = e^{−μ²/2}, P > K·P' where q·w·y² − K·q·y − (K − 1)(1 − q)·w > 0. Any event gives
@@ -226,13 +228,13 @@ class OpposedCurve:
         return np.clip(likelier - k * other - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the best event's line at each K ≥ 1, shape of ``k``."""
+        """Slope of the line of the best event at each K ≥ 1, shape of ``k``."""
         k = np.asarray(k, dtype=float)
         likelier, other, _ = self._masses(k)
         return np.where(likelier > k * other, -other, 0.0)
 
     def _masses(self, k: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Masses of the best event in the likelier and in the other world, and a rounding error."""
+        """Masses of the best event in both worlds, the larger mass first, and a rounding error."""
         outer = self.direction is Direction.REMOVE
         ends = self._ends(k if outer else 1.0 / k)
         masses = {v: interval_mass(*ends, v, outside=outer) for v in (-self.mu, 0.0, self.mu)}
@@ -246,7 +248,7 @@ class OpposedCurve:
     def _mixed(
         self, masses: dict[float, tuple[FloatArray, FloatArray]], shift: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Mass of the event and its error where the drawn client moves the sum by ``shift``."""
+        """Mass of the event if the attacked client's move is ``shift``, and its rounding error."""
         rest, drawn = masses[-self.mu], masses[shift]
         value, error = (
             (1.0 - self.rate) * a + self.rate * b for a, b in zip(rest, drawn, strict=True)
@@ -254,7 +256,11 @@ class OpposedCurve:
         return value, error
 
     def _ends(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ends of the interval where P ≤ K·P', equal if it is empty; −∞ if it has no lower end."""
+        """Lower and upper ends of the interval on which P ≤ K·P', at each K.
+
+        Both ends are equal if the interval is empty; the lower end is −∞ if the interval is a
+        half-line.
+        """
         w, q = math.exp(-0.5 * self.mu**2), self.rate
         with np.errstate(over="ignore"):  # an infinite end leaves no event, which is a lower bound
             square = (k * q) ** 2 + 4.0 * q * (1.0 - q) * w * w * (k - 1.0)
@@ -270,7 +276,7 @@ class OpposedCurve:
 def interval_mass(
     low: FloatArray, high: FloatArray, mean: float, *, outside: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Mass that N(mean, 1) has inside or outside an interval, and a bound on its rounding error.
+    """Mass of N(mean, 1) inside or outside an interval, and a bound on the mass's rounding error.
 
     Args:
         low: lower ends of the intervals, of any shape.
@@ -292,7 +298,8 @@ def interval_mass(
 class OpposedCohortBlock:
     """Step of a uniform subset of clients under zero-out, with opposite updates and Gaussian noise.
 
-    The curves are lower bounds on δ: other clients can hold such updates in every step.
+    The curves are lower bounds on δ, since the other clients can have the opposite update in every
+    step.
 
     Attributes:
         pair: Gaussian pair of the client's update against the null record.

@@ -1,19 +1,19 @@
 """One uniform k-subset of t steps as a block, with the sharpest of several certified curves.
 
 `SubsetBlock` is one window in which a client takes part, with a given probability, in a uniform
-k-subset of the steps; `neighbours` makes it. Each of its curves (`subset_curve`) is the sharpest of
-four bounds: the block bound (`block_curve`: k windows of about t/k steps), the bound of
-`k_subset_conditional` (upper, as a `ChordCurve`), that of `k_subset_statistic` (lower), and the
-enumeration below. `k_subset_begun` bounds the first steps of a window.
+k-subset of the steps; `neighbours` makes such blocks. Each of its curves (`subset_curve`) is the
+sharpest of four bounds: the block bound (`block_curve`: k windows of about t/k steps), the upper
+bound of `k_subset_conditional` (as a `ChordCurve`), the lower bound of `k_subset_statistic`, and
+the enumeration below. `k_subset_begun` bounds the first steps of a window.
 
 **Enumeration.** `atomic_curve` and `multiset_curve` return a `MultisetCurve`. Let each of t ratios
 Y take one of m levels. Then the window's ratio S depends only on how often each level occurs. There
-are C(t + m − 1, t) such cases (multisets), which can be enumerated in two situations:
+are C(t + m − 1, t) such multisets of levels. They can be enumerated in two cases:
 
 * The pair has few atoms; the curve is then exact. A pure ε₀-randomizer has two atoms.
-* The window has up to four steps, so that several dozen levels can be enumerated. Spreading the
-  ratio onto the levels bounds δ from above; replacing the ratio by its conditional mean in each bin
-  bounds δ from below (an adversary who knows only the bin).
+* The window has at most four steps, so that the multisets of several dozen levels can be
+  enumerated. Spreading the ratio onto the levels bounds δ from above; replacing the ratio by its
+  conditional mean in each bin bounds δ from below (an adversary who knows only the bin).
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class SubsetBlock:
     Attributes:
         pair: outputs of one step with the client's message, and without it.
         window: t, steps.
-        picks: k, at most t. k = 1 is the check-in, k = t every step.
+        picks: k, at most t. With k = 1 the client checks in once; with k = t it takes part in every
+            step.
         probability: probability that the client takes part at all, above 0.
         infinity_mass: mass that P has in one step where Q has none (see
             `curves.InfinityMassCurve`).
@@ -101,7 +102,7 @@ class SubsetBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: that of k windows of t/k steps."""
+        """Approximate standard deviation of the privacy loss, as for k windows of t/k steps."""
         variance = max(self.pair.second_moment - 1.0, 0.0) * self.picks / self.window
         return self.probability * math.sqrt(self.picks * min(1.0, variance))
 
@@ -185,7 +186,7 @@ def _gain(task: SubsetProblem) -> float:
 
 
 def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
-    """Run with the exact curve if k is 1 (one check-in) or t (every step), else None."""
+    """Run that has exactly the δ of the k-subset: for k = 1 and for k = t; else None."""
     if task.picks == 1:
         return [(AllocationBlock(task.pair, task.window), 1)]
     if task.picks < task.window:
@@ -197,14 +198,14 @@ def _simple_run(task: SubsetProblem) -> list[tuple[Block, int]] | None:
 
 
 def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
-    """Run whose δ is at least that of k of t steps: k windows that together contain all t steps.
+    """Run with at least the δ of a k-subset of t steps: k windows that together have t steps.
 
     Lemma 3.11 of Feldman & Shenfeld 2025 has windows of ⌊t/k⌋ steps each and leaves out the
     remaining steps. Its proof (cut the steps into windows at random; the client takes part once in
     each window) allows windows of any sizes.
 
     Args:
-        task: the problem of k of t steps.
+        task: the problem of bounding the δ of a k-subset of t steps.
     """
     part, longer = divmod(task.window, task.picks)
     blocks: list[tuple[Block, int]] = [
@@ -216,7 +217,7 @@ def block_run(task: SubsetProblem) -> list[tuple[Block, int]]:
 
 @remembered
 def block_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
-    """Curve of the block bound, computed quickly; exact for k = 1 and for k = t."""
+    """Curve of the block bound; it is quick to compute, and exact for k = 1 and for k = t."""
     return _run_curve(_simple_run(task) or block_run(task), task, side, refinement)
 
 
@@ -244,7 +245,7 @@ class ChordCurve:
 
     @classmethod
     def of(cls, bound: ConditionalBound, delta: float) -> ChordCurve:
-        """Chords between about a hundred points of a bound, which are dense near one δ."""
+        """Chords between about a hundred points of a bound; the points are dense near one δ."""
         # The ε at which the bound is δ, and the one at which it is far below δ.
         root = bound.epsilon(delta)
         try:
@@ -316,7 +317,7 @@ class MultisetCurve:
 
     @classmethod
     def of(cls, task: SubsetProblem, side: Side, distribution: _RatioDistribution) -> MultisetCurve:
-        """Curve of a distribution of S, with masses summed from the end at which the payoff lies.
+        """Curve of a distribution of S; masses are summed from the end with a positive payoff.
 
         Args:
             task: the problem.
@@ -374,7 +375,9 @@ def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetC
 
 
 def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> MultisetCurve:
-    """Bound on the curve by enumeration over levels of the ratio; refinement adds levels.
+    """Bound on the curve by enumeration of all multisets of levels of the ratio.
+
+    A higher refinement adds levels.
 
     Args:
         task: the problem.
@@ -422,7 +425,7 @@ def multiset_curve(task: SubsetProblem, side: Side, refinement: int) -> Multiset
 
 
 def levels_that_fit(window: int, refinement: int) -> int:
-    """Largest number of levels whose multisets are few enough to enumerate.
+    """Largest number of levels of the ratio with few enough multisets to enumerate.
 
     Args:
         window: t, number of steps.
@@ -460,7 +463,7 @@ def _multiset_distribution(
 ) -> _RatioDistribution:
     """Distribution of a window's ratio S over all multisets of levels.
 
-    Each multiset is built with its levels in order.
+    Every multiset is built once, with its levels in order.
     """
     # One step: a multiset for each level, its probability and its elementary symmetric sums.
     kept = masses > 0
@@ -495,7 +498,7 @@ def _multiset_distribution(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _RatioDistribution:
-    """Distribution of S under Q, with a rounding error and the part of δ above the cap.
+    """Distribution of S under Q, with bounds on rounding errors and on the part of δ above the cap.
 
     Attributes:
         ratios: values of S, in any order.

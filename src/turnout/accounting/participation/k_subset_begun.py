@@ -1,9 +1,10 @@
 """A begun window of a uniform k-subset: s of its t steps are released.
 
-`BegunSubsetBlock` is the block of the released steps; `neighbours` makes it. Of the k steps that a
-client picks, J lie among the first s steps, with the hypergeometric probabilities h_j = C(s, j)·C(t
-− s, k − j)/C(t, k), and given J they are a uniform J-subset. With S_j the likelihood ratio of a
-j-subset of s steps, the likelihood ratio of the begun window is S = Σ h_j·S_j.
+`BegunSubsetBlock` is the block of the released steps; `neighbours` makes such blocks. Of the k
+steps that a client picks, J lie among the first s steps, with the hypergeometric probabilities h_j
+= C(s, j)·C(t − s, k − j)/C(t, k); given J, these J steps are a uniform J-subset of the first s
+steps. With S_j the likelihood ratio of a j-subset of s steps, the likelihood ratio of the begun
+window is S = Σ h_j·S_j.
 
 **Upper bound.** For all K_j ≥ 1 and κ_j ≤ 1
 
@@ -13,11 +14,12 @@ j-subset of s steps, the likelihood ratio of the begun window is S = Σ h_j·S_j
 The best split has equal slopes: the bound is the infimal convolution of the upper curves of the
 S_j, which are convex polygons here, so their segments are joined in the order of their slopes.
 
-The quick block bounds of all j show the best split and how much each j contributes. A sharp curve
-is computed only for the j that contribute much.
+The block bounds of all j, which are quick to compute, show the best split and how much each j
+contributes. A sharp curve is computed only for the j that contribute much.
 
-**Lower bound.** It is that of the adversary of `k_subset_statistic`, with a mixture over J, or for
-few steps or ratios that of the enumeration of `k_subset`. docs/design/subsets.md has the proofs.
+**Lower bound.** The lower bound uses the adversary of `k_subset_statistic`, with a mixture over J.
+For few steps or few ratios it is the enumeration of `k_subset`. docs/design/subsets.md has the
+proofs.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class BegunSubsetBlock:
 
     @property
     def shared(self) -> Block:
-        """Block up to the next quarter of the window, which contains all releases of this block."""
+        """Block of at least the released steps: s rounded up to whole quarters of the window."""
         quarter = -(-self.window // _QUARTERS)
         steps = -(-self.steps // quarter) * quarter
         if steps >= self.window:
@@ -124,7 +126,7 @@ class BegunSubsetBlock:
 
     @property
     def _finite_chances(self) -> tuple[float, ...]:
-        """Probabilities of j picks, given that no output proves that the client takes part."""
+        """Probabilities of j released picks, given that no output proves participation."""
         kept = [h * (1.0 - self.infinity_mass) ** j for j, h in enumerate(self._chances)]
         return tuple(h / math.fsum(kept) for h in kept)
 
@@ -169,7 +171,7 @@ class BegunSubsetBlock:
 
 
 def picks_chances(window: int, picks: int, steps: int) -> list[float]:
-    """Probabilities that j of k picks of t steps lie among the first s, for j = 0 … min(k, s).
+    """Probabilities that j of k picked steps are among the first s of t steps, j = 0 … min(k, s).
 
     Args:
         window: t, number of steps of the whole window.
@@ -185,7 +187,7 @@ def picks_chances(window: int, picks: int, steps: int) -> list[float]:
 
 @remembered
 def _begun_curve(task: SubsetProblem, side: Side, refinement: int, *, composed: bool) -> Curve:
-    """Sharpest known curve for a random number of picks."""
+    """Sharpest known curve if the number of picked steps is random."""
     # Few atoms: the exact curve. Otherwise compute each bound that may be the sharpest.
     if isinstance(task.pair, AtomicPair) and is_enumerable(task.pair, task.window):
         return atomic_curve(task, task.pair, side)
@@ -210,7 +212,7 @@ def _begun_curve(task: SubsetProblem, side: Side, refinement: int, *, composed: 
 
 
 def split_curve(task: SubsetProblem, refinement: int, *, composed: bool = False) -> PolygonCurve:
-    """Upper curve for a random number of picks, from the upper curves for each number.
+    """Upper curve if the number of picked steps is random, from one upper curve for each number.
 
     Args:
         task: the problem, with the probability of each number of picks.
@@ -236,7 +238,10 @@ def split_curve(task: SubsetProblem, refinement: int, *, composed: bool = False)
 
 
 def _relevant(task: SubsetProblem) -> tuple[list[tuple[int, float]], float]:
-    """Positive numbers of picks with their probabilities, and the total probability left out."""
+    """Positive numbers of picks, with probabilities, and the total probability of rare numbers.
+
+    The rare numbers are left out of the first result.
+    """
     parts, rare = [], 0.0
     for picks, chance in sorted(task.possible, key=lambda part: part[1]):
         if picks == 0:
@@ -251,13 +256,13 @@ def _relevant(task: SubsetProblem) -> tuple[list[tuple[int, float]], float]:
 def _curve_of(
     task: SubsetProblem, picks: int, delta: float, refinement: int, curve_of: _CurveOf
 ) -> Curve:
-    """Upper curve for one number of picks, sharp near a δ."""
+    """Upper curve for a fixed number of picks, sharp near a δ."""
     one = replace(task, picks=picks, delta=min(delta, 0.5), chances=())
     return curve_of(one, Side.UPPER, refinement)
 
 
 def _polygon(curves: list[Curve], task: SubsetProblem) -> PolygonCurve:
-    """Convex upper bound on the true curve, never above the given bounds at the nodes."""
+    """Convex upper polygon, which at its nodes is never above the smallest of the given curves."""
     curve = curves[0] if len(curves) == 1 else BestCurve(Side.UPPER, curves)
     reach = 0.0
     for share in (0.1, 1.0):
@@ -271,9 +276,10 @@ def _polygon(curves: list[Curve], task: SubsetProblem) -> PolygonCurve:
 def _joined(
     polygons: list[tuple[float, PolygonCurve]], rare: float, task: SubsetProblem
 ) -> tuple[PolygonCurve, list[tuple[float, float]]]:
-    """Curve of the best split, and K and δ of each polygon where that curve is the task's δ.
+    """Curve of the best split, and the point (K, δ) of each polygon that belongs to the task's δ.
 
-    ``rare`` is the probability of the numbers of picks without a polygon; their δ is taken as 1.
+    ``rare`` is the total probability of the numbers of picks that have no polygon; for these
+    numbers δ is bounded by 1.
     """
     remove = task.direction is Direction.REMOVE
     # Without picks K₀ = 1 and κ₀ = 1, as with a rare number of picks.

@@ -1,24 +1,24 @@
 """Upper bounds for k of t steps, from conditional moments of S given a statistic.
 
-`conditional_bound` returns a `ConditionalBound`, an upper bound on δ(K). It groups outcomes into
+`conditional_bound` returns a `ConditionalBound`, an upper bound on δ(K). Outcomes are grouped into
 the cells of an additive statistic. `conditional_moments` returns the moments of S in each cell (as
-`MomentCells`), `largest_ratios` and `smallest_ratios` bound S there; `hockey_stick_bound` and
-`reverse_hockey_stick_bound` bound the payoff of the worst S with these moments and this range.
+`MomentCells`), `largest_ratios` and `smallest_ratios` bound S in each cell; `hockey_stick_bound`
+and `reverse_hockey_stick_bound` bound the payoff of the worst S with given moments and range.
 `k_subset` uses the module; it builds on `k_subset_levels` and `power_series`.
 docs/design/subsets.md has the proofs.
 
-Notation: X is the likelihood ratio of one step, S that of the window, e_k the k-th elementary
+Notation: X is the likelihood ratio of one step, S the ratio of the window, e_k the k-th elementary
 symmetric sum, u the unit round-off.
 
 **Groups.** Take n groups of b steps each (n·b ≤ t), and let Y be the mean of the X's of a group.
 The ratio S = e_k(Y_1 … Y_n)/C(n, k) is above that of k of t steps in convex order: cut the steps
-into groups at random, and let the client take part in k different groups, once in each. n = k is
-the block bound, n = t is exact.
+into groups at random, and let the client take part in k different groups, once in each. n = k gives
+the block bound; n = t loses nothing.
 
 **Statistic.** Each Y is spread onto levels x_j = (e^{jh} − 1)/r, and T is the sum of the indices j.
-The statistic A = h·T = Σ ln(1 + rY) nearly determines S; it orders outcomes like a product of the
-Y's for large r, and like their sum for small r. The remaining uncertainty about S, given A, is
-bounded by parabolas above the payoff.
+The statistic A = h·T = Σ ln(1 + rY) nearly determines S; for large r it orders outcomes like the
+product of the Y's, for small r like the sum of the Y's. The remaining uncertainty about S, given A,
+is bounded by parabolas above the payoff.
 
 **Moments.** Let each of n i.i.d. variables Y lie on one of J + 1 levels. With φ_a the distribution
 of the index weighted by Y^a,
@@ -26,9 +26,9 @@ of the index weighted by Y^a,
     Σ over cells:  q = φ₀ⁿ,   m₁ = φ₁ᵏ·φ₀ⁿ⁻ᵏ,   m₂ = Σ_j h_j·φ₂ʲ·φ₁^{2(k−j)}·φ₀^{n−2k+j}
 
 are Q(T), E[S; T] and E[S²; T], where products are convolutions: S² is a mean over pairs of
-k-subsets, which share j elements with the hypergeometric probability h_j. All terms are positive,
-so the *relative* error of each cell is a few thousand u, however small the cell is, and cells above
-the last one kept do not affect those below.
+k-subsets, and the two subsets of a pair have j elements in common with the hypergeometric
+probability h_j. All terms are positive, so the *relative* error of each cell is a few thousand u,
+however small the cell is, and cells above the last one kept do not affect those below.
 
 **Payoffs.** The moments give the expectation of a parabola, so a parabola above the payoff on the
 whole range of S gives an upper bound:
@@ -97,7 +97,7 @@ _STEPS = (1.6, 1.25, 1.1)  # factors by which the scale r and the cap are moved
 class ConditionalBound:
     """Upper bound on δ(K) in one direction, from moments of S in the cells of a statistic.
 
-    The bound is the sum over the cells, plus bounds on the parts of δ outside the cells.
+    The bound adds up bounds for the cells, and bounds on the parts of δ outside the cells.
 
     Attributes:
         cells: moments of S by cell.
@@ -151,10 +151,10 @@ class ConditionalBound:
 
 @remembered
 def conditional_bound(task: SubsetProblem, refinement: int) -> ConditionalBound:
-    """Upper bound on δ of k of t steps; each level of refinement doubles cells and groups.
+    """Upper bound on δ of a k-subset of t steps; each refinement doubles cells and groups.
 
-    If a level does not change the groups and its cells would hardly change the bound, the bound of
-    the level before is returned.
+    If a level has the same groups as the level before, and more cells would hardly change the
+    bound, the bound of the level before is returned.
 
     Raises:
         NumericalError: k is too large, or no statistic gives a bound at this δ.
@@ -186,7 +186,7 @@ def _gain(search: _BoundSearch, last: ConditionalBound, refinement: int) -> floa
 def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
     """Number n of groups, and number b of steps in a group.
 
-    b is 1 for short windows; for longer windows n·b is close to t.
+    For short windows b is 1; for longer windows n·b is close to t.
 
     Single steps give the largest gain over the block bound; n groups lose only about the fraction
     k/n of this gain, and the mean ratios of long groups need fewer levels.
@@ -202,9 +202,9 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
 
 
 def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
-    """Nearly best scale r and cap of the statistic; for hockey sticks, the largest cap.
+    """Scale r and cap of the statistic with nearly the smallest bound; for hockey sticks r alone.
 
-    A hockey stick depends on the tail of the ratio up to that cap.
+    The cap is then the largest one, since a hockey stick depends on the ratio's whole upper tail.
     """
     # Starting values of r and the cap.
     task, largest = search.task, search.largest_cap()
@@ -293,7 +293,7 @@ class _BoundSearch:
     def _lattice(
         self, ranges: StatisticRange, levels: int
     ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
-        """Distribution on levels at equal steps of the statistic; step, tail, number of cells."""
+        """Distribution on levels equally spaced in the statistic; spacing; tail; cell number."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1, dtype=np.float64))
@@ -306,7 +306,7 @@ class _BoundSearch:
         return distribution, step, tail, tail.cells(math.log(_TAIL * self.task.delta))
 
     def _levels(self, cells_a_level: float, most_cells: int) -> int:
-        """Number of levels within the limits on cells and on work."""
+        """Largest number of levels that respects the limits on the number of cells and on work."""
         # log₂ n squarings of all cells, and 3k products of all cells with those of two levels.
         unit = cells_a_level**2 * (math.log2(self.groups) + 4)
         unit += 6 * self.task.picks * cells_a_level
@@ -334,7 +334,7 @@ class _BoundSearch:
 
 
 def _least_level(ratio_bounds: RatioBounds, mass: float) -> float:
-    """Largest level found such that spreading lower ratios puts at most this mass at 0."""
+    """Largest level found such that spreading all ratios below it puts at most ``mass`` at 0."""
 
     def rare(log_level: float) -> bool:
         level = math.exp(log_level)
@@ -367,7 +367,7 @@ class MomentCells:
     rounding: float
 
     def only(self, alive: BoolArray) -> MomentCells:
-        """Moments of the cells that a boolean mask selects."""
+        """Moments of the cells that a boolean mask of shape (cells,) selects."""
         return MomentCells(self.mass[alive], self.first[alive], self.second[alive], self.rounding)
 
 
@@ -452,7 +452,7 @@ class ChernoffTail:
 
     @classmethod
     def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
-        """Chernoff bounds from the distribution of a group's mean ratio on its levels."""
+        """Chernoff bounds from the distribution of a group's mean ratio Y on the levels."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
         logs = (groups - picks) * np.log(weights @ masses)
@@ -493,7 +493,7 @@ def reverse_hockey_stick_bound(cells: MomentCells, smallest: FloatArray, thresho
 
 
 def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -> float:
-    """Sum over the cells of the least bound on the payoff.
+    """Upper bound on the expected payoff: the sum over the cells of the smallest of three bounds.
 
     ``sign`` is 1 for hockey sticks and −1 for reverse hockey sticks.
     """
@@ -543,7 +543,7 @@ class StatisticRange:
 def largest_ratios(statistic: FloatArray, scale: float, groups: int, picks: int) -> FloatArray:
     """Upper bound on S at each value of A, shape of ``statistic``.
 
-    S is largest where m of the x's are equal and the others 0, for some m from k to n.
+    S is largest where m of the ratios x are equal and the other n − m are 0, for some m ≥ k.
 
     Args:
         statistic: values of A, shape (cells,).
@@ -589,7 +589,7 @@ def smallest_ratios(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mixture:
-    """Likelihood ratio S of n ratios: some at the upper end, one arbitrary, all others equal.
+    """S as a function of n ratios: some at the upper end, one arbitrary, all others equal.
 
     ``ways[i, j]`` is C(i, j)·C(n, k)^{−1/2}, so that a product of two entries does not overflow.
     """
@@ -627,7 +627,7 @@ class _Mixture:
         return np.minimum(best, mixed.min(axis=0))
 
     def _means(self, capped: IntArray, value: FloatArray, odd: FloatArray) -> FloatArray:
-        """Value of S with ``capped`` ratios at the upper end, one at ``odd``, rest at ``value``."""
+        """S of ``capped`` ratios at the upper end, one ratio ``odd``, and all others ``value``."""
         equal = self.ways.shape[0] - 2 - capped
         share, own = value / self.ranges.most, odd / self.ranges.most
         total, power = np.zeros_like(odd), np.ones_like(share)

@@ -1,20 +1,20 @@
 """Problem of a k-subset, and replacement of a likelihood ratio by one with few values.
 
-`SubsetProblem` is the problem: k of t steps, one direction, near one δ. `RatioBounds` has upper
-bounds on the hockey sticks of the mean of several ratios; `levels_for_hockey_sticks` and
-`levels_for_reverse_hockey_sticks` return a `LevelDistribution` that is above that mean in convex
-order. `valley` searches for the best parameter of a bound. The other modules on k-subsets build on
-this one.
+`SubsetProblem` is the problem of bounding δ of a k-subset of t steps, in one direction, near one δ.
+`RatioBounds` has upper bounds on the hockey sticks of the mean of several ratios;
+`levels_for_hockey_sticks` and `levels_for_reverse_hockey_sticks` return a `LevelDistribution` that
+is above that mean in convex order. `valley` searches for the best parameter of a bound. The other
+modules on k-subsets build on this one.
 
 Notation: X is the likelihood ratio dP/dQ of one step, Y the mean of b independent X's.
 
 A convex polygon through upper bounds on the hockey sticks of Y at some points is the hockey stick
 of a distribution on those points that is larger than Y in convex order. The masses of that
 distribution are second differences of the polygon, and rounding can leave the hockey sticks of
-these masses a little below the polygon. So these hockey sticks are summed again from the masses,
-and ``excess`` is the factor by which the masses must be raised to reach the polygon. The raised
-measure has more mass and larger hockey sticks than Y, so it bounds the expectation of every convex,
-monotone and non-negative function from above.
+these masses a little below the polygon. So the hockey sticks are computed again as sums of the
+masses, and ``excess`` is the factor by which the masses must be raised to reach the polygon. The
+raised measure has more mass and larger hockey sticks than Y, so it bounds the expectation of every
+convex, monotone and non-negative function from above.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _LARGEST_HINT, _HINTS_APART = 0.1, 1e3  # δ's at which the curves of a mean are
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelDistribution:
-    """Measure on few values of the ratio Y, above Y ∧ cap in (increasing) convex order.
+    """Measure on few values of the ratio Y that is above Y ∧ cap in increasing convex order.
 
     Attributes:
         levels: values of Y, the last of which is the cap, shape (n,).
@@ -113,13 +113,13 @@ class LevelDistribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioBounds:
-    """Upper bounds on hockey sticks of Y, the mean of b independent likelihood ratios.
+    """Upper bounds on hockey sticks of Y, where Y is the mean of b independent likelihood ratios.
 
     Both E[(Y − k)₊] and E[(k − Y)₊] are bounded.
 
     Attributes:
         remove: upper curves of one check-in in b steps, each sharp near another δ.
-        add: upper curves of the same check-in in the add direction.
+        add: upper curves of the same check-in in the add direction, each sharp near another δ.
     """
 
     remove: tuple[Curve, ...]
@@ -163,11 +163,11 @@ def _least(curves: tuple[Curve, ...], k: FloatArray) -> FloatArray:
 
 
 def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> LevelDistribution:
-    """Measure on increasing points, above Y ∧ cap, for *remove*; the first point is 0.
+    """Measure on given points that is above Y ∧ cap in increasing convex order, for *remove*.
 
     Args:
         ratio_bounds: upper bounds on the hockey sticks of Y.
-        points: increasing levels, shape (n,), the last of which is the cap.
+        points: increasing levels, shape (n,), the first of which is 0 and the last the cap.
 
     Raises:
         NumericalError: levels coincide, or the range of levels is too wide.
@@ -187,9 +187,10 @@ def levels_for_hockey_sticks(ratio_bounds: RatioBounds, points: FloatArray) -> L
 def levels_for_reverse_hockey_sticks(
     ratio_bounds: RatioBounds, points: FloatArray
 ) -> LevelDistribution:
-    """Measure on increasing points, above Y ∧ cap, for *add*; ``beyond`` is the mass at 0.
+    """Measure on given points that is above Y ∧ cap in increasing convex order, for *add*.
 
-    If the first point is 0, the mass at 0 is one of the masses of the levels.
+    ``beyond`` is the mass at 0. If the first point is 0, that mass is one of the masses of the
+    levels.
 
     Args:
         ratio_bounds: upper bounds on the reverse hockey sticks of Y.
@@ -212,7 +213,7 @@ def levels_for_reverse_hockey_sticks(
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """Least factor that raises the mass of all levels to 1 and hockey sticks to a polygon."""
+    """Least factor on the masses that makes their sum ≥ 1 and hockey sticks ≥ the wanted ones."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN

@@ -1,18 +1,18 @@
-"""One uniform k-subset of t steps under replace-one, for noise known against absence.
+"""One uniform k-subset of t steps under replace-one: two records of the client are compared.
 
-`SubsetRecordsBlock` is such a window. `record_windows` returns k windows with one pick each, whose
-composition bounds it from above; the lower curve is that of an attack. `decomposition` uses both;
-they build on `replace_one` and on the statistic of `k_subset_statistic`. docs/design/subsets.md has
-the proofs ("Two records").
+`SubsetRecordsBlock` is such a window. `record_windows` returns k windows with one pick each; their
+composition is an upper bound. The lower curve is the δ of an attack. `decomposition` uses
+`SubsetRecordsBlock` and `record_windows`. This module builds on `replace_one` and on the statistic
+of `k_subset_statistic`. docs/design/subsets.md has the proofs ("Two records").
 
-Notation: X and X' are the likelihood ratios of a step for the two records, S and S' those of the
-window, e_k(X)/C(t, k) each.
+Notation: X and X' are the likelihood ratios of a step, against absence, for the two records. The
+ratios of the window are S = e_k(X)/C(t, k) and S' = e_k(X')/C(t, k).
 
-**From above.** In each step S − K·S' is a·X − K·a'·X' + b with a, a' ≥ 0, so the antithetic
-coupling of X and X' is the worst one in every step, also if steps depend on earlier outputs. A
-random cut of the steps into k groups, of which each contains one step of the client, does not
-depend on the record; revealing the cut never lowers δ. So k windows, one for each group, are a
-bound.
+**From above.** As a function of one step's ratios, S − K·S' is a·X − K·a'·X' + b with a, a' ≥ 0. So
+the antithetic coupling of X and X' is the worst one in every step, also if steps depend on earlier
+outputs. A random cut of the steps into k groups, of which each contains one step of the client,
+does not depend on the record; revealing the cut never lowers δ. So δ of k windows, one for each
+group, is an upper bound.
 
 **From below.** Two opposite records attain the coupling. Let T = Σ g(step), with a score g that is
 large where X is large and X' small. The distribution of T with the client is φ_P^{*k} *
@@ -58,9 +58,9 @@ _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block 
 
 
 def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int]]:
-    """Windows of one pick each that together bound a k-subset under replace-one, with counts.
+    """Windows of one pick each whose composition bounds a k-subset under replace-one from above.
 
-    Source: docs/design/subsets.md, "Two records". The groups have ⌊t/k⌋ or ⌈t/k⌉ steps.
+    Source: docs/design/subsets.md, "Two records". The windows have ⌊t/k⌋ or ⌈t/k⌉ steps each.
 
     Args:
         pair: outputs of one step with the client's message, and without it.
@@ -79,9 +79,9 @@ def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int
 class SubsetRecordsBlock:
     """Window of a k-subset in which two records of a client are compared.
 
-    Source: docs/design/subsets.md, "Two records". There is no infinity mass. The upper curve is
-    that of `record_windows`. The lower curve holds for noise with which opposite records attain the
-    antithetic coupling.
+    Source: docs/design/subsets.md, "Two records". The pair must have no infinity mass. The upper
+    curve is the curve of the run `record_windows`. The lower curve is valid for noise with which
+    two opposite records attain the antithetic coupling.
 
     Attributes:
         pair: outputs of one step with the client's message, and without it.
@@ -100,7 +100,7 @@ class SubsetRecordsBlock:
         return math.sqrt(self.picks * min(1.0, variance))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ, the same in both directions."""
+        """Curve that is sharp near one δ; both directions have the same curve."""
         if side is Side.UPPER:
             windows = record_windows(self.pair, self.window, self.picks)
             return run_curve(windows, Direction.REMOVE, side, delta, refinement)
@@ -109,14 +109,17 @@ class SubsetRecordsBlock:
         return _scaled_curve(task, scale, _STEP / 2 ** min(refinement, _FINEST))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves, equal in both directions, sharp at several δ from 1 to just below a given δ."""
+        """Curves that are sharp at several δ, from 1 to below a given δ.
+
+        Both directions have the same curves.
+        """
         curves, _ = curves_apart(self, side, delta, refinement, _HINTS_APART)
         return CurvePair(side, curves, curves)
 
 
 @remembered
 def _best_scale(task: SubsetProblem) -> float:
-    """Nearly best scale r of the score, found on coarse bins; any r gives a lower bound."""
+    """Scale r of the score with nearly the largest lower bound, found on coarse bins."""
 
     def curve(scale: float) -> StatisticCurve:
         return _scaled_curve(task, scale, _COARSER * _STEP)
@@ -130,7 +133,10 @@ def _best_scale(task: SubsetProblem) -> float:
 
 @remembered
 def _scaled_curve(task: SubsetProblem, scale: float, width: float) -> StatisticCurve:
-    """Lower curve from the score with scale r; bins have ``width`` standard deviations."""
+    """Lower curve from the score with scale r.
+
+    The bins of the score are ``width`` standard deviations wide.
+    """
     step = AntitheticStep(task.pair, 1.0)
     cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
     present, elsewhere, absent = event_masses(step, _edges(step, scale, cap, width))
@@ -142,9 +148,10 @@ def _scaled_curve(task: SubsetProblem, scale: float, width: float) -> StatisticC
 
 
 def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> FloatArray:
-    """Rising values c of X − X' that divide the events {X − X' > c} into bins of equal score.
+    """Rising thresholds c of X − X'; the bins between them are equally wide in score.
 
-    The values are approximate: every rising sequence gives nested events and a lower bound.
+    The thresholds may be approximate: any rising thresholds give nested events {X − X' > c} and a
+    lower bound.
     """
     # The score at values of X − X' that are dense near 0.
     c = cap * np.sinh(np.linspace(-_BEND, _BEND, _NODES)) / math.sinh(_BEND)
@@ -163,7 +170,7 @@ def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> Floa
 
 
 def _lower_masses(tails: FloatArray) -> FloatArray:
-    """Bin masses for which the sum from any bin on is at most the tail of the nested event."""
+    """Masses of bins; their sum from each bin on is at most the tail of that bin's event."""
     falling = np.minimum.accumulate(np.clip(tails - tail_rounding(tails), 0.0, 1.0))
     whole = np.concatenate([[1.0], falling])
     masses = -np.diff(np.append(whole, 0.0))
@@ -171,7 +178,7 @@ def _lower_masses(tails: FloatArray) -> FloatArray:
 
 
 def _upper_masses(tails: FloatArray) -> FloatArray:
-    """Bin masses for which the sum from any bin on is at least the tail of the nested event."""
+    """Masses of bins; their sum from each bin on is at least the tail of that bin's event."""
     raised = np.clip(tails + tail_rounding(tails), 0.0, 1.0)
     whole = np.concatenate([[1.0], np.maximum.accumulate(raised[::-1])[::-1]])
     return -np.diff(np.append(whole, 0.0)) + 2.0 * UNIT_ROUNDOFF * whole

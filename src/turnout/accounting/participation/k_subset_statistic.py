@@ -1,7 +1,7 @@
 """Lower bounds for k of t steps: an adversary who observes only a sum over the steps.
 
-`statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is the sum of
-independent bin indices whose tails the curve needs; `curve_of_sums` makes a curve of any two such
+`statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is a sum of independent
+bin indices; the curve is computed from its tails. `curve_of_sums` makes a curve of any two such
 sums. `k_subset` and `k_subset_records` use these functions, and also `bin_masses` and
 `largest_ratio`. This module builds on `k_subset_levels`.
 
@@ -9,21 +9,21 @@ Notation: Q is the output of a step without the client's message, P with it, X =
 of successes, u the unit round-off.
 
 For every function g of a step's ratio, T = Σ g(X_i) has a simple distribution: with φ_Q and φ_P the
-distributions of g(X) under Q and P, T has the distribution φ_Q^{*t} without the client and φ_P^{*k}
-* φ_Q^{*(t−k)} with the client, whichever k steps it draws. With a random number of picks the latter
-is a mixture. So
+distributions of g(X) under Q and P, T has the distribution φ_Q^{*t} without the client, and
+φ_P^{*k} * φ_Q^{*(t−k)} with a client that draws any k steps. With a random number of picks, the
+distribution with the client is a mixture. So
 
     δ ≥ P(T ≥ τ) − K·Q(T ≥ τ)       (remove; add: Q(T < τ) − K·P(T < τ))
 
 for every τ. With g(x) = ln(1 + r·x), rounded to a lattice, little is lost: r → 0 gives the best
-statistic of one check-in, r → ∞ that of participation in every step. In between, the ratio S of the
-window is e^T times a constant times Pr[N = k], where N counts successes with probabilities rx/(1 +
-rx). This probability hardly changes with the outputs where the mean of N is about k, so r is chosen
-such that the mean of N is about k at the values of S on which δ depends.
+statistic for one check-in, r → ∞ the best statistic for participation in every step. In between,
+the ratio S of the window is e^T times a constant times Pr[N = k], where N counts successes with
+probabilities rx/(1 + rx). This probability hardly changes with the outputs where the mean of N is
+about k, so r is chosen such that the mean of N is about k at the values of S on which δ depends.
 
-P(T ≥ τ) is needed as a lower or an upper bound. Under the distribution tilted by e^{θT}, with θ
-such that τ is its mean, the round-off of the FFT is small relative to the tail, however small the
-tail is.
+Lower and upper bounds on P(T ≥ τ) are needed. Under the distribution tilted by e^{θT}, with θ such
+that τ is its mean, the round-off of the FFT is small relative to the tail, however small the tail
+is.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ class StatisticCurve:
     log_ratio: FloatArray
 
     def _at(self, k: FloatArray) -> IntArray:
-        """Index of τ at each K: the better of two, of which round-off spoils at most one."""
+        """Index of τ at each K: the candidate with the larger bound.
+
+        Round-off spoils at most one of the two candidates.
+        """
         k = np.asarray(k, dtype=float)
         rising = np.maximum.accumulate(self.log_ratio)
         falling = np.minimum.accumulate(self.log_ratio[::-1])[::-1]
@@ -103,7 +106,7 @@ class StatisticCurve:
         return float(self.delta(np.array(k)))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope at each K ≥ 1 of the line that `delta` uses there, shape of ``k``.
+        """Slope of the line whose value `delta` returns, at each K ≥ 1, shape of ``k``.
 
         The whole line lies below δ(K).
         """
@@ -115,7 +118,7 @@ _Mixture = Sequence[tuple[float, "BinSum"]]
 
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
-    """Lower curve of k of t steps; each level of refinement halves the width of the bins.
+    """Lower curve of a k-subset of t steps; each refinement halves the width of the bins.
 
     Args:
         task: the problem.
@@ -132,14 +135,17 @@ def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
 
 
 def _scaled_curve(task: SubsetProblem, scale: float, step: float) -> StatisticCurve:
-    """Lower curve from the statistic with scale r; bins have ``step`` standard deviations."""
+    """Lower curve from the statistic with scale r.
+
+    The bins are ``step`` standard deviations wide.
+    """
     cap = largest_ratio(task.pair, _CUT * task.delta / task.picks)
     return _curve(_Steps.of(task.pair, _edges(task.pair, scale, cap, step)), task)
 
 
 @remembered
 def _best_scale(task: SubsetProblem) -> float:
-    """Nearly best scale r of the statistic, found on coarse bins."""
+    """Scale r of the statistic with nearly the largest lower bound, found on coarse bins."""
     window, delta, picks = task.window, task.delta, task.mean_picks
     base = picks / (window - picks)
 
@@ -172,7 +178,7 @@ class _Steps:
 
 
 def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds on the mass between edges, from the smaller of the two tails.
+    """Lower and upper bounds on the mass of each bin, from the smaller of the two tails there.
 
     Args:
         below: probability below each edge, increasing, shape (n,).
@@ -192,7 +198,7 @@ def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
-    """Edges of bins of ln(1 + r·x), each narrow compared with the standard deviation under Q."""
+    """Values of x at the edges of bins of ln(1 + r·x), each about ``step`` deviations wide."""
     # Mean and standard deviation of the statistic of one step, on a grid of ratios.
     some = np.append(0.0, np.geomspace(1e-9 * min(1.0, cap), cap, 3000))
     spread = math.sqrt(max(pair.second_moment - 1.0, 0.0))
@@ -213,7 +219,7 @@ def _edges(pair: Pair, scale: float, cap: float, step: float) -> FloatArray:
 
 @remembered
 def largest_ratio(pair: Pair, mass: float) -> float:
-    """Likelihood ratio above which P has about a given mass, besides its infinity mass.
+    """Likelihood ratio above which P has about a given mass, in addition to its infinity mass.
 
     Args:
         pair: pair of one step.
@@ -228,7 +234,7 @@ def largest_ratio(pair: Pair, mass: float) -> float:
 
 
 def _curve(steps: _Steps, task: SubsetProblem) -> StatisticCurve:
-    """Lower curve from the statistic whose bins have given masses in one step."""
+    """Lower curve from bounds on the masses of the statistic's bins in one step."""
     # T with and without the client: lower bounds on masses for the gain, upper ones for the loss.
     if task.direction is Direction.REMOVE:
         gain = _presence(task, steps.present[0], steps.absent[0])
@@ -287,14 +293,17 @@ def _presence(task: SubsetProblem, present: FloatArray, absent: FloatArray) -> _
 
 
 def _log_tail(delta: float, chance: float) -> float:
-    """Logarithm of the tail probability of a sum with a given chance that adds about δ."""
+    """Logarithm of the tail probability at which a sum contributes about δ.
+
+    ``chance`` is the probability of the sum in the mixture.
+    """
     return math.log(min(0.5, 4.0 * delta / chance))
 
 
 def _mixed_tails(
     mixture: _Mixture, tilts: Sequence[float], low: int, size: int, *, upper: bool
 ) -> Tails:
-    """Bounds on P(T ≥ τ) of a mixture of sums, each computed under its own tilt."""
+    """Bounds on P(T ≥ τ) of a mixture of sums; each sum is computed under its own tilt."""
     bounds = cells = np.zeros(size)
     rounding = 4.0 * len(mixture) * UNIT_ROUNDOFF * (1.0 if upper else -1.0)
     for (chance, part), tilt in zip(mixture, tilts, strict=False):
@@ -339,7 +348,7 @@ class BinSum:
 
     @cached_property
     def _alive(self) -> list[tuple[FloatArray, FloatArray, int]]:
-        """Bins of positive mass, their masses, and the number of indices, for each distribution."""
+        """For each distribution: bins of positive mass, the masses of these bins, and its count."""
         found = []
         for distribution, count in zip(self.distributions, self.counts, strict=True):
             index = np.flatnonzero(distribution > 0)
@@ -347,7 +356,7 @@ class BinSum:
         return found
 
     def moments(self, tilt: float) -> Moments:
-        """Mean, variance and scale of T under its distribution tilted by e^{tilt·T}."""
+        """Mean and variance of T under its distribution tilted by e^{tilt·T}, and the log norm."""
         log_mass = mean = variance = 0.0
         anchor = 0
         for index, masses, count in self._alive:
@@ -380,7 +389,7 @@ class BinSum:
         return _root(lambda tilt: self.moments(tilt).mean - mean)
 
     def tilt_to_tail(self, log_mass: float) -> float:
-        """Tilt ≥ 0 such that T exceeds its tilted mean with untilted probability e^log_mass."""
+        """Tilt ≥ 0 for which P(T ≥ mean of T under the tilt) is about e^log_mass."""
 
         def gap(tilt: float) -> float:
             # Saddle-point estimate of ln P(T ≥ its tilted mean).
@@ -391,7 +400,7 @@ class BinSum:
         return _root(gap)
 
     def edges(self, tilt: float) -> tuple[float, float]:
-        """Ends of the range outside which the tilted distribution of T has negligible mass.
+        """Lower and upper end of a range outside which the tilted T has negligible mass.
 
         Chernoff bounds determine the ends.
         """
@@ -400,7 +409,7 @@ class BinSum:
         whole = float(base.log_weight(base.mean))
 
         def reach(sign: float) -> float:
-            """Least distance from the mean at which a Chernoff bound is small enough."""
+            """Least distance from the mean, on one side, with a small enough Chernoff bound."""
             # ln E[e^{s(T − mean)}] under the tilt.
             logs = self.log_moments(tilt + sign * exponents, base.mean) - whole
             return float(np.min((1e-6 - _LOG_OUTSIDE + logs) / exponents))
@@ -430,7 +439,7 @@ class BinSum:
         return Tails(bounds, np.where(masses > _CLEAR * masses.max(), cells, 0.0))
 
     def _tilted_masses(self, tilt: float, low: int, size: int) -> tuple[FloatArray, float]:
-        """Tilted masses on ``size`` bins from ``low`` on, and a bound on their round-off in ℓ2."""
+        """Tilted masses on ``size`` bins from ``low`` on, and a bound on their ℓ2 round-off."""
         # γ bounds the error of one Fourier coefficient.
         charge(_UNITS_A_BIN * size * (1 + len(self.distributions)))
         gamma = (_ROUNDOFF_A_LEVEL * math.log2(size) + _ROUNDOFF_INPUT) * UNIT_ROUNDOFF
@@ -494,7 +503,7 @@ class Moments:
 
 
 def _tilted(distribution: FloatArray, tilt: float) -> tuple[FloatArray, int]:
-    """Masses times e^{tilt·(bin − anchor)}, and the anchor, chosen so that no factor exceeds 1."""
+    """Masses times e^{tilt·(bin − anchor)}, and the anchor: the bin with the largest factor, 1."""
     alive = np.flatnonzero(distribution > 0)
     anchor = int(alive[-1] if tilt > 0 else alive[0])
     weights = np.zeros_like(distribution)

@@ -1,15 +1,15 @@
-"""Blocks of the draw of a participation, with one implementation for each kind of draw.
+"""Blocks of a client's draw of steps, with one analysis for each kind of draw.
 
 `blocks_of` compares the presence of a client with its absence in the steps that one draw covers, if
-participation is hidden; `window_bound` does the same for a client of an availability trace.
-`observed_blocks` compares two records of a client under local trust. Each of these functions
+participation is hidden. `window_bound` makes the same comparison for a client of an availability
+trace. `observed_blocks` compares two records of a client under local trust. Each of these functions
 returns a `NeighbourBound`. `decomposition` calls them; they use the blocks of this package
 (`check_ins`, `k_subset`) and of `divergence`.
 
 **Local trust.** Every message is visible with its sender, and has to be private on its own.
 Participation is visible too, so it gives no amplification. A client that does not take part
-discloses nothing: a step in which the client takes part with probability r has r times the δ of the
-client's message. Steps whose draws are independent are composed.
+discloses nothing about its record. So a step in which the client takes part with probability r has
+r times the δ of the client's message. Steps whose draws are independent are composed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _kept(draw: Kept, worst: DominatingPair, full: int, rest: int, side: Side) -
 
 
 def _summed(worst: DominatingPair, times: int) -> DominatingPair:
-    """Gaussian pair of the sum of ``times`` Gaussian messages that are sent in the same slot."""
+    """Gaussian pair of the sum of ``times`` Gaussian messages that a client sends in one slot."""
     if times == 1:
         return worst
     if not isinstance(worst.pair, GaussianPair):
@@ -132,11 +132,11 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
 
 class _Analysis(NamedTuple):
-    """Analysis of one kind of draw: function that returns blocks, name, and tightness.
+    """Analysis of one kind of draw: function that returns blocks, name, and whether it is tight.
 
     Attributes:
-        run: function from numbers of whole windows (or steps) and of steps of a begun window to
-            blocks.
+        run: function that returns the blocks, given among others the number of whole windows (or
+            steps) and the number of released steps of a window that has begun.
         method: name of the analysis in results.
         tight: whether the upper and the lower bound differ only by numerical errors.
     """
@@ -178,7 +178,7 @@ With `OneOfOwn` each client has its own windows (`window_bound`).
 def window_bound(
     upper: DominatingPair, lower: DominatingPair, sizes: Sequence[int], probability: float
 ) -> NeighbourBound:
-    """Neighbour bound of one client of an availability trace, from its steps in each window.
+    """Neighbour bound of one client of an availability trace, from the sizes of its windows.
 
     Args:
         upper: pair of one step at the largest sensitivity, for the upper bound.
@@ -216,7 +216,7 @@ METHOD = "each message by itself, composed as PLD; senders are visible"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedCurve:
-    """Curve of a step with visible participation: r times the curve of the step's messages.
+    """Curve of a step with visible participation: r times the curve of the client's messages.
 
     Attributes:
         base: curve of the messages that the client sends in one step.
@@ -240,7 +240,7 @@ class ObservedCurve:
 
 @dataclass(frozen=True, slots=True)
 class ObservedBlock:
-    """Step in which a client sends messages with probability r, visible with the client's name.
+    """Step in which a client sends messages with probability r, and the sender is visible.
 
     Attributes:
         base: block of the messages that the client sends in one step.
@@ -270,7 +270,7 @@ class ObservedBlock:
         return ObservedCurve(observed, self.rate, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, as sharp as the messages' curves from δ = 1 down to δ/r."""
+        """Curves of both directions, from the messages' curves that are sharp from δ = 1 to δ/r."""
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)
         remove, add = (
             [ObservedCurve(curve, self.rate, side) for curve in curves]
@@ -297,12 +297,12 @@ class _Step(NamedTuple):
 def observed_blocks(
     part: ReleasedSteps, worst: DominatingPair, attained: bool, messages: int = 1
 ) -> NeighbourBound:
-    """Neighbour bound of two records of a client whose messages and name are visible.
+    """Neighbour bound of two records of a client whose messages are visible with their sender.
 
     Args:
         part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
         worst: the pair that dominates one message.
-        attained: whether two records attain this pair; if not, the lower bound is 0.
+        attained: whether two records attain the pair ``worst``; if not, the lower bound is 0.
         messages: number of messages that the client sends in a step in which it takes part.
 
     Raises:

@@ -1,11 +1,11 @@
 """One-client releases (Algorithm 1 of the check-in paper): privacy of each step and window.
 
-In each step one uniform client of those that check in sends its noisy update; a step without
+In each step one client, uniform among those that check in, sends its noisy update; a step without
 check-ins releases only noise. `one_client_pair` returns a pair that bounds the likelihood ratio of
-a step from above, whatever the other clients do; `opposed_pair` returns the pair that an attack
-attains. `OneClientBlock` is a window in which two records of a client are compared, of which one
-may be the null record; `under_one_client` converts a run to such windows. `decomposition` uses
-these blocks. docs/design/one-client.md has the proofs.
+a step from above, whatever the other clients do; `opposed_pair` returns the pair of an attack.
+`OneClientBlock` is a window in which two records of a client are compared; the second record may be
+the null record. `under_one_client` converts a run to such windows. `decomposition` uses these
+blocks. docs/design/one-client.md has the proofs.
 
 Notation: m other clients check in to a step, Q is the output of the step without the client and
 P with it, X = dP/dQ under Q, C the clip norm, L_s the likelihood ratio of the noise for a move of
@@ -16,21 +16,21 @@ M_u the output of the client's update u.
 * m ≥ 1: a ≤ ½, and Q is a mixture of outputs of updates at most 2C from u, so X is at most ½ +
   ½·L_2C in convex order. The bound is attained by one other client whose update is −u.
 
-Consider at each threshold the larger of the two reverse hockey sticks. This function is convex with
-the right limits, so it is the reverse hockey stick of a likelihood ratio Z, and X ≤_cx Z given the
-past, the other clients and their steps.
+Take at each threshold the larger reverse hockey stick of the two cases. This function is convex
+with the right limits, so it is the reverse hockey stick of a likelihood ratio Z, and X ≤_cx Z given
+the past, the other clients and their steps.
 
 **Two records.** Let P' be the output of a step with the other record and X' = dP'/dQ. For one K =
 e^ε, δ depends on a step through Y = X − K·X', of mean 1 − K (docs/design/replacement.md). A smaller
-a scales Y about its mean, so m = 0 and a = ½ are the two cases, and with w = ½ − K/2 − c
+a scales Y about its mean, so only the two cases m = 0 and a = ½ matter. With w = ½ − K/2 − c
 
     E[(Y − c)₊] ≤ sup over E of ½M(E) − (K/2)M'(E) + w·D(E)        (a = ½),
 
 with M, M' and D the distributions of the output if the update of the first record, of the second
 record, or of the other client is released. The bound is largest if the other client's update is as
 far away as possible on the side that the sign of w gives: at distance C from the null record, or at
-2C from one of the two records. The larger of the two cases is the hockey stick of a distribution
-that is above Y in increasing convex order.
+2C from one of the two records. The larger of the bounds for m = 0 and a = ½ is the hockey stick of
+a distribution that is above Y in increasing convex order.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ _ROUNDINGS = 32.0 * UNIT_ROUNDOFF  # relative error of a threshold, and of a sum
 
 @dataclass(frozen=True, slots=True)
 class HalvedPair:
-    """Pair of a step that shows a client's message or another one, each with probability ½.
+    """Pair of a step that releases a client's message or another message, each with chance ½.
 
     The likelihood ratio is ½ + X/2, with X the ratio of the base pair.
 
@@ -132,11 +132,11 @@ class HalvedPair:
 
 @dataclass(frozen=True, slots=True)
 class LargestPair:
-    """Pair whose reverse hockey stick is the larger one of two pairs at each threshold.
+    """Pair whose reverse hockey stick at each threshold is the larger of those of two pairs.
 
-    The likelihood ratio of this pair is the least one that is above both in convex order. At each
-    threshold the four tails are those of the pair whose hockey stick, with its rounding error
-    added, is larger. Where the hockey sticks cross, the ratio has an atom.
+    The likelihood ratio of this pair is the least ratio in convex order that is above the ratios of
+    both pairs. At each threshold the pair with the larger hockey stick, rounding errors included,
+    gives the four tails. Where the hockey sticks cross, the ratio has an atom.
 
     Attributes:
         first, second: pairs without an infinity mass.
@@ -147,7 +147,7 @@ class LargestPair:
 
     @property
     def second_moment(self) -> float:
-        """Larger second moment of the two ratios, for the choice of grids."""
+        """Larger of the second moments of the two pairs' ratios, used only to choose grids."""
         return max(self.first.second_moment, self.second.second_moment)
 
     def _is_second(self, k: FloatArray) -> BoolArray:
@@ -187,7 +187,7 @@ class LargestPair:
 
 
 def opposed_pair(apart: Pair) -> HalvedPair:
-    """Pair of a step that a client shares with one other client, whose update is opposite.
+    """Pair of a step to which the client and one other client with the opposite update check in.
 
     Args:
         apart: pair of two updates at distance 2C, without an infinity mass.
@@ -196,7 +196,7 @@ def opposed_pair(apart: Pair) -> HalvedPair:
 
 
 def one_client_pair(alone: Pair, apart: Pair) -> LargestPair:
-    """Pair that is above the likelihood ratio of a step in convex order, for any other clients.
+    """Pair whose ratio is above a step's likelihood ratio in convex order, for any other clients.
 
     Source: docs/design/one-client.md, Theorem 1. The pair gives upper bounds on δ of windows of
     such steps in both directions, even if the other clients and their steps depend on earlier
@@ -210,7 +210,7 @@ def one_client_pair(alone: Pair, apart: Pair) -> LargestPair:
 
 
 class _Case(NamedTuple):
-    """Upper bounds on E[(Y − c)₊] of a step in one case, and a function that returns Q(Y > c)."""
+    """Upper bounds on E[(Y − c)₊] in one case (m = 0 or a = ½), and a function for Q(Y > c)."""
 
     price: FloatArray
     share: Callable[[], FloatArray]
@@ -260,7 +260,7 @@ class _RecordsStep:
         return np.maximum(self._without_others(c).price, displacing) * (1.0 + _ROUNDINGS)
 
     def share(self, c: FloatArray) -> FloatArray:
-        """Minus the slope of the bound at c, shape of ``c``; approximate."""
+        """Approximate −d/dc of the bound on E[(Y − c)₊], shape of ``c``."""
         without = self._without_others(c)
         share = without.share()
         for part, case in self._displacing(c):
@@ -268,7 +268,7 @@ class _RecordsStep:
         return share
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values and slopes of the bound, for the choice of grids only."""
+        """Values and slopes of the bound on E[(Y − c)₊] at each c, used only to choose grids."""
         return self.upper(c), -self.share(c)
 
     def _displacing(self, c: FloatArray) -> list[tuple[BoolArray, _Case]]:
@@ -365,7 +365,7 @@ def _put(pair: Pair, k: FloatArray) -> FloatArray:
 def _antithetic(
     pair: Pair, k: FloatArray, c: FloatArray
 ) -> tuple[FloatArray, Callable[[], tuple[FloatArray, FloatArray, FloatArray]]]:
-    """E[(X − kX' − c)₊] of the antithetic coupling, rounded up, and a function for its event."""
+    """E[(X − kX' − c)₊] of the antithetic coupling, rounded up, and a function for event masses."""
     threshold, other = antithetic_thresholds(pair, k, c)
     price = antithetic_upper(pair, k, threshold, other)
     return price, lambda: antithetic_event(pair, threshold, other)
@@ -373,7 +373,7 @@ def _antithetic(
 
 @dataclass(frozen=True)
 class _OpposedStep:
-    """Step of the attack under zero-out: one other client, whose update is opposite.
+    """Step of the attack under zero-out, with one other client that has the opposite update.
 
     With v the likelihood ratio of the null record against the other client's update, the likelihood
     ratio of the client's record against that update is e^{−μ²}·v². So Y − c is a quadratic function
@@ -382,8 +382,8 @@ class _OpposedStep:
     Attributes:
         mu: C over the standard deviation of Gaussian noise, μ.
         k: K = e^ε ≥ 1.
-        direction: remove if X belongs to the client's record and X' to the null record, add for the
-            reverse.
+        direction: remove: X belongs to the client's record and X' to the null record; add: X
+            belongs to the null record and X' to the client's record.
     """
 
     mu: float
@@ -426,12 +426,12 @@ class _OpposedStep:
         return self._line(c)[1]
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values at ``c`` and slopes of lines below E[(Y − c)₊]; rounding is subtracted."""
+        """Values at ``c`` and slopes of lines below E[(Y − c)₊]; rounding errors are subtracted."""
         value, share, error = self._line(c)
         return value - error - _ROUNDINGS * (1.0 + self.k + np.abs(c)) * share, -share
 
     def _line(self, c: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """P(E) − K·P'(E) − c·Q(E) for the best event E, Q(E), and a bound on the rounding error."""
+        """Largest P(E) − K·P'(E) − c·Q(E) over events E, Q(E), and a bound on rounding errors."""
         # The masses of E under the other client's update, the null record and the client's record.
         up, w = self.direction is Direction.REMOVE, 0.5 - 0.5 * self.k - c
         low, high = self._ends(w)
@@ -447,7 +447,10 @@ class _OpposedStep:
         return value, share, np.asarray(total) + _ROUNDINGS * sizes
 
     def _ends(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Scores of the two roots of Y = c, −∞ if a root is not positive; equal if none is real."""
+        """Standard normal scores of the two roots v of Y = c, shape of ``w`` each.
+
+        The score of a root that is not positive is −∞. If no root is real, both scores are equal.
+        """
         # Remove: e^{−μ²}v² − Kv + 2w. Add: Ke^{−μ²}v² − v − 2w.
         up, least = self.direction is Direction.REMOVE, math.exp(-(self.mu**2))
         a, b, d = (least, self.k, 2.0 * w) if up else (self.k * least, 1.0, -2.0 * w)
@@ -465,10 +468,10 @@ class _OpposedStep:
 class OneClientBlock:
     """Window in which a client takes part in one uniform step, with one of two records.
 
-    Source: docs/design/one-client.md, Theorem 2. The upper curve holds for all other clients, also
-    if these and their steps depend on earlier releases. The lower curve, which exists for Gaussian
-    noise under zero-out, is attained by one other client per step, whose update is opposite to the
-    record.
+    Source: docs/design/one-client.md, Theorem 2. The upper curve is valid whatever the other
+    clients do, also if the clients and the steps to which they check in depend on earlier releases.
+    The lower curve exists for Gaussian noise under zero-out; an attack with one other client per
+    step, with the update opposite to the client's, attains it.
 
     Attributes:
         alone: pair of two updates at distance C, without an infinity mass.
@@ -509,11 +512,11 @@ class OneClientBlock:
         return curve_through(bounds, nodes, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, sharp from δ = 1 down to the δ at which they may end.
+        """Curves of both directions, sharp from δ = 1 down to the given δ.
 
-        The curves are the same at each refinement, since upper and lower bound do not meet. They
-        are also the same for all δ between two powers of ten, so that bounds at several δ share
-        them.
+        The curves do not depend on the refinement, since finer grids do not close the gap between
+        upper and lower bound. All δ between two powers of ten get the same curves, so that bounds
+        at several δ share the curves.
         """
         least = 10.0 ** math.floor(math.log10(delta) + 1e-9)
         remove, add = (
@@ -522,15 +525,16 @@ class OneClientBlock:
         return CurvePair(side, [remove], [add])
 
     def _named(self, direction: Direction) -> Direction:
-        """Given direction under zero-out; under replace-one, where both agree, always REMOVE."""
+        """The given direction under zero-out; REMOVE under replace-one, which is symmetric."""
         return direction if self.to_null else Direction.REMOVE
 
 
 class _DeltaBounds:
-    """Bounds on δ of a block in one direction, as a function of K; each is computed only once.
+    """Bounds on δ of a block in one direction, as a function of K that remembers its values.
 
-    For an upper curve the bounds hold for all other clients. For a lower curve they bound δ of the
-    attack, from either side. ``refinement`` is None for a curve that will be composed.
+    For an upper curve the bounds are valid whatever the other clients do. For a lower curve the
+    bounds are upper or lower bounds on δ of the attack. ``refinement`` is None for a curve that
+    will be composed.
     """
 
     def __init__(
@@ -555,7 +559,7 @@ class _DeltaBounds:
 
 
 def _step_of(block: OneClientBlock, direction: Direction, side: Side) -> Callable[[float], Step]:
-    """Function of K that returns the step of an upper bound, or the step of an attack."""
+    """Function of K that returns the step of the upper bound or the step of the attack, by side."""
     alone, apart = block.alone, block.apart
     if side is Side.UPPER:
         kind = _ReplaceStep

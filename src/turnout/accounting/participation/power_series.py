@@ -1,6 +1,6 @@
 """Power series with coefficients ≥ 0 and a bound on the relative error of each coefficient.
 
-`Series` has sums, products and powers, cut off after a given number of coefficients. The
+`Series` computes sums, products and powers, cut off after a given number of coefficients. The
 coefficients of a product are sums of positive terms, so even tiny coefficients have small relative
 errors; with a Fourier transform the errors would be absolute. `k_subset_conditional` computes
 moments with these series.
@@ -26,7 +26,7 @@ class Series:
     """Coefficients of a power series, and a bound on the relative error of each coefficient.
 
     Attributes:
-        values: coefficients ≥ 0, the constant one first, shape (n,).
+        values: coefficients ≥ 0, the constant term first, shape (n,).
         rounding: bound on the relative error of each coefficient.
     """
 

@@ -1,6 +1,6 @@
 """Windows under the replace-one relation, as blocks of a run.
 
-`ReplacementBlock` is one window whose steps have a dominating pair, `LocalReplacementBlock` one
+`ReplacementBlock` is a window whose steps have a dominating pair, `LocalReplacementBlock` a window
 whose steps are ε₀-private randomizers. `under_replacement` converts a run that compares a record
 with its absence into one that compares two records. `Closeness` states which two of three cases the
 pair compares: the client's record, another record, absence of the client. `decomposition` uses the
@@ -73,7 +73,7 @@ _REACHED = 0.9  # curves reach down to this part of the δ at which they may be 
 
 
 class Closeness(StrEnum):
-    """Which two of the client's record, another record and absence a dominating pair compares."""
+    """Two cases that a dominating pair compares, of: client's record, other record, absence."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
@@ -88,8 +88,8 @@ class ReplacementBlock:
     Source: docs/design/replacement.md. With ``TO_ABSENCE`` the curve is exact where the two records
     can shift the output of a step in opposite directions by the full sensitivity (Gaussian, Laplace
     and other symmetric log-concave noise), and an upper bound otherwise. With ``ANY_TWO`` the curve
-    is an upper bound; the lower curve is that of an attack in which the messages of other clients
-    are made from the other record.
+    is an upper bound; the lower curve is δ of an attack in which all other clients make their
+    messages from the other record.
 
     Attributes:
         pair: dominating pair of one step.
@@ -130,7 +130,7 @@ class ReplacementBlock:
         return _DeltaBounds(self, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ; only lower curves of ``ANY_TWO`` depend on direction."""
+        """Curve that is sharp near one δ; only lower curves of ``ANY_TWO`` use the direction."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curve(direction, side, delta, refinement)
         if (closed := self._closed(side)) is not None:
@@ -141,7 +141,7 @@ class ReplacementBlock:
         return _lower_near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves, sharp from δ = 1 to ``delta`` above `floor`; below that they may be cut off."""
+        """Curves that are sharp from δ = 1 down to `floor` + ``delta``; the rest may be cut off."""
         if side is Side.LOWER and self.closeness is Closeness.ANY_TWO:
             return self._reference_is_other.curves(side, delta, refinement)
         make = _pair_curve if side is Side.UPPER else _lines_curve
@@ -168,7 +168,7 @@ class ReplacementBlock:
 
     @property
     def floor(self) -> float:
-        """Limit of δ as ε grows: infinity mass, and mass impossible with the other record."""
+        """Limit of δ as ε → ∞: the probability of outputs that prove the client's record."""
         floor = self.infinity_mass
         if self.probability == 1.0 and self.closeness is Closeness.TO_ABSENCE:
             # X' is 0 in all steps; in the client's own step that is where X is largest.
@@ -219,7 +219,7 @@ class LocalReplacementBlock:
         return _local_delta(self, k, side, refinement, longest)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve that is sharp near one δ, the same in both directions."""
+        """Curve that is sharp near one δ; both directions have the same curve."""
         if side is Side.UPPER:
             return _near(
                 lambda k, s: self.delta(k, s, refinement), side, delta, self.loss_deviation
@@ -231,10 +231,10 @@ class LocalReplacementBlock:
         return max(candidates, key=lambda curve: epsilon_at(curve, delta, side))
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, sharp from δ = 1 to ``delta``; below that they may be cut off.
+        """Curves of both directions, sharp from δ = 1 down to ``delta``; the rest may be cut off.
 
-        A lower curve belongs to one randomizer at all K: a composition of the maximum over several
-        randomizers would be a lower bound for no single randomizer.
+        A lower curve belongs to one randomizer at all K: the composition of a curve that is the
+        maximum over several randomizers need not be below the δ of any randomizer.
         """
         curve = _local_curve(self, side, delta, refinement)
         return CurvePair(side, [curve], [curve])
@@ -245,8 +245,9 @@ def under_replacement(
 ) -> list[tuple[Block, int]]:
     """Blocks that compare two records, from blocks that compare a record with its absence.
 
-    Windows, Poisson steps and steps without a draw are converted. A k-subset must be given as the
-    k windows that bound it: the cut of the steps into windows does not depend on the record.
+    Windows, Poisson steps and steps without a draw are converted. A k-subset must be given as the k
+    windows whose composition bounds it. This is valid since the cut of the steps into windows does
+    not depend on the record.
 
     Args:
         run: blocks, each with the number of times that it occurs, valid for every record.
@@ -276,7 +277,7 @@ def _replaced(block: Block, closeness: Closeness) -> Block:
 
 
 class _DeltaBounds:
-    """Bounds on δ of a `ReplacementBlock` at given K and side; each is computed only once."""
+    """Bounds on δ of a `ReplacementBlock` by K and side; each bound is computed only once."""
 
     def __init__(self, block: ReplacementBlock, refinement: int, *, composed: bool = False) -> None:
         self._block, self._refinement = block, refinement
@@ -316,7 +317,7 @@ class _DeltaBounds:
 
 
 class _LowerLines:
-    """Lower bounds on δ of a block by an attack, from lines of events chosen at each K₀."""
+    """Lower bounds on δ of a block under an attack, from lines of events chosen at some K₀."""
 
     def __init__(self, block: ReplacementBlock, refinement: int) -> None:
         self._block, self._refinement = block, refinement

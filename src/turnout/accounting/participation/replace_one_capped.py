@@ -2,14 +2,15 @@
 
 Each step is capped, and the distribution of the sum is tilted. `capped_excess` returns the bound
 for any `Step`. An `Outline` holds the distribution of one step on few points and a tilt of the sum;
-`frame_of` chooses the range on which the sum is computed. `replace_one_events` uses both for lower
-bounds, `replace_one` for its blocks; this module builds on `replace_one_grids` and
-`replace_one_steps`. docs/design/replacement.md has the proofs ("How a sum is bounded"); the
-notation is that of `replace_one_steps`.
+`frame_of` chooses the range on which the sum is computed. `replace_one_events` uses `Outline` and
+`frame_of` for lower bounds, `replace_one_expectations` uses `capped_excess` for upper bounds; this
+module builds on `replace_one_grids` and `replace_one_steps`. docs/design/replacement.md has the
+proofs ("How a sum is bounded"); the notation is that of `replace_one_steps`.
 
-Y is capped at M, so large that E[(Y − M)₊] is a small part of the result. The tilt is at most 20/(M
-− c₀/t): under a larger tilt most of a heavy tail's mass would be at the cap. The outline and the
-guess of the result are estimates; `replace_one_grids.expectation` bounds the error that they cause.
+Y is capped at M, which is chosen so large that E[(Y − M)₊] is a small part of the result. The tilt
+is at most 20/(M − c₀/t): under a larger tilt most of a heavy tail's mass would be at the cap. The
+outline and the guess of the result are estimates; `replace_one_grids.expectation` bounds the error
+that they cause.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Outline:
 
     @classmethod
     def of(cls, step: Step, count: int, threshold: float, cap: float) -> Outline:
-        """Outline of a sum from the distribution of one step.
+        """Outline of the sum of i.i.d. steps, from the distribution of one step.
 
         Args:
             step: distribution of Y.
@@ -154,7 +155,7 @@ def capped_excess(
 
 
 def _price(step: Step, cap: float) -> float:
-    """Upper bound on E[(Y − M)₊], which the cap removes from one step."""
+    """Upper bound on E[(Y − M)₊], the expectation that a cap at M removes from one step."""
     return float(step.upper(np.array([cap]))[0])
 
 
@@ -165,7 +166,7 @@ def _hockey_stick(threshold: float, z: FloatArray) -> FloatArray:
 def outlined(
     step: Step, count: int, threshold: float, guess: float | None, refinement: int
 ) -> tuple[Outline, float]:
-    """Outline whose cap suits a guess of the excess, together with this guess.
+    """Outline with a cap that suits an estimate of the excess, and this estimate.
 
     Args:
         step: distribution of Y.
@@ -205,7 +206,7 @@ def outlined(
 
 
 def frame_of(outline: Outline, count: int, threshold: float, guess: float) -> SumFrame:
-    """Tilt and range for a sum whose excess is about ``guess``: the narrowest of some ranges.
+    """Tilt and range for a sum with an excess of about ``guess``; of several tilts, the narrowest.
 
     Args:
         outline: outline of the steps.
@@ -250,7 +251,7 @@ def _frame(outline: Outline, count: int, threshold: float, guess: float, tilt: f
 
 
 def bins_of(frame: SumFrame, count: int, refinement: int) -> int:
-    """Number of bins for a frame, a power of two; each level of refinement doubles the number.
+    """Number of bins of a frame's range, a power of two; each refinement doubles the number.
 
     Args:
         frame: tilt and range of the sum.
@@ -263,7 +264,7 @@ def bins_of(frame: SumFrame, count: int, refinement: int) -> int:
 
 
 def spread_of(frame: SumFrame, count: int, bins: int) -> float:
-    """Estimate of the part of the excess, relative to the excess, that the grid's step adds.
+    """Estimate of the relative error of the excess that is due to the width of the grid's bins.
 
     Args:
         frame: tilt and range of the sum.

@@ -7,10 +7,11 @@ uses both for its blocks; this module builds on `replace_one_capped`, `replace_o
 that of `replace_one_steps`.
 
 **Event.** Let g be a score of one step that rises with Y = X − K₀·X', with values on a lattice, and
-E = {Σg > τ}. Whichever of the t steps is the client's, P(E) is the mass above τ of one step with
-the client's record and t − 1 steps without it. So one transform gives the lines of all τ. The score
-is Y itself, rounded to the lattice and clipped: E is then nearly the best event at K₀. A few K₀ are
-enough, since near K₀ the loss is only about the square of the distance from K₀.
+E = {Σg > τ}. P(E) is the same whichever of the t steps the client takes part in: the mass above τ
+of one step with the client's record and t − 1 steps without the client. So one Fourier transform
+gives the lines of all τ. The score is Y itself, rounded to the lattice and clipped; E then has
+nearly the largest line at K₀. A few K₀ are enough, since the line falls below δ only by about the
+square of the distance from K₀.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Lines:
     """Lines K ↦ height − slope·K, each of which lies below δ(K) at every K ≥ 1.
 
     Attributes:
-        heights, slopes: the two numbers of each line, shape (n,) each.
+        heights, slopes: height and slope of each line, shape (n,) each.
     """
 
     heights: FloatArray
@@ -133,7 +134,7 @@ def event_lines(
 
 
 def _all_lines(scores: _Scores, part: Part, frame: SumFrame) -> Lines:
-    """Lines of the events that the sum of scores exceeds a threshold, for every threshold."""
+    """Lines of the events {sum of scores > τ}, one line for each threshold τ on the lattice."""
     # Lower bounds on masses under P, upper bounds on masses under P' and Q.
     count, kept = part.count, part.probability * (1.0 - part.infinity_mass)
     up, down = math.exp(count * scores.error), math.exp(-count * scores.error)
@@ -150,7 +151,7 @@ def _all_lines(scores: _Scores, part: Part, frame: SumFrame) -> Lines:
 
 
 def _cap(step: AntitheticStep, count: int, threshold: float) -> float:
-    """Largest score: all larger values of Y are clipped to it."""
+    """Largest score; all values of Y above it are clipped to this score."""
     distance = threshold - count * step.mean
     deviation = math.sqrt(count) * unit_of(step)
     return min(step.mean + _REACH * distance + _DEVIATIONS * deviation, step.top)
@@ -162,7 +163,7 @@ class _Scores(NamedTuple):
     Attributes:
         absent, present, elsewhere: masses on the lattice under Q, P and P'. Tails under P may be
             smaller than the true tails, tails under P' larger.
-        error: bound on the relative rounding error of all tails, and of differences of tails.
+        error: bound on the relative rounding errors of tails and of differences of tails.
     """
 
     absent: MassGrid
@@ -191,7 +192,7 @@ class _Scores(NamedTuple):
 
 
 def event_masses(step: AntitheticStep, c: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Masses of the nested events {Y > c} under P, P' and Q, shape of ``c`` each.
+    """Masses of the nested events {Y > c} under P, under P' and under Q, shape of ``c`` each.
 
     The mass under P may be smaller than the true mass, and the mass under P' larger. Rounding
     errors, which `pairs.tail_rounding` bounds, are not included.
@@ -213,12 +214,12 @@ def event_masses(step: AntitheticStep, c: FloatArray) -> tuple[FloatArray, Float
 
 
 def _falling(tails: FloatArray) -> FloatArray:
-    """Tails of nested events, clipped to [0, 1] and corrected so that they never rise."""
+    """Tails of nested events, clipped to [0, 1] and raised where the next tail is larger."""
     return np.maximum.accumulate(np.clip(tails, 0.0, 1.0)[::-1])[::-1]
 
 
 def under_lines(lines: Sequence[Lines], near: FloatArray, floor: float) -> PolygonCurve:
-    """Lower curve: the largest, at each K, of the floor and of the lines that matter.
+    """Lower curve whose value at each K is the largest of the floor and of given lines.
 
     Args:
         lines: lines below δ; only those that are the largest at some K of ``near`` are used.

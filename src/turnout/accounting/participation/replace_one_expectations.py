@@ -1,6 +1,6 @@
 """Replace-one: bounds on E[(Y_1 + … + Y_t − c₀)₊]/t, from which δ of a window follows.
 
-`excess` bounds a `Sum` of i.i.d. steps from either side; a `Planner` chooses the grids of similar
+`excess` bounds a `Sum` of i.i.d. steps from either side; a `Planner` chooses grids for similar
 sums. `upper_excess` bounds a `LocalSum` of adaptive ε₀-private steps from above, `response_excess`
 a `LocalSum` of randomized responses (`extreme_distributions`) from either side. `replace_one` uses
 these bounds; this module builds on `replace_one_grids` and `replace_one_steps`.
@@ -8,7 +8,7 @@ docs/design/replacement.md has the proofs; the notation is that of `replace_one_
 
 **I.i.d. steps.** Let Σ = Y_1 + … + Y_t. Where Y has light tails, Y is capped at M, which raises an
 upper bound on E[(Σ − c₀)₊] by t·E[(Y − M)₊]. Where Y has a heavy tail, an exponential tilt does not
-work. Then M is much lower, a step with Y > M is called a jump, and the case of one jump is
+work. Then a much lower M is used, a step with Y > M is called a jump, and the case of one jump is
 integrated in closed form: with N the number of jumps, p = Q(Y > M) and π_J(c) = E[(Y − c)₊; Y > M],
 
     E[(Σ − c₀)₊] = E[…; N = 0] + t·E[π_J(c₀ − Z)] + E[…; N ≥ 2],
@@ -28,7 +28,7 @@ steps, each of which may depend on the ones before,
 is exactly the largest possible E[(Y_1 + … + Y_n − c)₊]. π_n is convex, so on a grid its chords are
 an upper bound. Long windows are cut into blocks of b steps: π_b is the hockey stick of a
 distribution that lies above the sum of any b adaptive steps in convex order, and one FFT adds up
-the blocks. The distance to the exact value falls as 1/b.
+the blocks. The distance of this bound to the exact value falls as 1/b.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def sum_threshold(k: float, count: int, probability: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GridPlan:
-    """Choice of grids for a sum: with Y capped, or with one value of Y above a cap (a jump).
+    """Choice of grids for a sum: either Y is capped, or one step may exceed the cap (a jump).
 
     Attributes:
         main: frame of the sum of capped steps, or of the sum without jumps.
         next_to_jump: frame of the other steps if one step jumps; None if Y is capped instead.
-        far: size of a jump from which an upper bound counts the jump for every value of the other
-            steps.
+        far: size from which an upper bound adds the whole contribution of a jump, whatever the sum
+            of the other steps is.
     """
 
     main: SumFrame
@@ -119,9 +119,9 @@ class GridPlan:
 class Planner:
     """Chooses the grid plans of a sequence of similar sums.
 
-    Bounds on coarse grids (pilots) show whether a cap or jumps give the better bound, but take as
-    long as the bound itself. The answer seldom changes from one sum to the next, so most plans
-    reuse the last answer. A plan without pilots is made again with pilots if its bound is too wide.
+    Bounds on coarse grids (pilots) show whether a cap or jumps give the tighter bound, but take as
+    long as the bound itself. The result seldom changes from one sum to the next, so most plans use
+    the last result. A plan without pilots is made again with pilots if its bound is too wide.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class Planner:
         return value
 
     def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
-        """Upper bound on the excess, and the part of it due to the plan: ∞ if the plan fails.
+        """Upper bound on the excess, and the part of the bound due to the plan, ∞ if it fails.
 
         Only a plan without pilots may fail.
         """
@@ -175,9 +175,9 @@ class Planner:
 def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None = None) -> float:
     """Upper or lower bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t.
 
-    Each level of ``refinement`` halves the step of the grid; a ``planner`` shared by similar sums
-    saves time. If no grid is large enough, the upper bound is the hockey stick of one step, and the
-    lower bound is 0.
+    Each level of ``refinement`` halves the step of the grid. It saves time to share one ``planner``
+    among similar sums. If no grid is large enough, the upper bound is the hockey stick of one step,
+    and the lower bound is 0.
     """
     trivial = _one_by_one(total, side)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -194,15 +194,15 @@ def excess(total: Sum, side: Side, refinement: int = 0, planner: Planner | None 
 def upper_bound(
     total: Sum, guess: float | None, refinement: int, planner: Planner, *, composed: bool = False
 ) -> float:
-    """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t, by the quickest method that is sharp.
+    """Upper bound on the excess E[(Y_1 + … + Y_t − c₀)₊]/t by the quickest sharp method.
 
     Args:
         total: the sum.
         guess: estimate of the excess, such as that of a similar sum; None if there is none.
         refinement: level of the grid, at least 0; each level halves the grid's step.
         planner: plans of similar sums.
-        composed: whether this is one of many bounds that are composed; unequal levels are sharp
-            enough for these.
+        composed: whether this is one of many bounds that are composed; for such bounds unequal
+            levels are sharp enough.
     """
     trivial = _one_by_one(total, Side.UPPER)
     if total.count == 1 or total.threshold >= total.count * total.step.top:
@@ -241,7 +241,7 @@ def _is_sharp(total: Sum, found: Bounded, refinement: int) -> bool:
 
 
 def lower_bound(total: Sum, refinement: int, planner: Planner) -> float:
-    """Lower bound on the excess: the larger of the bounds by `excess` and on unequal levels."""
+    """Lower bound on the excess: the larger of the bound of `excess` and that of unequal levels."""
     others = excess(total, Side.LOWER, refinement, planner)
     if not _on_levels(total, Side.LOWER, 0) > others:
         return others
@@ -249,7 +249,7 @@ def lower_bound(total: Sum, refinement: int, planner: Planner) -> float:
 
 
 def _on_levels(total: Sum, side: Side, refinement: int) -> float:
-    """Bound on the excess on unequal levels; ∞ (upper) or 0 (lower) if there is none."""
+    """Bound on the excess, computed on unequal levels; ∞ (upper) or 0 (lower) if this fails."""
     if total.count > 1:
         with suppress(NumericalError):
             return levels_excess(total.step, total.count, total.threshold, side, refinement)
@@ -312,7 +312,7 @@ def _least_cap(overview: Overview, total: Sum) -> float:
 
 
 def _jump_plan(overview: Overview, total: Sum, cost: float) -> GridPlan:
-    """Grid plan with jumps above M, chosen so that two or more jumps add little to the bound."""
+    """Grid plan with jumps above M; M is such that two or more jumps add little to the bound."""
     count, threshold = total.count, total.threshold
     points, shares, hockey_sticks = overview.points, overview.shares, overview.hockey_sticks
     # M is the first point at which the bound on two or more jumps is at most the cost.
@@ -372,7 +372,7 @@ def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[fl
 
 
 def _with_one_jump(total: Sum, side: Side, plan: GridPlan, refinement: int, out: Tail) -> float:
-    """Bound on E[π_J(c₀ − Z)] over the Z that reach c₀ with a jump of at most ``far``."""
+    """Bound on E[π_J(c₀ − Z); Z ≥ c₀ − far]: those Z that reach c₀ by a jump of at most far."""
     assert plan.next_to_jump is not None
     count = total.count - 1
     bins = max(_bins(plan.next_to_jump, count, refinement), 1 << _FEWEST_HEAVY_LOG2 + refinement)
@@ -408,7 +408,7 @@ _RARE = 1e-30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExtremeDistribution:
-    """Distribution of (X, X') on at most three of the six extreme rays.
+    """Distribution of (X, X') with at most three values, each on one of the six extreme rays.
 
     Attributes:
         ratios, others: values of X and of X', shape (n,) each, n ≤ 3.
@@ -420,7 +420,7 @@ class ExtremeDistribution:
     weights: FloatArray
 
     def values(self, k: float) -> FloatArray:
-        """Values of Y = X − K·X' on the rays, shape of ``weights``."""
+        """Values of Y = X − K·X', shape of ``weights``."""
         return self.ratios - k * self.others
 
 
@@ -463,8 +463,8 @@ class LocalSum:
 def upper_excess(total: LocalSum, longest: int, refinement: int = 0) -> float:
     """Upper bound on E[(Y_1 + … + Y_t − c₀)₊]/t over all adaptive ε₀-private steps.
 
-    Sums of more than ``longest`` steps are cut into blocks. Without a cut the bound is exact up to
-    the errors of the grid; each level of refinement halves the step of the grid.
+    Sums of more than ``longest`` steps are cut into blocks. For shorter sums the bound is exact up
+    to errors of the grid; each level of refinement halves the step of the grid.
     """
     # Blocks of nearly equal length.
     if total.k >= math.exp(total.epsilon0):
@@ -534,7 +534,7 @@ class _Lattice:
         return MassGrid(self.step * self.first, self.step, masses)
 
     def coarse(self, hockey_sticks: FloatArray) -> CoarseSum:
-        """Distribution with given hockey sticks on few of the grid points."""
+        """Distribution on few of the grid points, with given hockey sticks there."""
         index = np.unique(np.linspace(0, self.size - 1, _COARSE_POINTS).astype(np.int64))
         points = self.points[index]
         slopes = np.diff(hockey_sticks[index] - hockey_sticks[-1]) / np.diff(points)
@@ -619,7 +619,7 @@ def response_excess(total: LocalSum, response: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
-    """Numbers of successes, without rare ones of total chance `_RARE`, and their probabilities."""
+    """Likely numbers of successes and their probabilities; the others have total chance `_RARE`."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)
@@ -641,7 +641,7 @@ def _two_valued(
 
 
 def _binomial_tail(counts: IntArray, least: FloatArray, share: float) -> FloatArray:
-    """Probability that a binomial variable is at least ``least``."""
+    """Probability that a binomial variable is at least ``least``, shape of ``counts``."""
     inside = (least > 0) & (least <= counts)
     a, b = np.where(inside, least, 1.0), np.where(inside, counts - least + 1, 1.0)
     return np.where(inside, betainc(a, b, share), np.where(least <= 0, 1.0, 0.0))

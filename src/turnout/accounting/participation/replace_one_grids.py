@@ -3,12 +3,12 @@
 `grid_distribution` returns the distribution of one step as a `MassGrid`, above or below the true
 one in increasing convex order; a `Tail` bounds the part of one step above a cap. `expectation`
 bounds E[g(Σ)] of a sum of i.i.d. grid variables by one exponentially tilted FFT.
-`replace_one_expectations` uses the module, which builds on `replace_one_steps`.
+`replace_one_expectations` uses this module; this module builds on `replace_one_steps`.
 
 A distribution on a grid has a piecewise linear hockey stick. A convex polygon above the hockey
-stick of a step is the hockey stick of a distribution above that of the step; a polygon below it
-gives a distribution below. Bounds on rounding errors are added to an upper polygon and subtracted
-from a lower one.
+stick of a step is the hockey stick of a distribution above that of the step; a polygon below the
+hockey stick gives a distribution below that of the step. Bounds on rounding errors are added to an
+upper polygon and subtracted from a lower one.
 
 Under the distribution tilted by e^{θy} the values of the sum that contribute most are typical. So
 the result is e^{nκ(θ) − θc} times a number near 1, and round-off is small relative to the result.
@@ -59,7 +59,7 @@ class MassGrid:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Part of Y above a cap M: bounds from one side on its hockey stick and on its mass.
+    """Part of Y above a cap M: bounds, all upper or all lower, on the hockey stick and the mass.
 
     Attributes:
         step: distribution of Y.
@@ -77,7 +77,7 @@ class Tail:
 
     @classmethod
     def of(cls, step: Step, side: Side, cap: float) -> Tail:
-        """Bounds from one side on the part of one step's Y above a cap."""
+        """Bounds, all on the given side, on the part of one step's Y above a cap."""
         at = np.array([cap])
         if side is Side.UPPER:
             share = float(step.share(at)[0]) * (1.0 + _SHARE_MARGIN)
@@ -109,7 +109,7 @@ def grid_distribution(
         side: whether the result is above or below Y in increasing convex order.
         frame: range of Y and window of the sum.
         bins: number of bins that cover the window of the sum.
-        tail: *upper* bounds on the part of Y above a cap, which is then left out; None to cap Y
+        tail: *upper* bounds on the part of Y above a cap; this part is then left out. None to cap Y
             instead.
 
     Raises:
@@ -153,7 +153,7 @@ def grid_distribution(
 def _lattice(
     step: Step, side: Side, frame: SumFrame, bins: int, *, anchored: bool
 ) -> tuple[FloatArray, float, bool]:
-    """Grid points, the distance between them, and whether no value of Y lies below the first."""
+    """Grid points, the distance between them, and whether all values of Y are ≥ the first point."""
     width = (frame.below + frame.above) / (bins - 4)
     if (frame.high - frame.low) / width > 1 << MOST_CELLS_LOG2:
         raise NumericalError("the likelihood ratios of one step have too wide a range for a grid")
@@ -233,7 +233,7 @@ Parts = Sequence[tuple[MassGrid, int]]
 
 
 class Expectation(NamedTuple):
-    """Bound on an expectation, and the part of an upper bound that is due to numerical errors."""
+    """Bound on an expectation; for an upper bound also the part that is due to numerical errors."""
 
     value: float
     doubt: float
@@ -257,8 +257,8 @@ def expectation(
         slope: upper bound on the slope of g.
 
     Returns:
-        The bound, with the part due to numerical errors. It is inf (upper) or 0 (lower) if the
-        weights that undo the tilt overflow.
+        The bound, with the part due to numerical errors. The bound is inf (upper) or 0 (lower) if
+        the weights that undo the tilt overflow.
 
     Raises:
         NumericalError: the sum needs too many bins.

@@ -1,17 +1,17 @@
 """Bounds on the excess E[(Y_1 + … + Y_t − c₀)₊]/t on unequal levels, for little noise.
 
-`levels_excess` bounds it from either side. Little noise spreads likelihood ratios over so many
-powers of ten that no grid of equal steps covers them all. Here the levels are s·sinh(u) for
+`levels_excess` bounds this excess from either side. Little noise spreads likelihood ratios over so
+many powers of ten that no grid of equal steps covers them all. Here the levels are s·sinh(u) for
 equidistant u: they are dense where Y is near 0, and the distance between them grows in proportion
 to Y elsewhere. `replace_one` uses these bounds; this module builds on `replace_one_steps`.
 docs/design/replacement.md has the proofs ("Unequal levels").
 
-Each distribution has its values on the levels, or at most one value between two levels. The sum of
-two variables is computed from all pairs of their values. For an upper bound the mass of each pair
-is spread onto the two levels next to its sum, with the mean kept; for a lower bound all sums
-between two levels are replaced by their mean. t − 1 steps are added by doubling; the last step is
-added through its hockey stick. All terms are positive, so round-off is small relative to the
-result, however small the result is.
+For an upper bound, all values of a distribution are levels; for a lower bound, a distribution has
+at most one value between two levels. The sum of two variables is computed from all pairs of their
+values. For an upper bound the mass of each pair is spread onto the two levels next to its sum, with
+the mean kept; for a lower bound all sums between two levels are replaced by their mean. t − 1 steps
+are added by doubling; the last step is added through its hockey stick. All terms are positive, so
+round-off is small relative to the result, however small the result is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PLACES = 4.0 * UNIT_ROUNDOFF  # relative rounding of a sum, and of a part of a 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Masses:
-    """Distribution on increasing values, and a bound on the payoff that capping sums removes."""
+    """Distribution on increasing values, and a bound on the payoff lost because sums are capped."""
 
     values: FloatArray
     masses: FloatArray
@@ -53,7 +53,7 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
         count: t, at least 2.
         threshold: c₀.
         side: side of the bound.
-        refinement: number of times that the number of levels is doubled; may be below 0.
+        refinement: how often the number of levels is doubled; may be below 0.
 
     Raises:
         NumericalError: the noise is not Gaussian, or a likelihood ratio overflows.
@@ -130,13 +130,13 @@ def _power(one: _Masses, count: int, sums: _Spread | _Means) -> _Masses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Spread:
-    """Sums of two values on the levels, each spread onto the two levels next to it.
+    """All sums of two levels; the mass of each sum is split between the two levels next to the sum.
 
     Attributes:
         levels: increasing values, shape (n,).
         below: index of the level below each sum, shape (n²,).
-        part: part of each sum's mass that moves to the level above.
-        beyond: amount by which each sum exceeds the highest level.
+        part: part of each sum's mass that moves to the level above the sum, shape (n²,).
+        beyond: amount by which each sum exceeds the highest level, at least 0, shape (n²,).
     """
 
     levels: FloatArray
@@ -170,7 +170,7 @@ class _Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Means:
-    """Sums of two values, of which all sums between two levels are replaced by their mean."""
+    """All sums of two values; those between two neighbouring levels are replaced by their mean."""
 
     levels: FloatArray
 

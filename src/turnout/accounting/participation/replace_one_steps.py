@@ -1,7 +1,7 @@
 """One step under replace-one: the distribution of Y = X − K·X' that is largest in convex order.
 
-`AntitheticStep` and `AnyTwoStep` are the two kinds of step; `OneStepCurve` is the closed form of a
-window of one step and of Poisson steps. `antithetic` computes the coupling of X and X'. A
+`AntitheticStep` and `AnyTwoStep` are the two kinds of step; `OneStepCurve` is the curve in closed
+form of a window of one step and of Poisson steps. `antithetic` computes the coupling of X and X'. A
 `SumFrame` is the tilt and the range on which the distribution of a sum of steps is needed;
 `hockey_stick_frame` and `payoff_frame` choose a frame from an `Overview` and a `CoarseSum`.
 `replace_one_grids` and `replace_one_expectations` bound sums of steps.
@@ -18,9 +18,9 @@ distribution is given by its hockey stick π(c) = E[(Y − c)₊] = sup over eve
 P(E) − K·P'(E) − c·Q(E).
 
 * `AntitheticStep`: P against Q and P' against Q have the trade-off of a dominating pair. Y is
-  largest in convex order when X is large exactly where X' is small.
-* `AnyTwoStep`: any two of P, P' and Q have this trade-off, so P and P' are no further apart than
-  either is from Q. The bound on π(c) is the largest over Q for each c.
+  largest in convex order if X is largest where X' is smallest.
+* `AnyTwoStep`: any two of P, P' and Q have the trade-off of one pair, so P and P' are no further
+  apart than P and Q, or P' and Q. The bound on π(c) is the maximum over Q, for each c separately.
 
 **Frames.** A frame is an estimate, chosen from a distribution on a few hundred points;
 `replace_one_expectations.excess` bounds the mass outside the frame afterwards. Notation: κ(θ) = ln
@@ -67,12 +67,12 @@ _SOLVED = GaussianPair | LaplacePair | DiscretePair  # pairs whose thresholds ne
 
 @dataclass(frozen=True)
 class AntitheticStep:
-    """Step in which X is large exactly where X' is small: the worst coupling of two ratios.
+    """Step with the worst coupling of two ratios: X is largest where X' is smallest.
 
-    Source: for the sum of X and −K·X' the comonotone coupling is largest in convex order (Dhaene et
-    al. 2002), and the sum grows in convex order with the distribution of either term. Symmetric and
-    log-concave noise (Gaussian, Laplace) attains the coupling: z and z' shift the output by the
-    full sensitivity in opposite directions.
+    Source: of all couplings of X and −K·X', the comonotone coupling makes the sum largest in convex
+    order (Dhaene et al. 2002), and the sum grows in convex order with the distribution of either
+    term. Symmetric and log-concave noise (Gaussian, Laplace) attains the coupling: z and z' shift
+    the output by the full sensitivity in opposite directions.
 
     Attributes:
         pair: the dominating pair of P against Q and of P' against Q.
@@ -89,7 +89,7 @@ class AntitheticStep:
 
     @property
     def _ratios(self) -> tuple[float, float]:
-        """Smallest and largest finite likelihood ratio; (0, inf) if it is unbounded."""
+        """Smallest and largest finite likelihood ratio; (0, inf) if the ratio is unbounded."""
         return _support(self.pair)
 
     @property
@@ -115,14 +115,14 @@ class AntitheticStep:
         return antithetic_upper(self.pair, self.k, threshold, other)
 
     def share(self, c: FloatArray) -> FloatArray:
-        """Approximate probability Q(Y > c), shape of ``c``."""
+        """Approximate tail probability Q(Y > c), shape of ``c``."""
         return antithetic_share(self.pair, *self.thresholds(c))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Values at ``c`` and slopes of lines that lie below E[(Y − c)₊] at every c.
 
-        Each line is P(E) − K·P'(E) − c·Q(E), with E the event that is best at ``c``: X is large and
-        X' small. Rounding errors are subtracted.
+        Each line is P(E) − K·P'(E) − c·Q(E), with E the event whose line is largest at ``c``: X is
+        above a threshold and X' below one. Rounding errors are subtracted.
         """
         threshold, other = self.thresholds(c)
         present, elsewhere, share = antithetic_event(self.pair, threshold, other)
@@ -134,7 +134,7 @@ class AntitheticStep:
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
     def thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of X and of X' at each c, interpolated if there are many c."""
+        """Thresholds of X and of X' at each c; if there are many c, thresholds are interpolated."""
         if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, _SOLVED):
             return antithetic_thresholds(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
@@ -147,9 +147,9 @@ class AntitheticStep:
 class AnyTwoStep:
     """Step in which any two of P, P' and Q have the trade-off of one symmetric pair.
 
-    The worst reference is P' for c ≥ 0 and P for c < 0. So the upper bound on π(c) is H_{K+c} for
-    c ≥ 0 and (1 − c)·H_{K/(1−c)} for c < 0, with H the hockey stick of the pair. No randomizer has
-    both references, so no distribution attains the bound at all c.
+    The reference Q with the largest π(c) is P' for c ≥ 0 and P for c < 0. So the upper bound on
+    π(c) is H_{K+c} for c ≥ 0 and (1 − c)·H_{K/(1−c)} for c < 0, with H the hockey stick of the
+    pair. No randomizer has both references, so no distribution attains the bound at all c.
 
     Attributes:
         pair: the dominating pair; if its two directions differ, the larger divergence is used.
@@ -237,7 +237,7 @@ class Step(Protocol):
 
 @lru_cache(maxsize=64)
 def _support(pair: Pair) -> tuple[float, float]:
-    """Smallest and largest finite ratio to 13 digits, rounded outward; (0, inf) if unbounded."""
+    """Smallest and largest finite ratio, rounded outward to 13 digits; (0, inf) if unbounded."""
     if isinstance(pair, GaussianPair):
         return 0.0, np.inf
 
@@ -284,9 +284,10 @@ class OneStepCurve:
         return self._with_infinity_mass(antithetic_upper(self.pair, k, threshold, other))
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of the best event's line K ↦ P(E) − K·P'(E) at each K ≥ 1, shape of ``k``.
+        """Slope of the line K ↦ P(E) − K·P'(E) of the event E that is best at each K ≥ 1.
 
-        The line lies below the curve at every K.
+        An event is best at K if its line is the largest there. The result has the shape of ``k``.
+        The whole line lies below the curve.
         """
         k = np.asarray(k, dtype=float)
         value, slope = self._line(k, *antithetic_thresholds(self.pair, k, self._offset(k)))
@@ -295,7 +296,7 @@ class OneStepCurve:
     def _line(
         self, k: FloatArray, threshold: FloatArray, other: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower bound on P(E) − K·P'(E) − c₀·Q(E), and the slope of δ along that line."""
+        """Lower bound on P(E) − K·P'(E) − c₀·Q(E), and the slope in K of δ for a fixed event E."""
         present, elsewhere, share = antithetic_event(self.pair, threshold, other)
         value = present - k * elsewhere - self._offset(k) * share
         value -= antithetic_rounding(self.pair, k, threshold, other)
@@ -354,10 +355,10 @@ class SumFrame:
 
 
 def hockey_stick_frame(distribution: CoarseSum, count: int, threshold: float) -> SumFrame:
-    """Frame for E[(Σ − c₀)₊]: the narrowest window among tilts that add little round-off.
+    """Frame for E[(Σ − c₀)₊]: of all tilts with little round-off, the one with the least window.
 
     Under the tilt of the saddle point a heavy tail has much mass at its cap, and the window must
-    contain several such values; a smaller tilt avoids so wide a window.
+    contain sums of several values at the cap. A smaller tilt avoids so wide a window.
 
     Args:
         distribution: distribution of one Y on few points.
@@ -459,7 +460,7 @@ def _window(
     *,
     far_above: bool = False,
 ) -> SumFrame:
-    """Frame of one tilt, with a window that Chernoff bounds determine."""
+    """Frame for a given tilt; Chernoff bounds determine the window."""
     # Range of one Y: values below it have a negligible part of the tilted mass.
     lost = int(np.sum(count * np.cumsum(distribution.tilted(tilt)) <= _LOST_BELOW))
     left = int(np.searchsorted(distribution.points, centre / count))
@@ -500,7 +501,7 @@ class Overview:
 
     @classmethod
     def of(cls, step: Step) -> Overview:
-        """Hockey stick and upper tail at points whose distances grow away from the median."""
+        """Hockey stick and upper tail of Y at points that are denser near the median."""
         # Start from the mean and E[(Y − E Y)₊], then move to the median and the quartiles.
         median = step.mean
         unit = max(float(step.upper(np.array([step.mean]))[0]) - step.infinite, 1e-300)
@@ -533,7 +534,7 @@ class Overview:
         return min(float(self.points[small[0] if small.size else -1]), self.step.top)
 
     def coarse(self, low: float, high: float) -> CoarseSum:
-        """Distribution of Y, cut off to the range from ``low`` to ``high``, on few points."""
+        """Distribution on few points of Y cut off to the range from ``low`` to ``high``."""
         ends = np.arcsinh((np.array([low, high]) - self.median) / self.unit)
         points = self.median + self.unit * np.sinh(np.linspace(ends[0], ends[1], _POINTS))
         points[0], points[-1] = low, high
@@ -545,11 +546,11 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoarseSum:
-    """Distribution of Y on few points, which are dense around its mean.
+    """Distribution of Y on few points that are dense around the mean of Y.
 
     Attributes:
         points: increasing values of Y, shape (n,).
-        masses: their probabilities, with sum 1, same shape.
+        masses: probabilities of the points, with sum 1, shape (n,).
     """
 
     points: FloatArray

@@ -9,12 +9,12 @@ formulas), K = e^ε, θ the tilt.
 
 A frame is made for one δ: the distribution of the sum is weighted by e^{±θ·sum} so that the sum at
 which the payoff starts (the *threshold*) is typical. Then errors from round-off and from the edges
-of the grid are small relative to δ, however small δ is. No frame needs to be exact: a badly chosen
+of the grid are small relative to δ, however small δ is. Frames may be estimates: a badly chosen
 frame makes bounds wide, never wrong.
 
 Spreading a distribution onto fewer points makes it larger in convex order, and e^{sx} is convex. So
 a distribution on a few hundred points bounds the moments of a distribution on a million points, and
-shows where the sum lies.
+shows which values of the sum are likely.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Frame:
         cap: largest value of one ratio; larger values are cut off.
         low, high: edges of the grid of the sum.
         below, above: exponents of the Chernoff bounds on the mass below ``low`` and above ``high``.
-        short: exponent of the Chernoff bound on the probability that the other ratios sum to less
-            than threshold − cap.
+        short: exponent of the Chernoff bound on the probability that t − 1 ratios sum to less than
+            threshold − cap.
         step: distance between the points of the coarsest grid.
     """
 
@@ -99,7 +99,7 @@ class Framing:
         distribution: the pair's distribution on few points, up to a cap beyond which ratios are
             negligible at δ.
         log_delta: ln δ.
-        thresholds: candidate thresholds of the sum, ordered by falling δ, shape (n,).
+        thresholds: candidates for the threshold of the sum, ordered by falling δ, shape (n,).
         log_deltas: estimates of ln δ at each candidate, same shape.
     """
 
@@ -154,7 +154,7 @@ class Framing:
         return max(rise, 1e-3) / float(thresholds[at + 4] - thresholds[at - 4])
 
     def frame(self, threshold: float, slope: float) -> Frame:
-        """Frame around one threshold, where ln δ falls by ``slope`` per unit of the sum."""
+        """Frame for one threshold; ``slope`` is the fall of ln δ there, per unit of the sum."""
         # Cap of one ratio: just above the threshold minus the sum that the others almost surely
         # reach.
         sign = 1.0 if self.direction is Direction.REMOVE else -1.0
@@ -209,11 +209,12 @@ class Framing:
         return self.window * (distribution.log_moments(s) + widening)
 
     def _step(self, threshold: float, slope: float) -> tuple[float, float]:
-        """Step of the first grid, and the variance that the grid adds to one ratio.
+        """Step of the coarsest grid, and the variance that this grid adds to one ratio.
 
         Spreading onto a grid of step h raises the variance of a ratio by v = min(h²/6, h·mean), and
-        so raises ln δ by t·v·slope²/2; a chord raises ln δ by h²·slope²/8. h is chosen so that
-        neither exceeds 0.4 times the change of ln δ that moves ε by the relative accuracy `_AIM`.
+        so raises ln δ by t·v·slope²/2; a chord raises ln δ by h²·slope²/8. h is chosen so that each
+        of the two increases is at most 0.4 times the change of ln δ that moves ε by the relative
+        accuracy `_AIM`.
         """
         epsilon = abs(math.log(threshold / self.window))
         fold = 0.4 * _AIM * max(epsilon * threshold * slope, 1.0)  # change of ln δ over the aim
@@ -227,9 +228,10 @@ class Framing:
 class _HockeySticks:
     """Estimates of ln δ for *remove*, at candidate values of ε.
 
-    The estimate adds two cases. In the first case a single ratio reaches the threshold while the
-    others have their mean. In the second case many ratios reach the threshold together (a saddle
-    point), and no ratio exceeds a third of the missing sum, since larger ratios need exact tilts.
+    The estimate adds two cases. In the first case a single ratio reaches the threshold while all
+    other ratios are at their mean. In the second case the sum of many ratios reaches the threshold
+    (a saddle point), and no ratio exceeds about a third of the distance from the mean of the sum to
+    the threshold, since larger ratios need exact tilts.
     """
 
     def __init__(self, pair: Pair, distribution: CoarseDistribution, window: int) -> None:
@@ -243,7 +245,7 @@ class _HockeySticks:
         return np.append(1e-7, _geometric(1e-6, 1.02 * reach, _THRESHOLDS))
 
     def at(self, candidates: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of the candidates, and estimates of ln δ at each threshold."""
+        """Threshold of the sum for each candidate ε, and an estimate of ln δ at each threshold."""
         # Tilts around those of the last call, and a cap for each threshold.
         window, thresholds = self._window, self._window * np.exp(candidates)
         tilts = _geometric(0.7 * self._tilts.min(), 1.4 * self._tilts.max(), _TILTS)
@@ -295,7 +297,7 @@ class _ReverseHockeySticks:
 def _deviations(
     window: int, plain: FloatArray, first: FloatArray, second: FloatArray
 ) -> FloatArray:
-    """Standard deviations of the sum under tilts, from weighted moments of one ratio."""
+    """Standard deviation of the sum under each tilt, from weighted moments of one ratio."""
     means = first / plain
     return np.sqrt(window * np.maximum(second / plain - means**2, 1e-12 * means**2))
 
@@ -313,7 +315,7 @@ def _saddle(deviations: FloatArray, tilts: FloatArray, scale: FloatArray | float
 
 
 def _unit(distribution: CoarseDistribution, window: int, cap: float | None = None) -> float:
-    """Scale of exponents s at which e^{s·sum} starts to depend on the cap of the ratios."""
+    """Size of the exponent s from which E[e^{s·sum}] depends on the cap of the ratios."""
     cap = float(distribution.points[-1]) if cap is None else cap
     mean = float(distribution.masses @ distribution.points)
     variance = float(distribution.masses @ np.minimum(distribution.points - mean, cap) ** 2)
@@ -323,10 +325,10 @@ def _unit(distribution: CoarseDistribution, window: int, cap: float | None = Non
 def _tilt(
     distribution: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
 ) -> float:
-    """Smallest tilt θ with little round-off at the threshold, or the best tilt if none exists.
+    """Smallest tilt θ with little round-off at the threshold, or the saddle-point tilt if none has.
 
-    With a smaller tilt the curve is accurate further from the threshold. The best tilt makes the
-    threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
+    With a smaller tilt the curve is accurate further from the threshold. The saddle-point tilt
+    makes the threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
     """
     # The best tilt, on finer and finer grids.
     low = 1e-6 / (threshold + 1.0)
@@ -362,7 +364,10 @@ def _tail_threshold(pair: Pair, mass: float) -> float:
 
 
 def _first(holds: Callable[[FloatArray], NDArray[np.bool_]], low: float) -> float | None:
-    """Smallest number found, from e^low on, at which a condition holds and keeps holding."""
+    """Smallest number found, from e^low on, at which a condition is true; None if there is none.
+
+    The condition must stay true at larger numbers.
+    """
     high = _LARGEST_LOG
     for _ in range(_ROUNDS):
         logs = np.linspace(low, high, _TRIED)
@@ -375,7 +380,7 @@ def _first(holds: Callable[[FloatArray], NDArray[np.bool_]], low: float) -> floa
 
 
 def _geometric(first: float, last: float, count: int) -> FloatArray:
-    """Numbers in geometric progression; `numpy.geomspace` without its checks."""
+    """Numbers in geometric progression: a quick `numpy.geomspace` that checks nothing."""
     log = math.log(first)
     numbers = np.exp(log + _fractions(count) * (math.log(last) - log))
     numbers[0], numbers[-1] = first, last
