@@ -284,7 +284,7 @@ def test_a_missing_head_file_is_refused_without_an_option(tmp_path):
 
     opened(begin=True)
     opened()
-    with pytest.raises(heads.StorageError, match="exists: start without --new-head-file"):
+    with pytest.raises(heads.StorageError, match="exists already: start without --new-head-file"):
         opened(begin=True)
     whole = here.read_text()
     here.write_text(whole.partition("\n")[0] + "\n")

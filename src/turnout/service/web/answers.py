@@ -67,7 +67,7 @@ async def respond(
         status: HTTP status; 503 gets the header Retry-After.
         body: the whole body.
         content_type: media type of the body.
-        more: further headers; if empty, a header forbids to cache the answer.
+        more: further headers; if there are none, the answer has the header Cache-Control: no-store.
         head: leave out the body, as the answer to a HEAD request must.
     """
     # Headers of every answer; an answer that states no caching is not stored.
@@ -87,10 +87,10 @@ async def respond(
 
 
 def require_short(scope: Scope, limit: int) -> None:
-    """Refuse a request whose Content-Length announces a body of more than ``limit`` bytes.
+    """Refuse a request whose header Content-Length states more than ``limit`` bytes.
 
     Raises:
-        RefusedError: the announced length is larger, or not a number.
+        RefusedError: the header states a larger length, or its value is not a number.
     """
     for name, value in scope["headers"]:
         is_length = name == b"content-length"
@@ -114,7 +114,7 @@ async def read_body(receive: Receive, limit: int) -> bytes:
     """Whole request body of at most ``limit`` bytes.
 
     Raises:
-        RefusedError: the body is longer, or the connection ended.
+        RefusedError: the body has more than ``limit`` bytes, or the connection ended.
     """
     body, more = b"", True
     while more:

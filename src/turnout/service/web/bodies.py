@@ -1,4 +1,4 @@
-"""Bodies of signed requests: one incomplete body per client, with a bound on all their bytes."""
+"""Bodies of signed requests: one incomplete body per client, and a bound on the memory of all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Bodies:
     """Reader of request bodies that bounds the memory of all incomplete bodies.
 
     Guarantees:
-        Each client has at most one incomplete body; a newer one replaces it.
+        Each client has at most one incomplete body; a newer body replaces it.
         All incomplete bodies together have at most ``most_bytes``, whatever lengths they announced;
         only a single body may be longer. Above this bound the oldest body is dropped.
 

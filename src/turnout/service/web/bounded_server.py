@@ -1,6 +1,7 @@
 """HTTP server with one listening socket and a bounded number of connections.
 
-`BoundedServer` serves an ASGI application. `listening_at` binds a socket, `url_of` is its URL.
+`BoundedServer` serves an ASGI application. `listening_at` binds a socket, and `url_of` returns the
+socket's URL.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def listening_at(host: str, port: int) -> socket.socket:
 
     Args:
         host: name or address of this machine.
-        port: the port; 0 for any free one.
+        port: the port; 0 for any free port.
 
     Raises:
         ParameterError: the address is unknown, in use, or not this machine's.

@@ -4,10 +4,11 @@
 of the step, even if its release is ready earlier; it is published later only if the release is not
 ready at that time. After a restart the open step gets its full time again.
 
-`Evaluator` evaluates published models in a separate thread: the newest one first, then earlier ones
-at the steps of the charter's curve. The thread loads PyTorch and the plan's data once the service
-is ready, and no step waits for the thread. A failed evaluation is repeated, except after errors of
-the plan or the installation. The log and the operator's page show the failure.
+`Evaluator` evaluates published models in a separate thread: first the newest model, then earlier
+models at the steps for which the charter has a bound on ε. The thread loads PyTorch and the plan's
+data once the service is ready, and no step waits for the thread. A failed evaluation is repeated,
+except after errors of the plan or the installation. The log and the operator's page show the
+failure.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Conductor:
     """Schedule of one served task: it ends each phase and publishes each model.
 
     Guarantees:
-        A release is visible only after its transaction is durable and its time has come.
+        A release is visible only after its transaction is durable and its scheduled time has
+        passed.
         The ledger head of a release is exported, and signed by the witness if there is one, before
         the release is visible. No step is closed before the witness has signed the previous head.
 
@@ -273,7 +275,7 @@ Evaluate = Callable[[Any], tuple[float, float]]
 
 
 def evaluation_of_plan(text: str, folder: Path) -> Evaluate:
-    """Function that evaluates a model on a plan's held-out data; the call loads PyTorch.
+    """Function that evaluates a model on a plan's held-out data; PyTorch is loaded at once.
 
     Args:
         text: TOML text of the plan.

@@ -2,14 +2,15 @@
 
 `Connections` is the table, `Listener` accepts connections. A silent connection occupies a
 descriptor and some memory, so the number of connections is limited, in total and per address. At
-the limit a new connection is accepted and an old one is closed: the one that has waited longest,
-and first of all one that never sent a signed request. A connection whose request is being answered
-is never closed to make room. One task checks all deadlines once a second, so that no connection
-needs a timer.
+the limit a new connection is accepted and the old connection that has waited longest is closed.
+Connections that never sent a signed request are closed before all others. A connection whose
+request is being answered is never closed to make room. One task checks all deadlines once a second,
+so that no connection needs a timer.
 
-uvloop's server accepts one connection in a turn of its loop; a turn with hundreds of requests takes
-long, so the last device to connect would wait for thousands of them. `Listener` accepts many
-connections in a turn, and a connection gets its transport and its parser with its first byte.
+uvloop's server accepts one connection in a pass of its event loop; a pass with hundreds of requests
+takes long, so the last of thousands of devices would wait for thousands of passes. `Listener`
+accepts many connections in a pass, and a connection gets a transport and a parser when its first
+byte arrives.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class OpenConnection:
         awaits: awaited event.
         allowed: longest wait in seconds.
         known: whether the connection has carried a signed request.
-        received: bytes of the body that arrived since ``since``.
-        unsent: bytes of answers that the network had not taken at the last check.
+        received: number of bytes of the body that arrived since the time ``since``.
+        unsent: number of answer bytes that the network had not accepted at the last check.
     """
 
     peer: str
@@ -107,7 +108,7 @@ class OpenConnection:
     def overdue(self, now: float) -> bool:
         """Whether the connection has exceeded its longest wait.
 
-        A body that arrives or an answer that is read fast enough extends the wait.
+        The wait is extended while a body arrives fast enough, or while the client reads its answer.
         """
         waited = now - self.since
         if waited <= self.allowed:
@@ -130,9 +131,9 @@ class Connections:
 
     Guarantees:
         There are at most ``most`` entries, and at most ``most_of_peer`` of one address that is not
-        exempt. At a limit the connection that has waited longest is closed, first of all one that
-        never sent a signed request. A connection whose request is being answered, or whose signed
-        body is arriving, is never closed to make room.
+        exempt. At a limit the connection that has waited longest is closed; connections that never
+        sent a signed request are closed before all others. A connection whose request is being
+        answered, or whose signed body is arriving, is never closed to make room.
 
     Args:
         most: largest number of connections.
@@ -163,7 +164,7 @@ class Connections:
 
     @property
     def full(self) -> bool:
-        """Whether the table is at its limit and none of its connections may be closed."""
+        """Whether the table has reached its limit and no connection in it may be closed."""
         full = len(self._all) >= self._most
         return full and not self._unsigned and not self._signed
 
@@ -207,7 +208,7 @@ class Connections:
             self._add_to_queue(entry)
 
     def signed(self, entry: OpenConnection) -> None:
-        """Mark a connection as one with a signed request, so that others are closed before it."""
+        """Mark a connection as one with a signed request, which is closed after all others."""
         if entry.known or entry not in self._all:
             return
         self._remove_from_queue(entry)
@@ -300,7 +301,7 @@ def proxies(named: str | None) -> Callable[[str], bool]:
 
 
 def _network(name: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """IP network that a text names; an address is a network of one. None for any other text."""
+    """IP network that a text names, or None; an address names the network of this address alone."""
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
@@ -359,7 +360,7 @@ class Listener:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more connections, and close those that have sent nothing."""
+        """Accept no more connections, and close the connections that have sent nothing."""
         self._closed = True
         self._loop.remove_reader(self._listening.fileno())
         self._loop.remove_reader(self._silent.fileno())  # pyright: ignore[reportAttributeAccessIssue]
@@ -431,7 +432,7 @@ class Listener:
             self._ready.append(key.data)
 
     def _open_some(self) -> None:
-        """Open some queued connections; the next pass of the event loop opens the others."""
+        """Open some queued connections; later passes of the event loop open the remaining ones."""
         for _ in range(min(OPENED_AT_ONCE, len(self._ready))):
             silent = self._ready.popleft()
             if silent.has_left:

@@ -1,8 +1,8 @@
-"""The device API: the table of its routes, and the handlers of these routes.
+"""The device API: the table of routes, and the handlers of these routes.
 
-`device_routes` is the table: a route that is added there is served and described. `DeviceJobs`
-makes the engine calls of signed requests; `PublicDocuments` reads charter, status, models and
-records, all of them committed and published.
+`device_routes` is the table: a route that is added there is served and is described in the OpenAPI
+document. `DeviceJobs` makes the engine calls of signed requests; `PublicDocuments` reads charter,
+status, models and records, all of them committed and published.
 """
 
 from __future__ import annotations
@@ -261,8 +261,8 @@ def _public(
 class DeviceJobs:
     """Writer's jobs that pass the signed requests to the engine.
 
-    The arguments of each method are client, step, body and the body's SHA-256; a body that cannot
-    fit the route raises RemoteProtocolError.
+    The arguments of each method are client, step, body and the body's SHA-256. A method raises
+    RemoteProtocolError if the body cannot belong to the route.
     """
 
     running: Running
@@ -430,7 +430,7 @@ class PublicDocuments:
         return release.parameters, f'"{release.record.model_digest.hex()}"'
 
     async def artefact(self, scope: Scope) -> Representation:
-        """Content, such as a graph or test vectors, whose digest the charter contains.
+        """Artefact, such as a graph or test vectors, whose digest the charter contains.
 
         Raises:
             RefusedError: the charter contains no such digest.
@@ -490,7 +490,7 @@ def _range(query: bytes) -> tuple[int, int]:
 
 
 def _with_tag(scope: Scope, body: bytes, kind: bytes, tag: bytes) -> Representation:
-    """Answer with the body, or with status 304 if the request shows the body's ETag."""
+    """Answer with the body, or with status 304 if the request has the body's ETag."""
     more = ((b"etag", tag), _FOREVER)
     for name, value in scope["headers"]:
         if name == b"if-none-match" and tag in [part.strip() for part in value.split(b",")]:

@@ -1,7 +1,7 @@
-"""Ledger head in a file outside the storage; the file reveals an old copy of the database.
+"""File with the newest ledger head, outside the database, to detect a restored old copy.
 
-`HeadFile` has one signed ledger head, as devices get it, and the address of the database. The file
-should be on another disk than the database, so that no snapshot restores both.
+A `HeadFile` has one signed ledger head, as devices get it, and the address of the database. The
+file should be on another disk than the database, so that no backup restores both together.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class HeadFile:
     Args:
         path: path of the file.
         address: address of the database, which is written into the file.
-        begin: whether a new file is begun, which must not exist yet.
+        begin: whether to create the file, which must not exist yet.
     """
 
     def __init__(self, path: Path, address: str = "", *, begin: bool = False) -> None:
@@ -97,7 +97,7 @@ class HeadFile:
     ) -> None:
         """Require that head file and stored ledger match, so that neither of them is an old copy.
 
-        The file may be one release older than the ledger, after a crash between commit and export.
+        After a crash between commit and export, the file may be one release older than the ledger.
 
         Args:
             task: name of the task.
@@ -114,7 +114,9 @@ class HeadFile:
         ledger = _StoredLedger(task, coordinator_key, view, head)
         there = ledger.written_after(self.path, self._text)
         if there is not None and self._begin:
-            raise StorageError(f"{self.path} exists: start without --new-head-file")
+            raise StorageError(
+                f"{self.path} exists already: start without --new-head-file, which creates the file"
+            )
         # It must be the newest one or the one before; only a new file or a new ledger has none.
         if there is not None and there < head.steps - 1:
             raise StorageError(
@@ -231,7 +233,7 @@ class _StoredLedger(NamedTuple):
 
         Raises:
             StorageError: the file is damaged, belongs to another task or has no valid signature, or
-                the stored ledger does not contain its ledger head.
+                the stored ledger does not contain the file's ledger head.
         """
         if text is None:
             return None
@@ -257,7 +259,7 @@ class _StoredLedger(NamedTuple):
         return seen.steps
 
     def _digest_at(self, steps: int) -> bytes | None:
-        """Digest of the stored ledger after ``steps`` releases; None if it has fewer releases."""
+        """Digest of the stored ledger after ``steps`` releases; None if fewer are stored."""
         if not 0 <= steps <= self.head.steps:
             return None
         if steps == 0:

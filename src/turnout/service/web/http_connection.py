@@ -1,9 +1,10 @@
 """HTTP/1.1 over one connection: one request at a time, in bounded memory, without timers.
 
-`HttpConnection` collects the bytes of a head until it is complete, and `http_request` parses it;
-bytes of a body go to the application when it reads them. While a request is being answered, only a
-few bytes beyond it are read, and the next request does not begin. The table in `connections` has
-the awaited event and the deadline of each connection.
+`HttpConnection` collects the bytes of a head (request line and headers) until the head is complete,
+and `http_request` parses the head. Bytes of a body go to the application when the application reads
+them. While a request is being answered, only a few bytes of the next request are read, and the next
+request does not begin. The table in `connections` has the awaited event and the deadline of each
+connection.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class _Exchange:
 
     Attributes:
         missing: number of bytes of the body that have not arrived.
-        unread: bytes that have arrived and that the application has not read.
+        unread: bytes of the body that have arrived and that the application has not read.
         begun: whether the answer has begun, so that no other answer is possible.
         last: whether the connection ends after this answer.
         over: whether the request is answered, or the client has closed the connection.
@@ -157,11 +158,11 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
     """Protocol of one HTTP connection, for the event loop.
 
     Guarantees:
-        One request is answered at a time. At most `HEAD_BYTES` beyond it are read, and at most
-        `UNREAD_BYTES` of its body wait for the application.
+        One request is answered at a time. At most `HEAD_BYTES` beyond this request are read, and at
+        most `UNREAD_BYTES` of the request's body wait for the application.
         An answer before the end of the request's body announces the end of the connection; later
         bytes of the body are discarded, so that the answer arrives.
-        The next request begins once the network has taken the answer before it.
+        The next request begins once the network has accepted the answer to the previous request.
 
     Args:
         server: the server.
@@ -411,7 +412,7 @@ class HttpConnection(asyncio.BufferedProtocol, ActiveConnection):
         """Close the connection after the answer is sent.
 
         Args:
-            unread: whether bytes of the client are unread; then reading goes on for a while.
+            unread: whether bytes of the client are unread; if so, reading goes on for a while.
         """
         unread = unread or bool(self._pipelined) or not self._reads
         self._leaving = True

@@ -1,7 +1,7 @@
-"""Parsing of the heads of HTTP requests by httptools; unacceptable heads are refused.
+"""Parsing of the head of an HTTP request, its request line and headers, by httptools.
 
-`request_of` turns the bytes of a head into a `Request`; `begins` tells whether bytes can be the
-beginning of a head.
+`request_of` turns the bytes of a head into a `Request` and refuses an unacceptable head; `begins`
+tells whether bytes can be the beginning of a head.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Head:
         self.headers.append((name.lower(), value))
 
     def on_body(self, body: bytes) -> None:
-        """Record that the parser found a body, a sign of a second request hidden in the head."""
+        """Record that the parser found a body, which may be a second request hidden in the head."""
         self.body = True
 
 

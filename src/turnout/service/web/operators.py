@@ -2,7 +2,7 @@
 
 `Operators` serves the operator's routes, `Sessions` are the open sessions, and `PasswordCheck`
 compares the password in constant time, from the form or from a header. The password is in a file;
-without it there is no operator, and no request gets the operator's view.
+without this file there is no operator, and no request gets the operator's view.
 
 The right password is answered at once, so a client without an answer knows that its guess was
 wrong. The delay of the answers to wrong passwords therefore does not limit a client with many
@@ -65,14 +65,14 @@ class PasswordCheck:
 
     Guarantees:
         Wrong passwords are answered one after the other, after half a second each. If more than
-        `MOST_WAITING` of them wait, further wrong passwords get status 429.
-        At most `MOST_WRONG` wrong passwords of one source are compared in a minute, and at most
-        `MOST_WRONG_TRUSTED` of this machine, or of a source that gave the right password within
+        `MOST_WAITING` wrong passwords wait, further wrong passwords get status 429.
+        At most `MOST_WRONG` wrong passwords of one source are compared in a minute. The limit is
+        `MOST_WRONG_TRUSTED` for this machine, and for a source that gave the right password within
         the last half day.
         The right password is answered at once, whatever other sources guess.
 
     Args:
-        running: the task; its clock and metrics are used.
+        running: the task, whose clock and metrics are used.
         password: right password; None for no operator.
     """
 
@@ -116,7 +116,7 @@ class PasswordCheck:
         return False
 
     def _is_compared(self, source: str, now: float) -> bool:
-        """Whether another password of a source may be checked, after its wrong attempts so far."""
+        """Whether another password may be checked after the wrong passwords of a source so far."""
         trusted = is_this_machine(source) or self._trusted.get(source, now) > now
         until, wrong = self._wrong.get(source, (now, 0))
         return until <= now or wrong < (MOST_WRONG_TRUSTED if trusted else MOST_WRONG)
@@ -146,7 +146,7 @@ class PasswordCheck:
 def source_of(request: HTTPConnection) -> str:
     """Origin of a request: its IPv4 address, or the 64-bit network of its IPv6 address.
 
-    Behind a trusted proxy it is the forwarded address.
+    Behind a trusted proxy the origin is the forwarded address.
     """
     host = "" if request.client is None else request.client.host
     try:
@@ -191,8 +191,9 @@ class Sessions:
     """Open login sessions of the operator in this process.
 
     Guarantees:
-        A session ends at logout, after half a day, with the process, or when too many newer ones
-        are open. After its end, its cookie and copies of it are refused.
+        A session ends at logout, after half a day, with the process, or when too many newer
+        sessions are open. After the end of a session, the session's cookie is refused, also in
+        copies.
 
     Args:
         clock: function that returns the time in seconds.
@@ -257,7 +258,7 @@ class Operators:
         return given is not None and await self._passwords.is_right(given, source_of(request))
 
     def form_token(self, request: Request) -> str:
-        """Anti-forgery token that a form shown to this client contains and must return."""
+        """Anti-forgery token of a form for this client; the form must return the token."""
         return self._forms.dumps(_form_owner(self._session(request)))
 
     async def login(self, request: Request) -> Response:
@@ -334,7 +335,7 @@ class Operators:
 
 
 def _form_owner(session: str | None) -> str:
-    """Identifier of a client in its forms, which does not reveal the name of its session."""
+    """Identifier of a client for its forms; it does not reveal the name of the client's session."""
     return "nobody" if session is None else _digest(session).hex()
 
 

@@ -105,7 +105,7 @@ class Answer:
     Attributes:
         meaning: cause of this status, in words.
         content: body of the answer; None without a body.
-        retry_after: whether the answer has the header Retry-After, as the document states.
+        retry_after: whether the OpenAPI document lists the header Retry-After for this answer.
     """
 
     meaning: str
@@ -119,7 +119,7 @@ class DeviceRoute:
 
     Attributes:
         path: URL path with each parameter in braces: ``/v1/steps/{step}/updates``.
-        summary: what a request does, for the document.
+        summary: what a request does, for the OpenAPI document.
         answers: answers by HTTP status.
         handler: function that returns the route's ASGI application for a running task.
         query: schemas of the query's parameters, by name; none of them is required.
@@ -259,7 +259,7 @@ def _reference(kind: type) -> Document:
 
 
 def _add_component(schemas: dict[str, Document], kind: type, most_bytes: int | None = None) -> None:
-    """Add the JSON schema of a type, and those of the types of its keys, to the components."""
+    """Add the JSON schemas of a type and of the types of its keys to the components."""
     hints = get_type_hints(kind, include_extras=True)
     schema: Document = {"type": "object"}
     if hints:

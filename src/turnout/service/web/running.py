@@ -1,8 +1,8 @@
 """One task that is being served: storage, writer, engine, and their published state.
 
-`Running` holds them, without any network. Only the writer's thread uses the engine; all others read
-`Running.shown`, which the conductor replaces as a whole once a step is published. `Clock` is the
-monotonic clock, which tests replace.
+`Running` holds them, without any network. Only the writer's thread uses the engine; all other
+threads read `Running.shown`, which the conductor replaces as a whole once a step is published.
+`Clock` is the monotonic clock, which tests replace.
 """
 
 from __future__ import annotations
@@ -100,11 +100,13 @@ class Running:
         learner: function from a charter to its optimizer.
         head_file: file to which ledger heads are exported; None exports none.
         witness: witness that signs each ledger head before it is published; None for no witness.
-        change_witness: whether a witness other than before, or no witness, is allowed.
+        change_witness: whether to allow a witness other than the witness of the last receipt, or
+            none.
         end: function that is called with an exit code and a reason if the process must end.
         clock: clock of the schedule; by default the machine's monotonic clock.
         most_jobs: largest number of jobs that wait for the disk; further requests get status 503.
-        most_bytes: most bytes of bodies that wait for the disk, and of incomplete bodies.
+        most_bytes: largest number of bytes of bodies that wait for the disk, and of incomplete
+            bodies.
         source: randomness that chooses a client; by default the operating system's.
         noise: function that draws the noise of releases; by default rounded Gaussians.
 
@@ -180,8 +182,8 @@ class Running:
         if not same and not change:
             assert last is not None
             raise StorageError(
-                f"the witness of this task has the key {last.witness_key.hex()}: give its "
-                "--witness and --witness-key, or add --change-witness for another witness or none"
+                f"the witness of this task has the key {last.witness_key.hex()}: give --witness "
+                "and --witness-key of this witness, or add --change-witness for another or none"
             )
         self.witness, self.receipt = witness, last if same else None
         self.record = None if release is None else release.record

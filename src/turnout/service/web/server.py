@@ -163,7 +163,7 @@ def _require_same(charter: Charter, plan: Path, settings: Settings) -> None:
 
 
 def head_file(settings: Settings, task: str) -> HeadFile:
-    """Head file of a task; a warning is logged if one snapshot may contain file and database."""
+    """Head file of a task; a warning is logged if one backup may contain file and database."""
     path = settings.head_file or heads.default_file(task)
     if settings.witness is None and heads.shares_a_file_system(path, settings.db):
         logs.logger().warning(
@@ -201,7 +201,7 @@ almost no object here needs one to be freed.
 def serve(
     plan: Path, settings: Settings, phase: Phase, announce: Callable[[Running, str], object]
 ) -> None:
-    """Serve the task of a plan until a signal, or with ``exit_when_finished`` until its end.
+    """Serve a plan's task until a signal; with ``exit_when_finished`` at most until its end.
 
     Args:
         plan: file of the plan.
@@ -211,7 +211,7 @@ def serve(
 
     Raises:
         ParameterError: the plan or a setting is invalid.
-        StorageError: the causes of `open_task` and `Running`.
+        StorageError: for the same reasons as in `open_task` and `Running`.
     """
     from turnout.service.web.bounded_server import listening_at, url_of
 

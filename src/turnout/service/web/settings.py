@@ -58,7 +58,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _exact(cls, value: object, info: ValidationInfo) -> object:
-        """Value of a setting, unchanged; refuses a Boolean for a number, or a number for a Boolean.
+        """Unchanged value of a setting; a Boolean in place of a number is refused, and vice versa.
 
         Text is accepted for a Boolean, since environment variables are text.
         """
@@ -119,11 +119,11 @@ class Settings(BaseModel):
                 raise ParameterError(name, given, expected)
 
     def require_whole_witness(self) -> None:
-        """Require that either all settings of a witness are given, or none of them.
+        """Require that any setting of a witness is given only with its address and key.
 
         Raises:
-            ParameterError: only one of address and key is given, or another setting of a witness
-                without both.
+            ParameterError: only one of address and key is given, or the token file or the
+                certificates are given without them.
         """
         if (self.witness is None) is not (self.witness_key is None):
             missing = "witness" if self.witness is None else "witness_key"

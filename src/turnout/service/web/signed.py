@@ -55,7 +55,7 @@ _REFUSED = b'{"detail":"not a head that this coordinator signed"}'
 
 
 def ledger_has(running: Running, seen: SignedHead) -> bool:
-    """Whether the ledger contains a head; False for a head that this coordinator never signed.
+    """Whether the ledger contains the ledger head that a device presents.
 
     Raises:
         RefusedError: this coordinator signed the ledger head, but the storage does not have it; the
@@ -124,8 +124,8 @@ class SignedRoute:
         name: name of the route in metrics.
         path: path of the route, with ``{step}`` in place of the step if it has one.
         limit: largest body in bytes.
-        prepare: function to the writer's job from client, step, body and the body's SHA-256; it
-            raises RemoteProtocolError for an invalid body.
+        prepare: function that returns the writer's job for a client, step, body and the body's
+            SHA-256; it raises RemoteProtocolError for an invalid body.
         body_format: name of the body's format; "" without a body.
     """
 
@@ -233,7 +233,7 @@ class SignedRoute:
         )
 
     def _head_refused(self, identity: ClientIdentity, step: int) -> WireReceipt | None:
-        """Receipt that refuses a ledger head never signed by this coordinator; None otherwise.
+        """Receipt that refuses a ledger head which this coordinator never signed; None otherwise.
 
         Raises:
             RefusedError: this coordinator signed the ledger head, but the storage does not have it;
@@ -266,7 +266,8 @@ class SignedRoute:
 class EnrolmentRoute(SignedRoute):
     """Route for enrolments, whose body has the device's public key and the invitation's secret.
 
-    So the body of an unauthenticated client is read here, up to the limit of an enrolment.
+    Unlike the other routes, this route reads the body of an unauthenticated client, of at most the
+    size of an enrolment.
     """
 
     reads_first = True
@@ -277,7 +278,7 @@ class EnrolmentRoute(SignedRoute):
         return self._has_signature_of(key, identity, path) and client == identity.client
 
     async def _receipt_of(self, identity: ClientIdentity, step: int, body: bytes) -> WireReceipt:
-        """Receipt of the engine for an enrolment; a wrong secret is refused before the writer."""
+        """Receipt of the engine for an enrolment; a wrong secret is refused before the engine."""
         running, client = self._running, identity.client
         _, key, secret = enrolment_of(body) or (-1, b"", b"")
         if not await asyncio.to_thread(self._knows, client, secret):
@@ -299,7 +300,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Dictionary from the key and value pairs of a JSON object; a repeated key is an error."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a key is given twice")
+        raise ValueError("the JSON object has a key twice")
     return fields
 
 

@@ -1,9 +1,10 @@
 """Views of a served task: a public view and an operator's view.
 
 `public_view` and `operator_view` build them. The number of participants of a step is for the
-operator alone, also after the task: the promised (ε, δ) covers models and not these numbers.
-`Certainties` computes upper bounds on an observer's certainty about one client. A bound takes up to
-many seconds, so a separate thread computes it, and until then the page says that it is unknown.
+operator alone, also after the task, since the promised (ε, δ) covers the models and not these
+numbers. `Certainties` computes upper bounds on an observer's certainty about one client. The
+computation of a bound may take many seconds, so a separate thread computes it; until then the page
+shows the bound as unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Sides = tuple[float, float]
 class Certainties:
     """Upper bounds on an observer's posterior probability that one client participated, or did not.
 
-    The prior is ½, and each bound is exceeded with probability at most δ.
+    The prior probability of participation is ½. Each bound is exceeded with probability at most δ.
 
     Args:
         charter: terms of the task.
@@ -50,8 +51,8 @@ class Certainties:
     def after(self, steps: int) -> Sides | None:
         """Bounds for presence and for absence after ``steps`` releases; None while not computed.
 
-        An observer of more releases learns no less, so the bounds of later steps are upper bounds
-        as well; the smallest computed one is returned.
+        An observer of more releases learns no less, so the bounds after more releases are upper
+        bounds as well; for each side the smallest computed bound is returned.
         """
         if steps == 0:
             return EVEN
@@ -77,7 +78,7 @@ class Certainties:
     def _charged(self, steps: int) -> int:
         """Smallest number of at least ``steps`` steps for which the charter states an ε.
 
-        The result is the whole run if the charter states an ε for the whole run only.
+        For check-ins with availability windows the result is the number of steps of the whole run.
         """
         charter = self._charter
         if isinstance(charter.scheme.participation, AvailabilityCheckIn):
@@ -98,7 +99,7 @@ class Certainties:
                 self._wanted.remove(at)
 
     def _bounds_after(self, steps: int) -> Sides:
-        """Upper bounds for presence and absence after ``steps`` releases; 1 if not certifiable."""
+        """Upper bounds for presence and absence after ``steps`` releases; 1 if none is found."""
         from turnout.accounting.meaning.membership import scheme_certainty
         from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -169,12 +170,12 @@ class PublicView:
         epsilon_spent: upper bound on the ε of the published releases.
         epsilon_target: the ε that the spent ε must not exceed.
         delta: the δ of both values of ε.
-        curve: evaluations, by steps.
-        charged: numbers of steps, each with the upper bound on ε after it, for the whole plan.
-        sure: upper bounds on an observer's certainty that one client took part, and that it did
-            not, after the published releases, from even prior odds; each is exceeded with
-            probability at most δ. None while they are computed.
-        sure_in_all: the same after all releases of the plan.
+        curve: evaluations of published models, ascending by number of steps.
+        charged: pairs (number of steps, upper bound on the ε of these steps), for the whole plan.
+        sure: two upper bounds on an observer's certainty after the published releases: that one
+            client participated, and that this client did not. The prior probability is ½, and each
+            bound is exceeded with probability at most δ. None while the bounds are computed.
+        sure_in_all: the same two bounds after all releases of the plan.
     """
 
     task: str
@@ -221,10 +222,11 @@ class OperatorView:
         invited: number of invitations.
         enrolled: number of used invitations.
         arrived: number of check-ins in the step in progress so far.
-        arrived_expected: expected number of check-ins in this step; 0 after the last one.
+        arrived_expected: expected number of check-ins in the step in progress; 0 after the last
+            step.
         counts: numbers of check-ins and updates of each published step.
         waiting_jobs: number of jobs that are not committed yet.
-        waiting_bytes: bytes of their bodies.
+        waiting_bytes: total size in bytes of the request bodies of these jobs.
         events: last lines of the log, oldest first.
         block: number of published steps in the last window of the participation.
         block_variance: upper bound on the variance of the number of check-ins in these steps.
@@ -293,7 +295,7 @@ def public_view(
     Args:
         terms: terms of the task.
         progress: published state of the schedule.
-        scores: evaluations; those of unpublished models are left out.
+        scores: evaluations of models; evaluations of unpublished models are left out.
     """
     charter, plan = terms.charter, terms.plan
     return PublicView(
@@ -339,7 +341,7 @@ def operator_view(
         terms: terms of the task.
         progress: published state of the schedule.
         reads: transaction of a snapshot.
-        waiting: the writer's numbers of waiting jobs and bytes.
+        waiting: number of jobs, and number of body bytes, that wait for the writer.
     """
     # Counts of published steps alone, and the window on which a warning is based.
     expected = terms.expected

@@ -1,8 +1,8 @@
 """The witness: its database, its HTTP side and its process.
 
 `WitnessStore` keeps a signing key and every ledger head that the witness signed; rows are never
-changed. `create_witness_app` serves it, `witness` runs the process of ``turnout witness``. `client`
-is the other side.
+changed. `create_witness_app` serves the store over HTTP, and `witness` runs the process of
+``turnout witness``. The module `client` is the coordinator's side.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class WitnessStore:
     """Database of a witness, open in one process at a time.
 
     Guarantees:
-        The witness signs a ledger head only once it is durable. Each task has at most one ledger
-        head for each number of releases, and each extends the ledger head before it.
+        The witness signs a ledger head only once the ledger head is durable. Each task has at most
+        one ledger head for each number of releases, and each ledger head extends the one before it.
 
     Raises:
         StorageError: another process has the database open, or the file is not a witness's.
@@ -137,7 +137,8 @@ class WitnessStore:
         """Signature of a ledger head that extends, or equals, the witness's newest ledger head.
 
         Raises:
-            OtherHeadError: the ledger head is older, differs, or leaves out a release.
+            OtherHeadError: the ledger head has fewer releases than the newest one, differs from it
+                at the same number of releases, or leaves out a release.
             UnknownTaskError: the witness has no such task, though the coordinator has a receipt.
             FullError: the witness has its largest number of tasks.
         """
@@ -308,9 +309,9 @@ def witness(
         db: path of the witness's database, created if it is missing or empty.
         host: address to listen at.
         port: port to listen at; 0 for any free port.
-        token: token that clients must send; None requires no token.
+        token: token that clients must send; None for no token.
         tls: files of certificate and key; None for HTTP.
-        announce: receives the public key, hexadecimal, and the URL.
+        announce: function that receives the witness's public key, hexadecimal, and its URL.
 
     Raises:
         ParameterError: the host or port is unknown, in use, or not this machine's.

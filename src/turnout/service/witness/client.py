@@ -1,7 +1,8 @@
-"""The coordinator's side of a witness: no ledger head is published without a receipt for it.
+"""The coordinator's side of a witness: it obtains a receipt for every ledger head.
 
-`Witness.receipt` repeats its request until it has the witness's signature or a refusal;
-`web.conductor` calls it before each publication. `messages` defines the messages.
+`Witness.receipt` repeats its request until the witness's signature or a refusal arrives.
+`web.conductor` calls `Witness.receipt` before each publication, so that no ledger head is published
+without a receipt. `messages` defines the messages.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Witness:
         """The witness's receipt for a ledger head; requests are repeated until an answer arrives.
 
         Raises:
-            SetBackError: the witness has another ledger head of this coordinator, has another key,
-                or lost its own records.
+            SetBackError: the witness has another ledger head that this coordinator signed, signs
+                with another key, or lost its own records.
             WitnessError: the witness refuses for another reason.
         """
         pause, warned = _FIRST_PAUSE, -_WARNING_SECONDS

@@ -1,7 +1,7 @@
 """Messages between coordinator and witness, as documented in docs/witness.md.
 
-`ShownHead` is the request, `receipt_bytes` what a witness signs, `refusal_body` a refusal. `app`
-and `client` exchange them.
+`ShownHead` is the request, `receipt_bytes` returns the bytes that a witness signs, and
+`refusal_body` returns a refusal. `app` and `client` exchange these messages.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ShownHead:
 
     @property
     def previous(self) -> bytes:
-        """Digest before the last record; the charter's digest if there is no record."""
+        """Digest that precedes the last record; the charter's digest if there is no record."""
         return bytes.fromhex(self.task) if self.record is None else self.record.previous
 
     def _require_consistent(self) -> None:
