@@ -126,7 +126,7 @@ class LocalHashing(IndexedRandomizer):
 
 
 def best_cells(epsilon: float, items: int) -> int:
-    """The prime g of least expected squared error for which decoding is fast enough.
+    """The prime g with the smallest expected squared error among those that decode fast enough.
 
     For an item that no client holds the variance is (e^ε − 1 + g)²/((e^ε − 1)²(g − 1)). This
     variance is smallest at g = e^ε + 1; the nearest primes have at most 3 % more variance.

@@ -333,7 +333,7 @@ def mechanism(name: str, *, question: str | None = None, rank: int = 100) -> Cal
             class is called with the keywords ``epsilon`` and ``items``.
         question: value of ``--randomizer`` that selects the class when a user asks for its privacy
             guarantee; None: the class cannot be selected there.
-        rank: among mechanisms of equal error, the one of least rank is chosen.
+        rank: among mechanisms of equal error, the one of lowest rank is chosen.
 
     Raises:
         ParameterError: another mechanism has this name.

@@ -224,7 +224,7 @@ class Cascade:
         return Step(heavy, light, self.heavy_count, self.order)
 
     def _next(self, before: Level, growth: Fraction) -> Step:
-        """The step of least noise that reduces the ratio of ``before`` to at most ``growth``."""
+        """Step with the least noise that reduces the ratio of ``before`` to ``growth`` or less."""
         room = 1 << self.bits
         excess = before.heavy - growth * before.light
         least = room * max(excess, Fraction(0)) / (growth - 1 + self.order * excess)

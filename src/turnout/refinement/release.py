@@ -80,9 +80,9 @@ def unpack_release(kind: str, data: bytes, name: str) -> tuple[dict[str, Any], b
     try:
         header = json.loads(body[start:end])
     except ValueError:
-        raise StorageError(f"{name}: its header cannot be read") from None
+        raise StorageError(f"{name}: the header of the file cannot be read") from None
     if end > len(body) or not isinstance(header, dict):
-        raise StorageError(f"{name}: its header cannot be read")
+        raise StorageError(f"{name}: the header of the file cannot be read")
     return header, body[end:]
 
 
@@ -172,7 +172,7 @@ class LayeredRelease:
         except StorageError:
             raise
         except (KeyError, TypeError, ValueError, TurnoutError) as error:
-            raise StorageError(f"{name}: its header is invalid ({error})") from None
+            raise StorageError(f"{name}: the header of the file is invalid ({error})") from None
 
     def at(self, key: Key | None = None) -> LevelEstimate:
         """Estimated frequencies at the level of ``key``, or at the public level without a key.
@@ -273,7 +273,7 @@ class Key:
                 payload,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StorageError(f"{name}: its header is invalid ({error})") from None
+            raise StorageError(f"{name}: the header of the file is invalid ({error})") from None
 
 
 def refine(

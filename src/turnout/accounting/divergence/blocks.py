@@ -264,7 +264,7 @@ class PairBlock:
         return self.probability * min(1.0, math.sqrt(max(self.pair.second_moment - 1.0, 0.0)))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Exact curve, which serves as upper and as lower bound."""
+        """Exact curve, which is both an upper and a lower bound."""
         curve = with_infinity_mass(
             PairCurve(self.pair, direction, side), direction, side, self.infinity_mass
         )

@@ -152,7 +152,7 @@ class GridDistribution:
 
 
 def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
-    """Distribution Y ≥_cx X (an upper bound): X spread onto the points of a grid up to its cap.
+    """Distribution Y ≥_cx X (an upper bound): X spread onto the points of the grid up to the cap.
 
     Above the cap Y has the distribution of X.
     """
@@ -173,7 +173,7 @@ def upper_distribution(pair: Pair, grid: Grid) -> GridDistribution:
 
 
 def lower_distribution(pair: Pair, grid: Grid, *, by_hockey_sticks: bool) -> GridDistribution:
-    """Distribution Y ≤_cx X (a lower bound) on a grid up to its cap.
+    """Distribution Y ≤_cx X (a lower bound) on the points of the grid up to the cap.
 
     If the polygons of hockey sticks and of reverse hockey sticks do not fit together, one of the
     two is used at all points, and Y is below X in a weaker order. With ``by_hockey_sticks`` it is

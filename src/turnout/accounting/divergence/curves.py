@@ -210,7 +210,7 @@ class BestCurve:
 
 
 def running_sums(values: FloatArray, direction: Direction) -> FloatArray:
-    """Sums of the values from each index on (remove) or before it (add), shape (n + 1,)."""
+    """Sums of the values from each index on (remove) or before each index (add), shape (n + 1,)."""
     if direction is Direction.REMOVE:
         sums = np.zeros(values.size + 1)
         np.cumsum(values[::-1], out=sums[-2::-1])
@@ -243,8 +243,8 @@ def epsilon_at(
 
     Raises:
         ParameterError: an unknown side.
-        NumericalError: an upper curve does not fall to δ (δ lies below its error floor), or the
-            curve has a value that is NaN.
+        NumericalError: an upper curve does not fall to δ (δ lies below the error floor of the
+            curve), or the curve has a value that is NaN.
     """
     side = checks.choice(Side, side=side)
     # A few points show where a curve reaches δ; where they do not, many points are tried.
@@ -421,7 +421,7 @@ def lower_polygon(nodes: FloatArray, lowers: FloatArray, uppers: FloatArray) -> 
 def _slopes(
     nodes: FloatArray, lowers: FloatArray, uppers: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on the slopes right of each node, and upper bounds on the slopes left of it."""
+    """Lower bounds on the slopes right of each node, and upper bounds on those left of the node."""
     charge(2 * nodes.size**2)
     distances = nodes[:, None] - nodes[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):

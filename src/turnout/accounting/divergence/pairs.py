@@ -1,12 +1,13 @@
 """Dominating pairs: the distribution of one likelihood ratio, given by its tail functions.
 
 Accounting depends on a randomizer only through its pair. `Pair` is the interface; `hockey_stick`
-and `reverse_hockey_stick` are its divergences, and the functions ``…_rounding`` bound their
-rounding errors. `GaussianPair` and `LaplacePair` are pairs of noise; `PurePair` is the pair of any
-ε₀-DP or (ε₀, δ₀)-DP randomizer. `pair_of_table` makes a `DiscretePair` of any mechanism with
-finitely many outcomes; `bounded_variation_pair`, `discrete_gaussian_pair` and
-`rounded_gaussian_pair` make the pairs of known randomizers. `MonotonePair` takes two densities on
-the line whose ratio is monotone. For any other mechanism, write a class with the members of `Pair`.
+and `reverse_hockey_stick` compute divergences of a pair, and the functions ``…_rounding`` bound the
+rounding errors of these divergences. `GaussianPair` and `LaplacePair` are pairs of noise;
+`PurePair` is the pair of any ε₀-DP or (ε₀, δ₀)-DP randomizer. `pair_of_table` makes a
+`DiscretePair` of any mechanism with finitely many outcomes; `bounded_variation_pair`,
+`discrete_gaussian_pair` and `rounded_gaussian_pair` make the pairs of known randomizers.
+`MonotonePair` takes two densities on the line whose ratio is monotone. For any other mechanism,
+write a class with the members of `Pair`.
 
 `dominating_pairs` chooses the pair of a randomizer; `curves` turns pairs into δ(ε).
 
@@ -448,7 +449,7 @@ def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscreteP
 
     Args:
         epsilon0: ε₀ > 0, bound on the absolute log-ratio of the distributions.
-        total_variation: τ > 0, bound on their total variation.
+        total_variation: τ > 0, bound on the total variation of the distributions.
     """
     widest = 1.0 / (1.0 + math.exp(epsilon0))
     share = min(total_variation / math.expm1(epsilon0), widest)

@@ -361,7 +361,7 @@ class AtomicPair(Protocol):
 class MultinomialCurve:
     """Curve δ(K) of one check-in in a window, for a likelihood ratio with few values.
 
-    The curve is rounded towards its side.
+    The curve is rounded up if ``side`` is UPPER, and down if it is LOWER.
 
     Attributes:
         close: running sums over the distribution of S, used for K up to 2.
@@ -553,7 +553,7 @@ def _left_out(window: int, masses: FloatArray) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distribution:
-    """Values of S − 1 and S, bounds on their rounding errors, and Q's masses on the values."""
+    """Values of S − 1 and of S, bounds on both rounding errors, and Q's masses on the values."""
 
     direction: Direction
     offsets: FloatArray

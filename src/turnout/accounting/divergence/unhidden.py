@@ -1,8 +1,8 @@
 """Closed-form bounds on a client's releases for an adversary that knows the participation.
 
-`Unhidden` holds the releases of a client; `Unhidden.upper` and `lower` are its bounds, made of
-`ClosedForm`, the bounds of one release. They bound every result of the accountant from above and
-from below, and they give a result where a numerical computation would need too large a grid.
+`Unhidden` holds the releases of a client. `Unhidden.upper` and `Unhidden.lower` compute bounds on ε
+from `ClosedForm`, the bounds on one release. Every result of the accountant lies between these two
+bounds. The bounds also give a result where a numerical computation would need too large a grid.
 
 Upper: an adversary that knows in which steps a client takes part sees the composition of these
 releases, and more knowledge never lowers δ. Lower: the adversary tests one event for each set of

@@ -1,11 +1,11 @@
 """Limit on the work of one computation, in units that are the same on every machine.
 
 `charge` counts units of work on long arrays, and `budget` ends a computation that needs more units
-than allowed. A *question* is the computation of one bound for a caller; `question` is its budget.
-`remembered` caches results within a limit of bytes. A unit is about 10 ns on a processor of 2020,
-the time to compute one or two numbers of an array. A question counts the units of each cached
-result that it uses once, even if the result is not computed again, so the digits of a bound never
-depend on the cache.
+than allowed. A *question* is the computation of one bound for a caller; the context manager
+`question` limits the work of a question. `remembered` caches results within a limit of bytes. A
+unit is about 10 ns on a processor of 2020, the time to compute one or two numbers of an array. A
+question counts the units of each cached result that it uses once, even if the result is not
+computed again, so the digits of a bound never depend on the cache.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Meter:
             raise WorkSpentError
 
     def pay(self, costs: Mapping[Hashable, int]) -> None:
-        """Count the units of a result and of results that it used, each at most once.
+        """Count the units of a result and of the cached results that it used, each at most once.
 
         Raises:
             WorkSpentError: fewer units are left.
@@ -237,7 +237,7 @@ class remembered(Generic[Arguments, Returned]):  # noqa: N801 (a decorator)
     def _computed(
         self, meter: Meter, key: Hashable, function: Callable[[], Returned]
     ) -> tuple[Returned, dict[Hashable, int]]:
-        """Result of the function and its units of work, which are counted at most once."""
+        """Result of the function, with the units of work of this result and of results it used."""
         counted = Meter(paid=meter.paid) if key in meter.paid else meter
         before, share = counted.share, _Share()
         counted.share = share

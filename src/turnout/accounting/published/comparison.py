@@ -14,10 +14,10 @@ message of an ε₀-LDP randomizer through a shuffler. Neighbours differ in one 
 Bounds for randomizers that may depend on earlier messages need an order of speaking that is uniform
 and unknown to the adversary and to the party that chooses the randomizers (`SpeakingOrder.HIDDEN`).
 
-A paper's bound is one point (ε, δ) for one round of all clients. If clients are sampled, it is used
-as in Lemma 4.3.1 of Girgis 2023. Several rounds are composed by the privacy region of Kairouz, Oh
-and Viswanath 2015, which is the smallest bound that follows from (ε, δ) alone. Bounds of this
-package are composed as whole privacy curves.
+A paper's bound is one point (ε, δ) for one round of all clients. If clients are sampled, the point
+is used as in Lemma 4.3.1 of Girgis 2023. Several rounds are composed by the privacy region of
+Kairouz, Oh and Viswanath 2015, which is the smallest bound that follows from (ε, δ) alone. Bounds
+of this package are composed as whole privacy curves.
 """
 
 from __future__ import annotations
@@ -157,9 +157,10 @@ class Setting:
 def compared_check_ins(
     participation_of: Callable[[Setting], Participation],
 ) -> Callable[[Setting], Quote]:
-    """Function from a setting to the bounds on ε of its noise under a participation, by `price`.
+    """Function from a setting to bounds on ε of its Gaussian noise under a participation.
 
-    ``participation_of`` is a function from the setting to the participation.
+    The bounds are those of `price`. ``participation_of`` is a function from the setting to the
+    participation.
     """
 
     def quote(setting: Setting) -> Quote:
@@ -185,7 +186,7 @@ def shuffling(setting: Setting) -> Quote:
 
 
 def allocation_rdp(setting: Setting) -> Quote:
-    """ε by Theorem 4.6 of random allocation, composed and converted to (ε, δ).
+    """ε by Theorem 4.6 of random allocation, after composition and conversion to (ε, δ).
 
     Raises:
         UnsupportedError: the relation does not compare a client with its absence.
@@ -467,7 +468,7 @@ def converted(
 
 
 def thesis_5_4_1(setting: ShuffleSetting) -> Quote:
-    """ε by Theorem 5.4.1 of the thesis, composed and converted to (ε, δ).
+    """ε by Theorem 5.4.1 of the thesis, after composition and conversion to (ε, δ).
 
     Raises:
         UnsupportedError: all clients send in the setting.

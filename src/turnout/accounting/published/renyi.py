@@ -296,7 +296,7 @@ def _check_order(order: float, largest: int) -> None:
 
 
 def _least(bound: Callable[[FloatArray], FloatArray], largest: int, *, whole: bool) -> float:
-    """Least value of a bound over a geometric grid of orders α, refined around the best order.
+    """Smallest value of a bound over a grid of orders α that is refined around the minimum.
 
     Every order gives a valid bound, so a missed minimum only makes the result less tight.
     """

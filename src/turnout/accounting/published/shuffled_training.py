@@ -216,7 +216,7 @@ def kov_of_shuffle(
         delta: δ, strictly between 0 and 1.
         rounds: T, number of rounds, at least 1.
         bound: function (ε₀, messages, δ̃) ↦ ε of one shuffle; the numeric clones bound by default.
-        share: s, strictly between 0 and 1; the better of the two values if None.
+        share: s, strictly between 0 and 1; if None, the one of the two values with the smaller ε.
 
     Returns:
         ε under replace-one, never below the true value if ``bound`` never is.

@@ -21,12 +21,11 @@ Notation
 
 With probability δ₀ the victim's message may identify the victim. Otherwise the message is that of
 an ε₀-randomizer, by Kairouz, Oh and Viswanath 2015 (kairouz2015composition). The worst pair
-requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; a distribution that
-meets this condition lies within distance 2δ₀/e of the message's. The clones pair requires only at
-least (p + q)/(2e^{ε₀'}), and the distance is at most δ₀/e. The distances of all n − 1 messages add
-up to τ = 2(n − 1)δ₀/e for the worst pair, and to half of that for the clones pair. If one of these
-messages is drawn from the missing part, the loss is at most that of n − 1 clients without this
-message. So, with either pair at ε₀',
+requires that every other message's distribution is at least max(p, q)/e^{ε₀'}; some distribution
+within distance 2δ₀/e of the message's meets this condition. The clones pair requires only
+(p + q)/(2e^{ε₀'}), which holds within distance δ₀/e. The distances of all n − 1 messages add up to
+τ = 2(n − 1)δ₀/e for the worst pair, and to half of that for the clones pair. If a message is drawn
+from the missing part, the loss is at most that of n − 1 clients without it. So, at ε₀',
 
     δ(K) ≤ δ₀ + (1 − δ₀)·(δ_pair,n(K) + τ·(K − 1 + 2D)),   D = δ_pair,n−1(K) + (1 + K)·τ.
 
@@ -113,7 +112,7 @@ class LocalCurve:
 
 @dataclass(frozen=True, slots=True)
 class HiddenCurve:
-    """Part of δ(K) above δ₀ if other messages hide the victim, before the factor 1 − δ₀.
+    """Bound on (δ(K) − δ₀)/(1 − δ₀) if other messages hide the victim.
 
     Attributes:
         base: bound on δ for n clients if all others sent messages of ε₀'-randomizers.

@@ -1,4 +1,4 @@
-"""Shuffled binary response: δ(K) for known bits of all other clients, and for the worst bits.
+"""Shuffled binary response: δ(K) for known bits of all other clients, and the largest over bits.
 
 `BinaryResponseBlock` is the block of one round, `BinaryResponseCurve` the curve for known bits of
 the other clients. A *split* is a pair of numbers: how many others have the bit 1 and the bit 0.
@@ -107,11 +107,11 @@ class BinaryResponseBlock(Bits):
     clients on the supremum is below the rounding error, and the curve is that of the pair of all
     ε₀-randomizers. The lower curve is that of one split, in which all others hold the bit that the
     victim holds in the world in which the event is likelier. The REMOVE direction of the lower
-    curve is mostly the worse direction.
+    curve usually has the larger δ.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper curve, tight near the given δ, or exact lower curve of the worse direction."""
+        """Upper curve, tight near the given δ, or exact lower curve of the REMOVE direction."""
         if side is Side.LOWER:
             return self._identical_others_curve(Direction.REMOVE)
         return _near(self, delta, refinement)
@@ -196,7 +196,7 @@ class BinaryResponseCurve:
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope at each K ≥ 1: minus the smaller of the two probabilities of the best event."""
+        """Slope at each K ≥ 1: −min(P(E), Q(E)) for the event E with the largest P(E) − K·Q(E)."""
         return self._bounds(k).slope
 
     def _bounds(self, k: FloatArray) -> SplitPrices:

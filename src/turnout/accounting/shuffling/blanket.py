@@ -22,21 +22,21 @@ privacy blanket, balle2019blanket),
 
 the same in both directions by symmetry. N is cut into groups N₁ ≤ N ≤ N₂. E[(u/N − t)₊] falls as N
 grows, because the mean of N exchangeable steps is a martingale in reverse; it falls and is convex
-in t. E[(u − s)₊] rises with N. So the group contributes at most either of
-  * u/N at N₁ with the smallest drift y/N (c at N₂, divided by N₂), and
-  * u at N₂ with the smallest drift y (N₁, and c at N₂), divided by N₁,
-and at least the same terms with N₁ and N₂ exchanged. Which of the two is tighter depends on the two
-terms of the drift; without neutral messages the first is tighter, and exact in t. The *price* of a
-cell, its term of δ(K) for one N and c, is convex in c and falls as c grows: for an upper bound c is
-spread over a few points that keep its mean (hat weights), for a lower bound c is put on the means
-of few intervals (Jensen).
+in t. E[(u − s)₊] rises with N. So the group contributes at most the smaller of two terms:
+  * the first term has u/N at N₁ and the smallest drift y/N, which has c at N₂ and the divisor N₂;
+  * the second term has u at N₂ and the smallest drift y (N₁, and c at N₂), and is divided by N₁.
+The group contributes at least the same terms with N₁ and N₂ exchanged. Which term is tighter
+depends on the two parts of the drift; without neutral messages the first is tighter, and exact in
+t. The *price* of a cell, its term of δ(K) for one N and c, is convex in c and falls as c grows. For
+an upper bound c is spread over a few points, such that the mean of c is unchanged (hat weights).
+For a lower bound c is put on the means of few intervals (Jensen).
 
-The price of a cell is the gain Pr₀ − K·Pr₁ of the best event A ≥ a, and the slope of the price in K
-is −Pr₁. At another K the best event gains no less than this event does, so the line with this slope
-lies below the price.
+The price of a cell is the largest gain Pr₀ − K·Pr₁ of an event A ≥ a, and the slope of the price in
+K is −Pr₁ of this event. At another K the largest gain is no less than the gain of this event, so
+the line with this slope lies below the price.
 
 **Fair coins**, from one to 10⁹: `heads` is the probability of a number of heads, and
-`chance_of_at_least` (by `betainc`) that of as many or more. Their relative errors stay below 1e-11
+`chance_of_at_least` (by `betainc`) that of as many or more. Both relative errors stay below 1e-11
 while the probability is above e^{−700}. The deviance form of the mass (Loader 2000) avoids the
 cancellation of differences of ln Γ.
 """
@@ -132,7 +132,7 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Gains and probabilities of the best event of each cell (row) at each K (column).
+    """Event with the largest gain of each cell (row) at each K (column): gain and probability.
 
     A cell is one value of N and c (`blanket_pairs.Cells`). The gain of an event E is P(E) − K·Q(E),
     where P is the world in which the client's message is high with probability v_h = `pair.high`,
@@ -162,7 +162,7 @@ class Events:
     def least(self) -> tuple[FloatArray, FloatArray]:
         """Lower bound on the gain of each event, and the rate at which this bound falls with K.
 
-        The same event's gain at another K is at most the gain of the best event there.
+        The gain of the same event at another K is at most the largest gain there.
         """
         fall = np.where(self.value > self.slack, self.chance, 0.0)
         return np.maximum(self.value - self.slack, 0.0), fall

@@ -56,8 +56,9 @@ class LowerBoundBlock:
     hold the third value. The second candidate has the larger δ for many clients if ε₀ > ln 2. For
     one round the lower curve is the larger of the two at each K; for composition it is the
     candidate with the larger total variation. If all other records are identical, no randomizer has
-    a larger χ² than the larger χ² of the two candidates (docs/design/shuffling.md). REMOVE is the
-    worse direction of binary response; both directions of three-valued response are equal.
+    a larger χ² than the larger χ² of the two candidates (docs/design/shuffling.md). The REMOVE
+    direction of binary response usually has the larger δ; both directions of three-valued response
+    are equal.
 
     Attributes:
         local_epsilon: ε₀ of each message, under replacement.

@@ -35,8 +35,8 @@ e^{−τ²u²/2}. For any θ > 0 and Δ > 0, by Poisson's summation,
 
     (Δ/2π)·Σ_m M(ζ_m)/ζ_m² = Σ_l e^{θlL}·E(S − lL)₊,   ζ_m = θ + imΔ, L = 2π/Δ,
 
-and no term on the right is negative: the left side is an upper bound for all θ and Δ. θ is about
-where M(θ)/θ² is least, so that all terms except l = 0 are negligible.
+and no term on the right is negative: the left side is an upper bound for all θ and Δ. θ is near the
+minimum of M(θ)/θ², so that all terms except l = 0 are negligible.
 
 **The largest over j.** The left side is T(j) = Σ_m t_m·e^{jD_m}, of which |T''| is at most
 Σ|t_m||D_m|²|e^{jD_m}|, convex in j. So between two values j₁ and j₂, T is at most max(T(j₁), T(j₂))

@@ -27,7 +27,7 @@ have the distributions
 
     B − 1 ~ Bin(n − 1, 2βq),   m | B ~ Bin(n − B, q(1 − 2β)/(1 − 2βq)),   c | m ~ Bin(m, p),
 
-p = β₃/(1 − 2β), and δ(K) is q times the mean of a price (the gain of the best event, as in
+p = β₃/(1 − 2β), and δ(K) is q times the mean of a price (the largest gain of an event, as in
 `blanket`) at 1 + (K − 1)ρ. The gain of an event is a constant less a multiple of
 ρ·(v_h + v_l + 2rβc/B), so that the price is convex in ρ and ρc together and falls in both. An upper
 bound uses:

@@ -274,7 +274,7 @@ def averaged_window(
 
 
 def _adaptive(randomizer: object) -> tuple[object, object]:
-    """Randomizers that bound a randomizer from above and from below (None if unknown)."""
+    """Randomizer for the upper bound, and randomizer for the lower bound (None if unknown)."""
     if isinstance(randomizer, PureRandomizer):
         pure = PureRandomizer(randomizer.epsilon0)
         known = type(randomizer) in (PureRandomizer, NonAdaptiveRandomizer)
@@ -292,7 +292,7 @@ def _adaptive(randomizer: object) -> tuple[object, object]:
 
 @dataclass(frozen=True, slots=True)
 class SummedMessages:
-    """Function from n to the block of the sum of n messages if all others hold one record.
+    """Function from n to the block of the sum of n messages; all other clients hold one record.
 
     The averages and the counts of a window determine this sum. The sum of shuffled bits reveals as
     much as the bits; the sum of Gaussian messages is Gaussian.

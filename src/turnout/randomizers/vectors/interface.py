@@ -235,7 +235,7 @@ class VectorRandomizer(ABC):
         return self.message_bits if count == 1 else histogram_bits(math.prod(self.radices), count)
 
     def pack_histogram(self, messages: NDArray) -> bytes:
-        """One client's messages, of shape (n, …), as bytes that do not reveal their order.
+        """One client's messages, of shape (n, …), as bytes that do not reveal the messages' order.
 
         Raises:
             ParameterError: a number out of range.

@@ -1,4 +1,4 @@
-"""Randomizer of vectors of bounded ℓ1 norm, and the best randomizer for any ℓp norm.
+"""Randomizer of vectors of bounded ℓ1 norm, and choice of a randomizer for any ℓp norm.
 
 `L1Randomizer` sends one bit of one random Hadamard coefficient. `best_randomizer` encodes vectors
 of any ℓp norm by the ℓ1, ℓ2 or ℓ∞ randomizer with the smallest error bound; its radius is

@@ -55,8 +55,8 @@ class LInfRandomizer(BitRandomizer):
         levels: number of bits m of a coordinate, at least 1.
         shared: True: a message has all m bits of s coordinates. False: a message has one bit of
             each of m·s coordinates; the error is then smaller if each bit has its own shuffler.
-        shares: privacy budgets of the m bits of one coordinate, shape (m,); None: the best budgets
-            without a shuffler.
+        shares: privacy budgets of the m bits of one coordinate, shape (m,); None: the budgets with
+            the smallest error without a shuffler.
 
     Raises:
         ParameterError: a parameter outside its domain, or a wrong number of ``shares``.

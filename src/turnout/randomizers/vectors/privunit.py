@@ -14,7 +14,7 @@ Notation
 The density of V relative to the uniform distribution is p/q in the cap and (1 − p)/(1 − q) outside
 it, for every x. So ε₀ = ln(p(1 − q)/((1 − p)q)).
 
-These randomizers show the least error that messages of d real numbers reach. Their ε₀ holds for
+These randomizers have the smallest error that messages of d real numbers reach. Their ε₀ holds for
 real numbers only: the last digits of the floats in a message do not have the distribution of the
 analysis, and may reveal x. Where privacy matters, use `SphericalCode`, whose probabilities are
 exact; its messages have a few bits, and its error is nearly as small.

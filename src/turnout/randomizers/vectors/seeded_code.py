@@ -239,7 +239,7 @@ class SeededCode(VectorRandomizer):
 
     @cached_property
     def _signs(self) -> NDArray[np.float32]:
-        """The public signs of each class of seeds, shape (classes, D)."""
+        """The fixed public vectors of signs s, one for each class of seeds, shape (classes, D)."""
         classes = min(_SIGN_CLASSES, 1 << self.seed_bits)
         public = PublicRandomness(self.public_seed, "seeded signs")
         return _as_signs(public.words(0, classes, -(-self.width // 64)), self.width)

@@ -149,7 +149,7 @@ class SphericalCode(VectorRandomizer):
         slack: float = 0.05,
         seed: int = 0,
     ) -> SphericalCode:
-        """The code of fewest bits whose error is at most (1 + ``slack``) times the least error.
+        """The code with the fewest bits and an error of at most 1 + ``slack`` times the smallest.
 
         Longer messages lower the error only slightly, but the work of a client grows as 2ᵇ·d.
 
@@ -158,7 +158,7 @@ class SphericalCode(VectorRandomizer):
             epsilon: ε₀ of one message.
             radius: r, the largest ‖x‖₂.
             message_bits: largest number of bits of a client's message; at most 12 are used.
-            slack: accepted relative excess over the least error with ``message_bits`` bits.
+            slack: accepted relative excess over the smallest error with ``message_bits`` bits.
             seed: seed of the public directions.
 
         Raises:
