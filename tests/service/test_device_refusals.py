@@ -214,7 +214,7 @@ def test_a_device_refuses_an_invitation_that_contradicts_the_charter(tmp_path, c
 def test_a_device_refuses_a_model_with_another_digest(tmp_path, rule, step):
     world = World(tmp_path, charter_of(CheckIn(3), rule))
     world.coordinator.wrong_model = True
-    with pytest.raises(RemoteProtocolError, match="not the one in the ledger"):
+    with pytest.raises(RemoteProtocolError, match="not the model in the ledger"):
         world.start(source=Chosen(step))
     assert world.coordinator.posts == {}
     assert not any(world.coordinator.checked_in.values())

@@ -219,7 +219,7 @@ def test_an_engine_refuses_a_changed_model(storage):
     releases = storage.committed.releases
     releases[0] = replace(releases[0], parameters=bytes(8) + b"")
     releases[0] = replace(releases[0], parameters=b"\x01" * 8)
-    with pytest.raises(StorageError, match="not the one in the ledger"):
+    with pytest.raises(StorageError, match="not the model in the ledger"):
         opened(storage)
 
 

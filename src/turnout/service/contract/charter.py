@@ -67,8 +67,8 @@ class Timing:
         answer_seconds: length of the phase in which the chosen client sends its update
             (one-client rule).
         compute_seconds: longest time that a device may take to compute an update. The device sends
-            the update at a moment that it drew before the computation. None means that no limit is
-            chosen yet: `bounded` chooses one, and a charter always has one.
+            the update at a moment that it drew before the computation. None means that the limit is
+            not chosen yet; `bounded` chooses the limit, so that it is never None in a charter.
 
     Raises:
         ParameterError: a length is not positive, or the phases are longer than the step.
@@ -170,8 +170,8 @@ class Charter:
         minibatch: number of steps whose releases are accumulated before the model changes
             (one-client rule).
         initial_model: SHA-256 of the first parameters, little-endian float32.
-        timing: schedule of a step; the phase of updates is at least twice as long as the limit on
-            computing time.
+        timing: schedule of a step; the phase in which updates are sent is at least twice as long as
+            the limit on computing time.
         coordinator_key: Ed25519 public key, 32 bytes.
         computation: how a device computes its update.
         plugins: plug-ins whose code draws the steps in which a client participates; devices must
@@ -257,7 +257,7 @@ class Charter:
 
     @cached_property
     def asks_one(self) -> bool:
-        """Whether only one of the checked-in clients sends its update."""
+        """Whether a single one of the clients that checked in sends an update (one-client rule)."""
         return self.scheme.release.asks_one
 
     def spent(self, steps: int) -> float:
@@ -338,8 +338,8 @@ class Charter:
     def canonical(self) -> bytes:
         """Canonical bytes of the charter: ASCII JSON with sorted keys and no spaces.
 
-        Floats are written by ``float.hex``, so that the same terms have the same digest in every
-        language.
+        Floats are written by ``float.hex``, so that equal terms have equal digests in every
+        programming language.
         """
         # Floats at fixed keys are plain hexadecimal; inside parts they are {"float": …} (`_hexed`).
         document: dict[str, Any] = {

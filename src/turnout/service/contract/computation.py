@@ -1,10 +1,10 @@
 """The computation of a device's update, described by names of formats instead of by a plan.
 
-`Computation` names the model, the features and the local steps; `Artefact` is content that the
-charter names by digest, such as a graph; `Labels` is the format of a record's label, and
-`checked_labels` checks labels against it. A format that is not named here is refused. A new format
-gets a new name, and the version of the protocol stays the same: a device that knows the format can
-participate in tasks that use it.
+`Computation` names the model, the features and the local steps. `Artefact` is content that the
+charter names by digest, such as a graph. `Labels` is the format of a record's label, and
+`checked_labels` checks labels against this format. A format that is not named here is refused. A
+new format gets a new name, and the version of the protocol stays the same: a device that knows the
+format can participate in tasks that use it.
 """
 
 from __future__ import annotations

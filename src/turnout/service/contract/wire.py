@@ -100,7 +100,8 @@ def requests_path(step: int | str) -> str:
 def updates_path(step: int | str) -> str:
     """URL path for the POST of an update.
 
-    Under the aggregated rule an update is a check-in; under the one-client rule it is an answer.
+    Under the aggregated rule an update is a check-in; under the one-client rule an update is the
+    answer of the chosen client.
     """
     return f"{PREFIX}/steps/{step}/updates"
 
@@ -142,7 +143,7 @@ CHARTER_PATH, STATUS_PATH, RECORDS_PATH, MODELS_PATH = (
 class SignedRequest:
     """Signed part of a device's request: method, path and headers.
 
-    The signature covers the body's digest, and is checked before the body is read.
+    The signature covers the body's digest, and the signature is checked before the body is read.
 
     Attributes:
         task: the charter's digest, hexadecimal.
@@ -152,7 +153,7 @@ class SignedRequest:
         nonce: 16 bytes, fresh in every request.
         digest: SHA-256 of the body, which may be empty.
         format: name of the body's format; "" without a body.
-        head: text of the newest `SignedHead` that the device has; "" before the first.
+        head: text of the newest `SignedHead` that the device has; "" if it has none.
     """
 
     task: str
@@ -286,7 +287,7 @@ class ToldDocument(TypedDict):
 
 
 class DetailDocument(TypedDict):
-    """JSON type of an error: its cause as text."""
+    """JSON type of an error answer: the cause of the error as text."""
 
     detail: str
 
@@ -298,7 +299,7 @@ def head_bytes(task: str, head: Head) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Ledger head with the coordinator's signature, which devices store and present later.
+    """Ledger head together with the coordinator's signature; devices store and present both.
 
     Attributes:
         head: ledger head.
@@ -395,7 +396,7 @@ class WireReceipt:
 @shows_shapes("task")
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """Invitation of one device, with all values that its first request needs.
+    """Invitation of one device, with all values that the device's first request needs.
 
     The device draws its steps from the participation in the invitation, and accepts only the
     charter whose digest is ``task``.
@@ -505,6 +506,7 @@ def _message_document(encoding: MessageEncoding) -> Document:
     """JSON entry ``messages.update`` of a charter for randomized messages."""
     from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
+    # Parameters that all randomizers have.
     randomizer = encoding.randomizer
     common = {
         "clip_norm": float(randomizer.radius),

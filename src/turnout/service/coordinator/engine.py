@@ -46,7 +46,7 @@ class ReleasedCheckIns:
     """Check-ins of the last released step, kept in memory at 41 bytes per client.
 
     Args:
-        step: the released step; −1 for none.
+        step: the released step; −1 before the first release.
         participations: check-ins of this step, ascending by client.
     """
 
@@ -106,15 +106,15 @@ class Upload:
 
 
 class Engine:
-    """State machine of one task that answers clients' requests and releases steps.
+    """State machine of one task: it answers clients' requests and releases steps.
 
     The engine continues from the stored state of the task.
 
     Guarantees:
-        A client takes part at most as often as the participation allows, despite crashes,
+        A client participates at most as often as the participation allows, despite crashes,
         repeated requests and copies of its device; one update counts for one check-in.
         While a step is open, every copy of a request gets the same receipt. After the release a
-        copy gets that receipt from memory, if the request is for the last released step and the
+        copy gets this receipt from memory, if the request is for the last released step and the
         process has not restarted; otherwise the receipt states that the step is over. No copy is
         counted again.
         One transaction spends the ε of a step, releases the step and records the release, once.
@@ -153,7 +153,7 @@ class Engine:
             noise: function that draws the noise of releases; by default rounded Gaussians.
 
         Raises:
-            StorageError: there is no task, or its data are damaged.
+            StorageError: the storage has no task, or the data of the task are damaged.
         """
         with storage.snapshot(whole=True) as view:
             data = view.charter()

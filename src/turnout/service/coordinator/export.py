@@ -55,7 +55,7 @@ def ledger_lines(transaction: Transaction) -> Iterator[bytes]:
 def export_ledger(transaction: Transaction, path: Path) -> None:
     """Write the ledger to a file, which is replaced as a whole.
 
-    After an interruption the file is either the old one or the new one, complete.
+    After an interruption the file has either the old contents or the complete new contents.
 
     An exported ledger head can reveal a restored backup, so an existing export is overwritten only
     by a ledger that continues the exported one.

@@ -74,7 +74,7 @@ class NewTask:
 
 
 def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) -> NewTask:
-    """New task of a plan; the computation of its ε values takes seconds.
+    """New task of a plan; the computation of ε takes seconds.
 
     Args:
         text: TOML text of the plan.
@@ -171,7 +171,7 @@ def _require_own_draws(participation: Participation) -> None:
 
 
 def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
-    """Update encoding: integers, or randomized messages if the plan has a randomizer.
+    """Update encoding: randomized messages if the plan has a randomizer, integers otherwise.
 
     Raises:
         UnsupportedError: the plan has a message for each record, or an encoding as printed in a
@@ -200,7 +200,7 @@ def _encoding(prepared: PreparedPlan, dimension: int) -> UpdateEncoding:
 def _as_graph(
     computation: Computation, task: SupervisedTask, workload: Workload
 ) -> tuple[Computation, list[bytes]]:
-    """Computation whose model is an ONNX graph, with the contents that devices fetch for it."""
+    """Computation whose model is an ONNX graph, with the artefacts that devices fetch."""
     from turnout.learning.examples import as_floats, as_tensor
     from turnout.learning.features import apply_features, build_features
     from turnout.learning.losses import LOSSES
@@ -283,7 +283,7 @@ def secret_of(
         encoding: text encoding of the file.
 
     Raises:
-        ParameterError: the file cannot be read, or the secret is too short; errors do not show it.
+        ParameterError: the file cannot be read, or the secret is too short; errors omit the secret.
     """
     try:
         text = path.read_text(encoding).partition("\n")[0].strip()

@@ -74,8 +74,8 @@ class Releases:
         # A model with another digest was damaged or changed.
         if hashlib.sha256(self.parameters).digest() != digest:
             raise StorageError(
-                f"the stored model after {self.head.steps} steps is not the one in the ledger: the "
-                "database is damaged"
+                f"the stored model after {self.head.steps} steps is not the model in the ledger: "
+                "the database is damaged"
             )
 
     @property

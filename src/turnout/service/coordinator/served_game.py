@@ -51,15 +51,15 @@ class ServedGame:
 
     Args:
         charter: terms of the task. The coordinator must add Gaussian noise, releases must be
-            aggregated, and all clients must draw their steps in the same way. Noise, participation,
-            divisor, lattice and budget are used as they are; the model gets one coordinate for
-            each canary.
+            aggregated, and all clients must draw their steps in the same way. The charter's noise,
+            participation, divisor, lattice and budget are used unchanged; the model gets one
+            coordinate for each canary.
         engine: class of the engine; tests pass a class with a defect.
         noise: function that makes the noise of releases from a generator.
         tell: function that receives the number of runs since its last call.
 
     Raises:
-        UnsupportedError: the charter's scheme does not meet these conditions.
+        UnsupportedError: the charter's scheme does not meet the conditions of ``charter``.
     """
 
     charter: Charter

@@ -1,7 +1,8 @@
 """Charts of the dashboard, as tables of numbers that a script in the browser draws.
 
 `epsilon_chart`, `quality_charts` and `check_in_chart` make a `Chart` from a view; `pages` renders
-it. `band` is the range in which the number of check-ins of a step lies with high probability.
+the charts. `band` is the range in which the number of check-ins of a step lies with high
+probability.
 
 Notation
     n  population
@@ -45,7 +46,7 @@ class Band:
 
 
 def band(expected: float, population: int) -> Band:
-    """Band around the expected number of check-ins of a step, never too narrow.
+    """Band around the expected number of check-ins of a step, at least as wide as the exact band.
 
     Clients participate independently, with probability p each, so the variance of the number is
     Σp(1 − p). The band uses the upper bound μ − μ²/n (Cauchy-Schwarz), which is exact if all
@@ -92,7 +93,7 @@ class Chart:
     """A chart and its table.
 
     Attributes:
-        name: unique on its page; letters and hyphens.
+        name: identifier of letters and hyphens, unique on the page.
         title: what the chart shows.
         text: how to read the chart.
         x: name of the x-axis.

@@ -131,7 +131,7 @@ def public_facts(view: PublicView) -> PublicFacts:
 
 
 def _delta(view: PublicView) -> str:
-    """Text of δ, in full if that is short, and rounded up otherwise."""
+    """Text of δ: the full number if it is short, a number rounded up otherwise."""
     short = f"{view.delta:g}"
     return short if float(short) == view.delta else rounded_up(view.delta)
 

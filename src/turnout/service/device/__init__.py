@@ -1,8 +1,8 @@
 """Client side of the service: a device draws its steps before it first contacts the coordinator.
 
-`TaskDevice` runs one device. `Diary` keeps the device's durable state, `Link` sends its requests,
-and `Pace` computes the times at which it acts. `turnout.device.Device` is the public class that
-uses them; `fleet` runs many devices.
+`TaskDevice` runs one device. `Diary` keeps the durable state of a device, `Link` sends requests,
+and `Pace` computes the times of actions. `turnout.device.Device` is the public class for one
+device; `fleet` runs many devices.
 """
 
 from turnout.service.device.device import TaskDevice

@@ -1,4 +1,4 @@
-"""A device that participates in the steps it has drawn and sends one update in each of them.
+"""A device that participates in the steps that it has drawn, with one update in each drawn step.
 
 `TaskDevice` is the loop of one client: read the status, act on the step (`step_actions`), sleep
 (`pace`). `fleet` and `turnout.device.Device` run it.
@@ -7,7 +7,7 @@ After a failure a device may lose a participation, but its client loses no priva
     the device draws its steps once, before the first contact;
     the device stores the new state of a slot (drawn step) before it sends anything for that slot;
     the device repeats an interrupted request with the same bytes or not at all;
-    the device stops if the coordinator's ledger does not extend the ledger that it saw before.
+    the device stops if the coordinator's ledger does not extend the ledger seen by the device.
 A device sleeps until times that the coordinator reports in seconds from now, plus random delays, so
 that devices do not arrive all at once. A device sends an update at a moment that it drew before the
 computation.
@@ -65,8 +65,9 @@ class TaskDevice:
         trainer_of: builds the update function, once the charter is known.
         workshop: runs the update function; by default in a separate process.
         try_out: compute one update before enrolment and discard it, so that errors show early.
-        tell: receives messages for the owner: that the device participates, and what it waits
-            for. The messages name no step, and none is sent at the time of a participation.
+        tell: receives messages for the owner, which state that the device participates or what it
+            waits for. The messages name no step, and no message is sent at the time of a
+            participation.
         on_outcome: receives the number of participations by outcome, after each participation; a
             log of these calls links the client to its steps.
         cover: send dummy traffic in all steps that were not drawn, as much as in a participation.

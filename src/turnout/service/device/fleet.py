@@ -155,7 +155,7 @@ class Watch:
         return 0.0 if self._failed_at is None else self._now() - self._failed_at
 
     def note_status(self, status: bytes) -> None:
-        """Note step and phase of a status; the devices check its other contents."""
+        """Note step and phase of a status; the devices check the other contents of the status."""
         with suppress(ValueError, TypeError, KeyError):
             fields = json.loads(status)
             self.step = max(self.step, int(fields["step"]))
@@ -206,8 +206,8 @@ class Trial:
         cover: send dummy traffic in the steps that a device did not draw.
         allow_http: accept ``http://`` to another machine.
         patience_seconds: time after which all devices end if the coordinator has answered none of
-            them; once it has reported that all steps are over, all devices end at the first request
-            without an answer.
+            them; once the coordinator has reported that all steps are over, all devices end at the
+            first request without an answer.
     """
 
     url: str
@@ -224,7 +224,7 @@ class Trial:
 
     @property
     def limits(self) -> Limits:
-        """Waiting times of one device; the trial's patience ends before that of a device.
+        """Waiting times of one device; a device's patience is longer than the trial's patience.
 
         Pauses are short, since a trial is often started before its coordinator.
         """
@@ -239,7 +239,7 @@ class FleetResult:
     Attributes:
         standing: final counts of participations, with their expectation.
         failures: error text → number of devices that ended with it.
-        error: class of one failure, a `TurnoutError`; None without failures.
+        error: error class of one failure, a subclass of `TurnoutError`; None without failures.
         gone: number of devices that ended because the coordinator stopped answering before the
             last step.
         left: number of participations that these devices had not finished.
@@ -281,7 +281,7 @@ def tokens_from(path: Path, devices: int | None) -> tuple[str, ...]:
 
 
 async def run_devices(trial: Trial, tell: Tell) -> FleetResult:
-    """Joint outcome of all devices of one process, each of which runs until it ends."""
+    """Joint outcome of all devices of one process; each device runs until it ends."""
     invitations = [Invitation.decoded(token) for token in trial.tokens]
     with ExitStack() as opened:
         # Open every state file first: one in use or damaged ends the trial before any request.

@@ -40,7 +40,7 @@ class UnreachableError(RemoteProtocolError):
     """No usable answer arrived, so it is unknown whether the coordinator accepted the request.
 
     Attributes:
-        retry_after: seconds that the coordinator asks to wait; 0 if it states none.
+        retry_after: seconds that the coordinator asks the device to wait; 0 if no time is stated.
     """
 
     def __init__(self, reason: str, retry_after: float = 0.0) -> None:
@@ -56,7 +56,7 @@ class Link:
     """Connection to the coordinator at one address.
 
     Args:
-        http: the HTTP client; one may serve many devices.
+        http: the HTTP client, which many devices may share.
         url: the coordinator's address; paths of the protocol are appended.
         allow_http: accept ``http://`` to another machine; an eavesdropper can then read updates.
         random_bytes: source of nonces; by default the operating system's random bytes.
@@ -232,17 +232,20 @@ def _checked_address(url: str, allow_http: bool) -> str:
 
 def _receipt(status: int, body: bytes) -> WireReceipt:
     """Receipt in an answer; an error page without a receipt becomes the receipt of a refusal."""
+    # A status that belongs to no answer is a refusal (4xx) or breaks the protocol.
     answer = _ANSWERS.get(status)
     if answer is None and 400 <= status < 500:
         return WireReceipt(WireAnswer.REFUSED, detail=f"HTTP {status}")
     if answer is None:
         raise RemoteProtocolError(f"the coordinator answered with HTTP {status}")
+    # A proxy's error page has no receipt; only an accepted request needs one.
     try:
         receipt = WireReceipt.decoded(body)
     except ValueError as error:
         if answer is WireAnswer.ACCEPTED:
             raise RemoteProtocolError(f"the coordinator's receipt is invalid: {error}") from None
         return WireReceipt(answer, detail=f"HTTP {status}")
+    # Status and receipt must agree.
     if receipt.answer is not answer:
         raise RemoteProtocolError(
             f"the coordinator's answer contradicts itself: the receipt '{receipt.answer}' has the "

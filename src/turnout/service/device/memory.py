@@ -5,7 +5,7 @@ together; `device.TaskDevice` works on a `Diary`. `drawn_slots` draws the slots,
 run. A second draw would give the device a second chance to participate in each step, so damaged
 state is refused, never replaced. New contents are written to a temporary file, which is synced and
 renamed, and the folder is synced: after a kill or a power cut the file has either the old contents
-or the new ones, complete.
+or the complete new contents.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ class Memory:
         law: the participation from which the slots were drawn.
         client: the client's id.
         key: the client's signing key.
-        participant: state machine of the protocol, with the client's slots and the state of each.
+        participant: state machine of the protocol, with the client's slots and the state of each
+            slot.
         enrolled: whether the coordinator has the client's public key.
-        head: the highest signed ledger head that the device saw; None before the first.
-        digests: slot → SHA-256 of the only update that the device may send for it.
+        head: the newest signed ledger head that the device saw; None if it saw none.
+        digests: slot → SHA-256 of the only update that the device may send in this slot.
         moments: slot → moment of sending, in seconds before the end of the phase that accepts
             updates; drawn before the update is computed, and kept until the answer arrives.
         messages: slot → the update's bytes; kept until the answer arrives.
@@ -220,8 +221,8 @@ class StateFile:
 
     Args:
         path: path of the file.
-        synced: whether contents survive a power cut. If False, they survive only the end of the
-            process, which is enough for trials in which one disk serves many devices.
+        synced: whether contents survive a power cut. If False, the contents survive only the end of
+            the process, which is enough for trials in which many devices share one disk.
 
     Raises:
         StorageError: (on entering) another process holds the lock, or the folder is not writable.
@@ -266,7 +267,7 @@ class StateFile:
 
         Raises:
             StorageError: the contents may not be durable; the caller must not send anything that
-                depends on them.
+                depends on the contents.
         """
         self._require_lock()
         partial = self._path.with_name(self._path.name + ".partial")

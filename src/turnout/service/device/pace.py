@@ -1,8 +1,9 @@
 """Times of a device: random pauses, and the moments at which updates are sent.
 
-`Pace` computes and awaits them, `Limits` bounds them; `device` and `step_actions` use it. All times
-follow from the schedule, the coordinator's answers and random draws, never from the client's
-records. All times are of the event loop's clock, in seconds; the machine's clock is not read.
+`Pace` computes times and waits for them, and `Limits` has bounds on waiting times; `device` and
+`step_actions` use `Pace`. All times follow from the schedule, the coordinator's answers and random
+draws, never from the client's records. All times are of the event loop's clock, in seconds; the
+machine's clock is not read.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ class Pace:
         """Wait until a positive whole number of time units has passed since ``since``.
 
         The time to prepare the records depends on the records; waiting for a whole unit hides this
-        time, unless it exceeds one unit. A unit is the charter's time limit of computing, and at
+        time, unless it exceeds one unit. A unit is the charter's limit on computing time, and at
         least one second.
         """
         unit = max(self._compute_seconds, _LEAST_PREPARATION_SECONDS)

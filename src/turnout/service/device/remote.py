@@ -1,9 +1,9 @@
 """The coordinator's status, charter, ledger records and models, checked by the device.
 
-`Remote` fetches and checks them for `device` and `step_actions`; `CoordinatorStatus` is the parsed
-status. The device checks a charter against the digest in the invitation, a ledger head against the
-coordinator's signature, a record against the hash chain that ends in a ledger head, and a model
-against the digest in a record.
+`Remote` fetches and checks these data for `device` and `step_actions`; `CoordinatorStatus` is the
+parsed status. The device checks a charter against the digest in the invitation, a ledger head
+against the coordinator's signature, a record against the hash chain that ends in a ledger head, and
+a model against the digest in a record.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CoordinatorStatus:
     """Progress of the run as reported by the coordinator.
 
     Attributes:
-        step: the step in progress; the number of steps when all are over.
+        step: the step in progress; the number of steps when all steps are over.
         phase: the phase of that step.
         seconds_left: time to the end of the phase, by the coordinator's clock.
         seconds_to_next_step: time to the beginning of the next step.
@@ -102,11 +102,11 @@ class CoordinatorStatus:
 
 @dataclass(slots=True)
 class Remote:
-    """Client of the coordinator that checks every charter, status and model it fetches.
+    """Client of the coordinator that checks every charter, status and model that it fetches.
 
     Guarantees:
-        A ledger head that does not extend the newest one that this device saw is refused. The
-        device then sends its newest head to the coordinator, which stops if it receives the head.
+        A ledger head that does not extend the newest ledger head that this device saw is refused.
+        The device then sends its newest head to the coordinator, which stops if the head arrives.
         The newest head is durable before the device sends anything.
         Every model has a digest that is stated in the charter or in a record under a signed ledger
         head.
@@ -140,8 +140,8 @@ class Remote:
         Raises:
             UnreachableError: no answer arrived.
             RemoteProtocolError: the answer is no status.
-            CoordinatorSetBackError: the coordinator restored an old ledger; the newest ledger head
-                was sent to it, if it could be reached.
+            CoordinatorSetBackError: the coordinator restored an old ledger; this device tried to
+                send its newest ledger head to the coordinator.
         """
         try:
             return await self._status()
@@ -196,7 +196,7 @@ class Remote:
         data = await self.link.get(model_path(status.step), size)
         if len(data) != size or hashlib.sha256(data).digest() != digest:
             raise RemoteProtocolError(
-                f"the model after {status.step} steps is not the one in the ledger"
+                f"the model after {status.step} steps is not the model in the ledger"
             )
         return np.frombuffer(data, dtype="<f4").astype(np.float32)
 

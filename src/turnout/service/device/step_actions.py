@@ -1,11 +1,13 @@
 """A device's action in a step: its participation, dummy traffic, or nothing.
 
-`StepActions` decides and acts; `device.TaskDevice` calls it once for each status. `UpdateFunction`
-computes an update; `trainer`, `turnout.service.graphs.updates` or a user's function implements it.
+`StepActions` decides and acts; `device.TaskDevice` calls `StepActions` once for each status.
+`UpdateFunction` computes an update; `trainer`, `turnout.service.graphs.updates` or a user's
+function implements it.
 
 The time at which an update leaves must not depend on the client's records. So a participation has
 four steps: draw the moment of sending; compute the update, in a process that is killed at the
-charter's time limit; store it; send it at the drawn moment. Without an update, zeros are sent.
+charter's time limit; store the update; send the update at the drawn moment. Without an update,
+zeros are sent.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from turnout.service.device.working import Workshop
 
 
 class UpdateFunction(Protocol):
-    """Interface of a function that computes a client's update; it needs no PyTorch.
+    """Interface of a function that computes a client's update, with or without PyTorch.
 
     `Trainer`, a graph, or a user's function implements it.
 
@@ -52,8 +54,8 @@ class UpdateFunction(Protocol):
     def update(self, parameters: NDArray[np.float32], client: int) -> NDArray[np.floating]:
         """Update of the client, shape ``(d,)``.
 
-        The update is clipped to the charter's norm; under local trust the randomizer clips it
-        instead.
+        The update is clipped to the charter's norm; under local trust the randomizer clips the
+        update instead.
         """
         ...
 
@@ -94,8 +96,8 @@ class StepActions:
     Each new state of a slot is durable before anything is sent.
 
     Guarantees:
-        No update is sent in a step that the device did not draw, and at most one in a drawn step:
-        repetitions are the same bytes, also after a restart.
+        No update is sent in a step that the device did not draw, and at most one update is sent in
+        a drawn step; repetitions have the same bytes, also after a restart.
         An update leaves at a moment that was drawn and stored before the update was computed.
         Neither the time nor the success of the computation changes that moment.
         A message is randomized once, from ``source``, and is durable before its first byte leaves.
@@ -135,7 +137,7 @@ class StepActions:
             raise ParameterError("source", type(self._source).__name__, expected)
         if cover and self._asks_one:
             raise UnsupportedError(
-                "dummy traffic (cover) exists for release = 'aggregated' alone; with 'one-client', "
+                "dummy traffic (cover) exists only for release = 'aggregated'; with 'one-client', "
                 "check-ins and requests would still reveal who participates"
             )
         # The objects that the actions use.
@@ -183,7 +185,8 @@ class StepActions:
     def _move(self, status: CoordinatorStatus) -> None:
         """Update the states of all slots for the step in progress; store any changed state.
 
-        A check-in or an update is sent only afterwards, so the state file is never behind.
+        A check-in or an update is sent only afterwards, so the state file is never older than what
+        was sent.
         """
         participant, step = self._diary.memory.participant, status.step
         before = participant.slots
@@ -263,8 +266,8 @@ class StepActions:
     async def _message(self, parameters: NDArray[np.float32]) -> bytes:
         """Encoded update of the client; an encoded zero vector if the computation fails or is late.
 
-        The function returns at the time limit of computing, however long computing took, so that
-        the time of the next action does not depend on the records.
+        The function returns when the limit on computing time is over, however long the computation
+        took, so that the time of the next action does not depend on the records.
         """
         seconds = self._charter.timing.compute_seconds
         assert seconds is not None
@@ -297,7 +300,7 @@ class StepActions:
 
         After a restart the stored update and moment are used. If no update was stored, zeros are
         sent and nothing is computed again, since the computation may have ended the process. If the
-        moment has passed, a new one is drawn from the rest of the phase.
+        moment has passed, a new moment is drawn from the rest of the phase.
         """
         step, memory = status.step, self._diary.memory
         if self._due == step:  # a repetition of bytes that were sent already
@@ -326,7 +329,7 @@ class StepActions:
         return After.SPOKEN
 
     async def _await_choice(self, step: int) -> After | None:
-        """Ask the coordinator whether this client is chosen; return None if it is."""
+        """Ask the coordinator whether this client is chosen; return None if it is chosen."""
         memory = self._diary.memory
         receipt = await self._link.post(memory, requests_path(step), step, b"")
         if receipt.answer is not WireAnswer.ACCEPTED:

@@ -3,7 +3,7 @@
 `trainer_on`, `trainer_on_file`, `trainer_on_dealt` and `trainers_on_split` build the
 `UpdateFunction` of `turnout.service.device.step_actions`, once the charter is known: a `Trainer`
 (PyTorch), or `turnout.service.graphs.updates.GraphUpdates` where the charter names a graph. A
-charter whose plan contradicts its terms, or names code, is refused.
+charter is refused if the plan in the charter names code or contradicts the charter's terms.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
 
 
 def trainer_on_file(path: Path, client: int) -> TrainerOf:
-    """Function that builds the update function of a client from a file of its records.
+    """Function that builds the update function of a client from a file of the client's records.
 
     An .npz file has the arrays inputs and labels (`npz_records`). For any other file the charter's
     plan names the columns.
