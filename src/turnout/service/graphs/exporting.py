@@ -254,7 +254,8 @@ def update_graph(
         form: format of labels that are not classes.
 
     Raises:
-        UnsupportedError: ONNX cannot express an operation of the model; the error names it.
+        UnsupportedError: ONNX cannot express an operation of the model; the error names the
+            operation.
     """
     # Example arguments for the tracer; their number of records equals no other side.
     count = _unlike(model.dimension, *example.shape, *(() if form is None else (form.count,)))
@@ -280,7 +281,8 @@ def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> byt
     """ONNX graph in the format ``onnx-features-1`` of a feature function.
 
     Raises:
-        UnsupportedError: ONNX cannot express an operation of the function; the error names it.
+        UnsupportedError: ONNX cannot express an operation of the function; the error names the
+            operation.
     """
     count = _unlike(*example.shape)
     inputs = torch.zeros(count, *example.shape, dtype=example.dtype)

@@ -6,7 +6,7 @@ reads a coordinator's graph with `read_graph`, and `task_graphs` checks that new
 A graph is written by the coordinator, who must not run code on a device. So only plain tensors and
 the listed operators are accepted. Other operator domains, functions, nested graphs and external
 files are refused. The memory and time of a run cannot be read from a graph;
-`turnout.service.graphs.sandbox` limits them. Protobuf messages are parsed so strictly that no two
+`turnout.service.graphs.sandbox` limits both. Protobuf messages are parsed so strictly that no two
 parsers could disagree. Field numbers are those of onnx.proto3 (ONNX, IR version 10).
 
 Every shape in a graph follows from the shapes of its inputs and from constants (`SHAPING_INPUTS`),
@@ -77,7 +77,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Protobuf varint of at most 64 bits that begins at position ``at``, and the position after it.
+    """Pair of the protobuf varint of at most 64 bits at position ``at``, and the position after it.
 
     Raises:
         MalformedError: the number is cut off, or has more than 64 bits.

@@ -221,7 +221,7 @@ class GraphUpdates:
         return bounded(made, self._charter)
 
     def close(self) -> None:
-        """End the graph's process; the next update starts a new one."""
+        """End the graph's process; the next update starts a new process."""
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None

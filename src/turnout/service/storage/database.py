@@ -176,7 +176,7 @@ class Storage:
     def snapshot(self, *, whole: bool = False) -> Iterator[Transaction]:
         """Context with a consistent read-only view of the committed, published data.
 
-        Every thread may open one, also during writes.
+        Every thread may open a snapshot, also during writes.
 
         Args:
             whole: view of all committed data, for the coordinator alone; data that are not
@@ -270,7 +270,7 @@ class Storage:
 
         Raises:
             StorageError: the records are no chain that begins with the charter, or the last model
-                is not the one in the ledger.
+                is not the last model of the ledger.
         """
         with self.snapshot(whole=True) as reads:
             charter = reads.charter()

@@ -1,16 +1,16 @@
-"""Rows of the coordinator's storage, its errors, and the encryption of stored updates.
+"""Rows and errors of the coordinator's storage, and the encryption of stored updates.
 
 One writer has the only write connection. A transaction is stored as a whole or not at all, and is
 durable once it is committed. Rows of the ledger are never changed: a second row that contradicts a
-stored one raises `ConflictError`, and triggers refuse UPDATE and DELETE.
+stored row raises `ConflictError`, and triggers refuse UPDATE and DELETE.
 
 Data that link a client to a step are stored only while the step is open: the transaction that
 releases the step deletes them. Until the block of the participation is over, the storage still has
 the number of each client's check-ins in the block, without the steps of these check-ins.
 
-`Seal` encrypts stored updates with a key of their step, which the release deletes. Deleting 32
-bytes is quick and certain. Overwriting every update with zeros takes longer than encrypting it, and
-would miss copies in a log; docs/design/storage.md has the figures.
+`Seal` encrypts stored updates with a separate key for each step; the release of a step deletes the
+step's key. Deleting 32 bytes is quick and certain. Overwriting every update with zeros takes longer
+than encrypting it, and would miss copies in a log; docs/design/storage.md has the figures.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ParticipationRow:
     Attributes:
         client: the client's id.
         step: step of the check-in.
-        digest: SHA-256 of the update; None until there is one (one-client rule).
+        digest: SHA-256 of the update; None until there is an update (one-client rule).
     """
 
     client: int
@@ -142,8 +142,8 @@ class Seal:
     """Cipher for the updates of one step: AES-256-GCM with a random nonce per update.
 
     Guarantees:
-        A decrypted body is the one that was encrypted for the same client and digest, except with
-        probability 2⁻¹²⁸, so its digest need not be computed again.
+        A decrypted body equals the body that was encrypted for the same client and digest, except
+        with probability 2⁻¹²⁸, so the digest need not be computed again.
         With fewer than 2³² updates for a key, a nonce repeats with probability below 2⁻³².
 
     Args:

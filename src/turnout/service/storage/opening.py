@@ -1,6 +1,6 @@
 """Opening of a database by its address: SQLite or Postgres.
 
-`open_storage` opens a database; `holds_nothing` tells whether it would create a new one.
+`open_storage` opens a database; `holds_nothing` tells whether `open_storage` would create it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_storage(url_or_path: str | Path, *, serving: bool) -> Storage:
 
 
 def _dialect(name: str) -> tuple[Callable[..., Storage], Callable[[str], bool], str]:
-    """Functions that open and inspect a kind of database, and the address to pass to them."""
+    """Functions that open and inspect a kind of database, and the address that both need."""
     try:
         # The library of a dialect is imported only where it is needed.
         if name.startswith(POSTGRES):

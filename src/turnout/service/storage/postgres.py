@@ -54,8 +54,8 @@ def _postgres_text(sql: str) -> bytes:
 def _error_text(error: psycopg.Error) -> str:
     """Message of an error in one line.
 
-    The detail of a server error is left out, since it can name a client and its step. Connection
-    errors of libpq contain host, port, user and database, but no password.
+    The detail of a server error is left out, since the detail can name a client and a step.
+    Connection errors of libpq contain host, port, user and database, but no password.
     """
     text = error.diag.message_primary
     if text is None and isinstance(error, psycopg.OperationalError):
@@ -249,7 +249,8 @@ def _version(connection: _Connection) -> int:
     """Schema version of the database; 0 for a database without tables.
 
     Raises:
-        StorageError: the database has other tables or no version, or the user may not use it.
+        StorageError: the database has other tables or no version, or the user may not use the
+            database.
     """
     if connection.value("SELECT to_regclass('turnout_schema') IS NOT NULL"):
         versions = connection.rows("SELECT version FROM turnout_schema")

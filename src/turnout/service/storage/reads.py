@@ -119,7 +119,7 @@ class Reads:
     end of the transaction, every method raises StorageError.
 
     Guarantees:
-        Records, models, counts and scores are those of published releases, unless ``whole``.
+        Records, models, counts and scores belong to published releases, unless ``whole`` is True.
 
     Args:
         connection: runs the statements.
@@ -152,7 +152,7 @@ class Reads:
         return self._task_column("parameters")
 
     def artefact(self, digest: bytes) -> bytes | None:
-        """Stored content with the given SHA-256; None if the charter does not name it."""
+        """Stored artefact with the given SHA-256; None if the charter names no such artefact."""
         rows = self._rows("SELECT content FROM artefacts WHERE digest = ?", digest)
         return rows[0][0] if rows else None
 
@@ -215,8 +215,8 @@ class Reads:
         Only a few updates are in memory at a time.
 
         Raises:
-            StorageError: an update differs from the one that was stored with the check-in, or the
-                key of the step is missing.
+            StorageError: an update differs from the update that was stored with the check-in, or
+                the key of the step is missing.
         """
         last, seal = -1, None
         while rows := self._rows(_BODIES, last, int(step), BODIES):

@@ -1,8 +1,8 @@
 """SQLite by apsw, a package that contains SQLite: write-ahead log, ``synchronous=FULL``.
 
-`open_sqlite` opens a file. After a commit its data are on the disk. A serving coordinator has an
-exclusive ``flock`` on the database file (`FileLock`), which holds for every path to the file. The
-operating system releases the lock when the process ends, however the process ends.
+`open_sqlite` opens a file. The data of a commit are on the disk when the commit returns. A serving
+coordinator has an exclusive ``flock`` on the database file (`FileLock`), which holds for every path
+to the file. The operating system releases the lock when the process ends, however the process ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class FileLock:
 
     Links to the file and bind mounts share the lock.
 
-    The lock must be taken before the first connection of SQLite and released after the last one:
-    closing any descriptor of a file drops all POSIX locks of the process on this file, also those
-    of SQLite. For the same reason a file that this process has locked is refused before it is
-    opened.
+    The lock must be acquired before the first connection of SQLite and released after the last
+    connection: closing any descriptor of a file drops all POSIX locks of the process on this file,
+    also those of SQLite. For the same reason a file that this process has locked is refused before
+    it is opened.
 
     Args:
         path: path of the database without symbolic links; a missing file is created, for this user
@@ -225,7 +225,8 @@ def open_sqlite(
     Args:
         path: path of the file.
         serving: open it as the coordinator that serves it.
-        vfs: SQLite's name of the layer through which it uses the disk; None for the default layer.
+        vfs: SQLite's name of the layer through which SQLite uses the disk; None for the default
+            layer.
         scripts: migrations; by default those of this version.
 
     Raises:
@@ -327,8 +328,8 @@ def _missing_migrations(
     Every later commit of the connection is durable.
 
     Raises:
-        StorageError: the database belongs to another program (it is not changed), or it is empty
-            and not opened for serving.
+        StorageError: the database belongs to another program and stays unchanged, or the database
+            is empty and not opened for serving.
     """
     # Another program's database and a missing task are refused before anything is written.
     application, version = (

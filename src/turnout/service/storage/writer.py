@@ -161,7 +161,8 @@ class Writer:
         """Future of a job's result, set once the result is durable.
 
         Args:
-            job: function of a transaction, which it must not keep after it returns.
+            job: function of a transaction; the function must not keep the transaction after it
+                returns.
             body_bytes: memory that the job occupies while it waits, besides some hundred bytes.
 
         Raises:

@@ -105,7 +105,8 @@ class Transaction(Reads):
         """Mark an invitation as used; a repetition with the same key changes nothing.
 
         Raises:
-            ConflictError: the client has no invitation, or another key used it.
+            ConflictError: the client has no invitation, or the invitation was used with another
+                key.
         """
         self._require(Rights.SERVE)
         invitation = self.invitation(client)
@@ -242,8 +243,8 @@ class Transaction(Reads):
     def reclaim(self, at_most: int) -> int:
         """Delete at most ``at_most`` updates of released steps, and return their number.
 
-        The updates are unreadable, since the key of their step is deleted; the call frees their
-        space.
+        The updates are unreadable, since the key of their step is deleted; the call frees the space
+        of these updates.
         """
         self._require(Rights.SERVE)
         released = self._last_step()
@@ -287,8 +288,8 @@ class Transaction(Reads):
         """Add the check-ins of a released step to the clients' counts of the block.
 
         At the end of a block the counts are deleted instead. All rows are written again in order of
-        clients: neither their content nor their place on the disk reveals the steps of a client in
-        the block.
+        clients: neither the content of the rows nor their place on the disk reveals the steps of a
+        client in the block.
         """
         if block_ends <= step + 1:
             self._changed("DELETE FROM turns")

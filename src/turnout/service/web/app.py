@@ -1,8 +1,8 @@
 """The coordinator's application: all routes over one running task.
 
-`create_app` builds it on Starlette: the device API from the table `devices.device_routes`, health,
-metrics, the operator's routes and the dashboard. `document` is the OpenAPI document of the device
-API.
+`create_app` builds the application on Starlette: the device API from the table
+`devices.device_routes`, health, metrics, the operator's routes and the dashboard. `document` is the
+OpenAPI document of the device API.
 """
 
 from __future__ import annotations

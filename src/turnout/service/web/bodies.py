@@ -23,7 +23,7 @@ class Bodies:
 
     Guarantees:
         Each client has at most one incomplete body; a newer body replaces it.
-        All incomplete bodies together have at most ``most_bytes``, whatever lengths they announced;
+        All incomplete bodies together have at most ``most_bytes``, whatever lengths were announced;
         only a single body may be longer. Above this bound the oldest body is dropped.
 
     Args:

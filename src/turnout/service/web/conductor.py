@@ -1,8 +1,8 @@
-"""The schedule of a served task, by the monotonic clock, and the evaluation of its models.
+"""The schedule of a served task, by the monotonic clock, and the evaluation of models.
 
 `Conductor` ends phases and publishes models. The model of a step is published at the scheduled end
-of the step, even if its release is ready earlier; it is published later only if the release is not
-ready at that time. After a restart the open step gets its full time again.
+of the step, even if the release is ready earlier; the model is published later only if the release
+is not ready at that time. After a restart the open step gets its full time again.
 
 `Evaluator` evaluates published models in a separate thread: first the newest model, then earlier
 models at the steps for which the charter has a bound on ε. The thread loads PyTorch and the plan's

@@ -132,11 +132,11 @@ class HeadFile:
             )
 
     def export(self, task: str, head: SignedHead) -> None:
-        """Replace the ledger head in the file by a newer one, durably.
+        """Durably replace the ledger head in the file by a newer ledger head.
 
         Raises:
-            SetBackError: the file changed since this process wrote it: an old copy was restored, or
-                another coordinator writes it.
+            SetBackError: the file changed since this process wrote it, so an old copy was restored
+                or another coordinator writes the file.
             StorageError: the file cannot be read or written.
         """
         # The folder is created at the first export.
@@ -165,7 +165,7 @@ def default_file(task: str) -> Path:
 
 
 def require_no_exported_head(path: Path | None, db: str) -> None:
-    """Check that no head file belongs to an empty database, which would have lost its data.
+    """Check that no head file names an empty database, whose data would have been lost.
 
     Args:
         path: head file that the settings name; None for the head files in the default folder.

@@ -1,9 +1,9 @@
 """Routes of the device API as data, and the OpenAPI document derived from them.
 
-A `DeviceRoute` describes one route: method, path, parameters, body, answers and its handler.
+A `DeviceRoute` describes one route: method, path, parameters, body, answers and handler.
 `openapi_document` turns a table of routes into an OpenAPI 3.1 document; the schemas of JSON bodies
-come from the types of `service.contract`. `devices.device_routes` is the table, and `app` serves
-its handlers.
+come from the types of `service.contract`. `devices.device_routes` is the table of routes, and `app`
+serves the handlers.
 """
 
 from __future__ import annotations

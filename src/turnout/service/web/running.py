@@ -1,8 +1,8 @@
 """One task that is being served: storage, writer, engine, and their published state.
 
-`Running` holds them, without any network. Only the writer's thread uses the engine; all other
-threads read `Running.shown`, which the conductor replaces as a whole once a step is published.
-`Clock` is the monotonic clock, which tests replace.
+`Running` holds all of these, without any network. Only the writer's thread uses the engine; all
+other threads read `Running.shown`, which the conductor replaces as a whole once a step is
+published. `Clock` is the monotonic clock, which tests replace.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Running:
     Args:
         storage: storage that is opened for serving; `close` closes it.
         learner: function from a charter to its optimizer.
-        head_file: file to which ledger heads are exported; None exports none.
+        head_file: file to which ledger heads are exported; None for no export.
         witness: witness that signs each ledger head before it is published; None for no witness.
         change_witness: whether to allow a witness other than the witness of the last receipt, or
             none.
@@ -169,7 +169,7 @@ class Running:
         """Check the signing key against the charter, and the ledger against the head file."""
         if self.key.public != self.charter.coordinator_key:
             raise StorageError(
-                "the stored signing key is not the one in the charter: the database is damaged"
+                "the stored signing key is not the key in the charter: the database is damaged"
             )
         if self.head_file is not None:
             head = self.engine.published.head
@@ -200,7 +200,7 @@ class Running:
         return self._shown
 
     def show(self, shown: Shown) -> None:
-        """Replace the published state by a committed one."""
+        """Replace the published state by a committed state."""
         self._shown = shown
         self.metrics.published(self.charter, shown.published.head.steps)
 
@@ -294,7 +294,7 @@ class Running:
     async def operator(self) -> OperatorView:
         """Operator's view of the task, at most one second old.
 
-        Only a request that `is_operator` accepts may get it.
+        Only a request that `is_operator` accepts may get this view.
         """
         waiting = self.writer.waiting
 

@@ -1,7 +1,7 @@
 """The process of `turnout serve`: one HTTP server, one conductor and one writer, from start to end.
 
-`serve` runs it. `open_task` opens the storage with the plan's task, new or stored; `room` computes
-how many connections the limit of open files allows.
+`serve` runs the process. `open_task` opens the storage with the plan's task, new or stored; `room`
+computes how many connections the limit of open files allows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Settings of `turnout serve`, from the command line, the environment, a file and defaults.
 
-`Settings.gathered` merges them: an option overrides a variable, a variable overrides the file.
+`Settings.gathered` merges these sources: an option overrides a variable, and a variable overrides
+the file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Seconds = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
 class Settings(BaseModel):
     """Settings of the service: command-line options, environment variables, or keys of a file.
 
-    The help of the options, in `turnout.cli.service`, explains them.
+    The help of the options, in `turnout.cli.service`, explains the settings.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -107,7 +108,7 @@ class Settings(BaseModel):
         )
 
     def require_timing(self, timing: Timing) -> None:
-        """Require that the lengths in the settings equal those of the stored task.
+        """Require that the lengths in the settings equal the lengths of the stored task.
 
         Raises:
             ParameterError: a given length differs from the charter's.

@@ -1,11 +1,11 @@
 """Signed requests of devices: from bytes on the wire to a durable receipt.
 
 `SignedRoute` checks in this order: length and headers, signature, the device's ledger head, the
-format of the body, the body, its digest; then the engine answers. Nothing that depends on stored
-data happens before the signature is checked. The signature covers the headers alone, so no byte of
-a body is read for an unauthenticated client. Every request without a valid signature, or with
-another body than the signed one, gets the same answer. `HeadsRoute` accepts from anyone a ledger
-head that is newer than the coordinator's own. `EnrolmentRoute` uses invitations.
+format of the body, the body, the body's digest; then the engine answers. Nothing that depends on
+stored data happens before the signature is checked. The signature covers the headers alone, so no
+byte of a body is read for an unauthenticated client. Every request without a valid signature, or
+with another body than the signed one, gets the same answer. `HeadsRoute` accepts from anyone a
+ledger head that is newer than the coordinator's own. `EnrolmentRoute` uses invitations.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class SignedRoute:
     Args:
         running: the task.
         name: name of the route in metrics.
-        path: path of the route, with ``{step}`` in place of the step if it has one.
+        path: path of the route, with ``{step}`` in place of the step if the path has a step.
         limit: largest body in bytes.
         prepare: function that returns the writer's job for a client, step, body and the body's
             SHA-256; it raises RemoteProtocolError for an invalid body.

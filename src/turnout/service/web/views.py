@@ -1,6 +1,6 @@
 """Views of a served task: a public view and an operator's view.
 
-`public_view` and `operator_view` build them. The number of participants of a step is for the
+`public_view` and `operator_view` build these views. The number of participants of a step is for the
 operator alone, also after the task, since the promised (ε, δ) covers the models and not these
 numbers. `Certainties` computes upper bounds on an observer's certainty about one client. The
 computation of a bound may take many seconds, so a separate thread computes it; until then the page
@@ -33,9 +33,10 @@ Sides = tuple[float, float]
 
 
 class Certainties:
-    """Upper bounds on an observer's posterior probability that one client participated, or did not.
+    """Two upper bounds on an observer's certainty: that one client participated, or did not.
 
-    The prior probability of participation is ½. Each bound is exceeded with probability at most δ.
+    A certainty is a posterior probability; the prior probability of participation is ½. Each bound
+    is exceeded with probability at most δ.
 
     Args:
         charter: terms of the task.
@@ -76,7 +77,7 @@ class Certainties:
             thread.join()
 
     def _charged(self, steps: int) -> int:
-        """Smallest number of at least ``steps`` steps for which the charter states an ε.
+        """Smallest number of steps, at least ``steps``, for which the charter states an ε.
 
         For check-ins with availability windows the result is the number of steps of the whole run.
         """

@@ -274,7 +274,7 @@ def _answer(status: int, body: bytes) -> Response:
 
 
 def create_witness_app(store: WitnessStore, token: str | None = None) -> Starlette:
-    """HTTP application of one witness; if ``token`` is given, clients must send it."""
+    """HTTP application of one witness; clients must send ``token`` unless it is None."""
     witness = _Witness(store, token)
     return Starlette(
         routes=[

@@ -150,8 +150,8 @@ class Witness:
             signature = _signature(body)
             if not verified(self.key, signature, receipt_bytes(shown.task, head)):
                 raise SetBackError(
-                    "the witness signs with another key than the configured one: it lost its "
-                    "database, or is another witness; nothing more may be released"
+                    "the witness signs with another key than the configured key: the witness lost "
+                    "its database, or is another witness; nothing more may be released"
                 )
             return WitnessReceipt(self.key, head.steps, signature)
         # A head that this coordinator signed proves that a ledger was restored from a copy.
