@@ -1,14 +1,15 @@
 """Accounting: upper and lower bounds on the ε of a scheme.
 
-`price` returns the ε of a scheme, `calibrate_noise` the noise that meets a target, `calibrate` the
-value of any other parameter, `spent` the ε after some of the steps.
+`price` returns the ε of a scheme, `calibrate_noise` the noise with which the scheme meets a target
+ε, `calibrate` the value of any other parameter with which it does so, and `spent` the ε after some
+of the steps.
 
 Modules and packages, from the lowest layer: ``divergence`` (pairs, curves, composition),
 ``participation`` and ``shuffling`` (blocks of participation and of shuffled messages),
 ``decomposition`` (from a scheme to its blocks), ``pricing``; above it ``calibration``, ``meaning``
 (what an ε means for a person), ``published`` (the papers' bounds by name), ``privacy_curve``
 (composition by + and ×), ``selection`` (the best of several runs) and ``budgets``. Other packages
-import from here, ``calibration``, ``meaning`` and ``published`` alone.
+import only from this package and from its ``calibration``, ``meaning`` and ``published``.
 """
 
 from typing import TYPE_CHECKING

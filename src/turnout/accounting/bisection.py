@@ -1,18 +1,20 @@
 """Search for the value of one parameter at which a bound on ε meets a target.
 
-`Unknown` describes a parameter, `UNKNOWNS` lists those of schemes, and `DELTA` is δ. `CostTarget`
-computes the bound at a value, `CostModel` predicts the root, and `BisectionSearch` chooses the
-values to try. `calibration` and `budgets.plan` use this module.
+`Unknown` describes a parameter, `UNKNOWNS` lists the parameters of schemes, and `DELTA` describes
+δ. `CostTarget` computes the bound on ε at a value, `CostModel` predicts the value that meets the
+target (the root), and `BisectionSearch` chooses the values to try. `calibration` and `budgets.plan`
+use this module.
 
-The cost of a value, its ε at δ, is expressed as the μ of the Gaussian pair N(μ, 1), N(0, 1) with
-the same ε at the same δ. The cost μ of a scheme is about proportional to a power of each parameter,
-since composition and averaging add variances: t^(−1/2) for a window of t steps, r^(1/2) for r
-windows, p for a participation probability p. The search is Newton's method for ln μ as a function
-of the logarithm of the value, with this power as the first slope and secants afterwards. A bracket
-holds a value that meets the target and a value that misses it. A step aims at the private side of
-the root; once the last value is within the tolerance of the root, the step aims at the other side,
-so that the bracket closes. Successive steps to the same side get longer. No guarantee depends on
-the search, which only chooses the values to try.
+The cost of a value is the bound on ε there at δ, expressed as the μ of the Gaussian pair N(μ, 1),
+N(0, 1) that has the same ε at the same δ. The cost μ of a scheme is about proportional to a power
+of each parameter, since composition and averaging add variances: t^(−1/2) for a window of t steps,
+r^(1/2) for r windows, p for a participation probability p. The search is Newton's method for ln μ
+as a function of the logarithm of the value, with this power as the first slope and secants
+afterwards. A bracket consists of a value that meets the target and a value that misses the target.
+A step aims at the private side of the root; once the last value is within the tolerance of the
+root, the step aims at the other side, so that the bracket closes. Successive steps that end on the
+same side of the root get longer. No guarantee depends on the search, which only chooses the values
+to try.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from turnout.core.errors import NumericalError
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Parameter to calibrate: its limits, and how the cost changes with its value.
+    """Parameter to calibrate: limits of its value, and how the cost changes with this value.
 
     Attributes:
         name: name of the parameter in options and messages.
         falling: whether ε falls as the value grows. If so, calibration returns the *smallest* value
             that meets a target, otherwise the largest such value.
-        least, most: limits of the search; no value outside is tried.
+        least, most: limits of the search; no value outside these limits is tried.
         start: first value to try.
         power: p ≥ 0 such that the cost μ (module header) is about proportional to value^p or
             value^(−p); 0 for δ, which is part of the target.
@@ -68,13 +70,13 @@ class Unknown:
         return self.least if self.falling else self.most
 
     def position(self, value: float) -> float:
-        """Logarithm of a value, signed so that ε falls as positions grow."""
+        """Position of a value: its logarithm, with the sign for which ε falls as positions grow."""
         return math.log(value) if self.falling else -math.log(value)
 
     def value(self, position: float) -> float:
-        """Parameter value at a position, rounded to ``digits`` or to a whole number.
+        """Parameter value at a position, rounded to ``digits`` digits or to a whole number.
 
-        Whole numbers are rounded to the side of the smaller ε.
+        A value that must be a whole number is rounded to the side with the smaller ε.
         """
         sign = 1.0 if self.falling else -1.0
         low, high = sorted((self.position(self.least), self.position(self.most)))
@@ -123,7 +125,7 @@ _FLATTEST, _DELTA_SLOPES = 0.2, (-1.0, 0.01)
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """Parameter value that the search has tried, with the proved upper bound on ε there.
+    """Parameter value that the search has tried, with the proved upper bound on ε at this value.
 
     Attributes:
         value: value of the parameter.
@@ -147,7 +149,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class CostTarget:
-    """Target ε, with functions from a parameter value to the bound on ε and to δ.
+    """Target ε, with a function from a parameter value to the bound on ε, and one to δ.
 
     Attributes:
         cost: function from a value to a proved upper bound on ε; may raise NumericalError.
@@ -160,7 +162,7 @@ class CostTarget:
     delta: Callable[[float], float]
 
     def tried(self, unknown: Unknown, value: float) -> Tried:
-        """Parameter value with its upper bound on ε, which is computed here."""
+        """Record of a parameter value, after computing the upper bound on ε at this value."""
         position = unknown.position(value)
         try:
             epsilon = self.cost(value)
@@ -170,20 +172,20 @@ class CostTarget:
         return Tried(value, position, epsilon, log_mu, log_mu - self.required(value))
 
     def required(self, value: float) -> float:
-        """Logarithm of the μ of the Gaussian pair with the target ε at a value's δ."""
+        """Logarithm of the μ of the Gaussian pair that has the target ε at the δ of a value."""
         return log_gaussian_mu(self.epsilon, self.delta(value))
 
 
 @dataclass(slots=True)
 class CostModel:
-    """Linear model of ln μ over positions, through the tried point nearest to the target."""
+    """Linear model of ln μ as a function of position, through a tried value near the target."""
 
     unknown: Unknown
     target: CostTarget
     slope: float
 
     def learn(self, one: Tried, other: Tried) -> None:
-        """Set the slope of the line to the slope between two tried points, within limits."""
+        """Set the slope of the line to the slope between two tried values, within limits."""
         distance = other.position - one.position
         if abs(distance) < _SMOOTH or not (one.certified and other.certified):
             return
@@ -193,7 +195,7 @@ class CostModel:
         self.slope = min(slope, -_FLATTEST * power) if power else min(max(slope, low), high)
 
     def root(self, near: Tried) -> float:
-        """Position at which the line through a tried point meets the target; NaN if none exists."""
+        """Position at which the line through a tried value meets the target; NaN if none does."""
         if self.unknown.power:  # δ is fixed, so the required μ is the same at all values
             return near.position - near.excess / self.slope
 
@@ -229,7 +231,7 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Zero of a decreasing function on an interval, or the end at which it is nearest to zero."""
+    """Zero of a decreasing function on an interval; if none, the end with the value nearest 0."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle
 
 
@@ -248,13 +250,13 @@ class BisectionSearch:
     """State of one search: the tightest bracket so far, and the model for the next value.
 
     Attributes:
-        model: the unknown, the target, and a model of the cost.
+        model: model of the cost, with the unknown parameter and the target.
         tolerance: relative distance of the bracket's ends at which the search stops; for whole
             numbers it stops when the ends are neighbours.
-        met: of the values known to meet the target, the one with the largest ε; None if there is
+        met: of the tried values that meet the target, the one with the largest ε; None if there is
             none.
-        missed: of the values not certified to meet the target, the one with the smallest ε; None if
-            there is none.
+        missed: of the tried values that are not certified to meet the target, the one with the
+            smallest ε; None if there is none.
         last: the value tried last.
         evaluations: number of bounds computed so far.
     """
@@ -274,13 +276,13 @@ class BisectionSearch:
 
     @classmethod
     def to_the_end(cls, target: CostTarget, unknown: Unknown, tolerance: float) -> BisectionSearch:
-        """Search that has run until its bracket closed or a parameter's limit was the result."""
+        """Finished search: its bracket is closed, or a limit of the parameter is the result."""
         search = cls.of(target, unknown, tolerance)
         search.run(lambda _: False, unknown.start)
         return search
 
     def run(self, ended: Callable[[BisectionSearch], bool], start: float | None = None) -> None:
-        """Try values until ``ended`` holds, the bracket is closed, or a limit is the result."""
+        """Try values until ``ended`` is true, the bracket is closed, or a limit is the result."""
         unknown = self.model.unknown
         value = self._next() if start is None else unknown.value(unknown.position(start))
         while True:
@@ -299,7 +301,7 @@ class BisectionSearch:
         return self.model.root(min(points, key=lambda point: abs(point.excess)))
 
     def _try(self, value: float) -> None:
-        """Compute the bound at a value and move one end of the bracket to the value."""
+        """Compute the bound on ε at a value, and move one end of the bracket to this value."""
         self.evaluations += 1
         tried, before = self.model.target.tried(self.model.unknown, value), self.last
         meets = tried.epsilon <= self.model.target.epsilon
@@ -315,14 +317,14 @@ class BisectionSearch:
         self.last = tried
 
     def _at_limit(self) -> bool:
-        """True if the last value is a limit of the parameter that ends the search."""
+        """True if the last value is a limit of the parameter, and this ends the search."""
         assert self.last is not None
         unknown = self.model.unknown
         limit = unknown.costly_limit if self.last is self.met else unknown.private_limit
         return self.last.value == limit
 
     def _closed(self) -> bool:
-        """True if the ends of the bracket are neighbours or within the tolerance."""
+        """True if the bracket's ends are neighbouring whole numbers or within the tolerance."""
         if self.met is None or self.missed is None:
             return False
         if self.model.unknown.whole:
@@ -343,7 +345,7 @@ class BisectionSearch:
         return min(max(value, unknown.least), unknown.most)
 
     def _aim(self) -> float:
-        """Next position to try, inside the bracket; one end of the bracket may be missing."""
+        """Next position to try, inside the bracket, of which one end may still be missing."""
         assert self.last is not None
         # Aim at the private side of the model's root; steps on one side get longer.
         unknown, root = self.model.unknown, self.root()

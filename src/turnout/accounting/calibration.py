@@ -1,12 +1,13 @@
-"""Calibration: the value of one parameter at which a scheme meets a target ε. Inverse of `pricing`.
+"""Calibration: the value of one parameter with which a scheme meets a target ε.
 
 `calibrate` returns a `Calibration` for any parameter of `UNKNOWNS`, `calibrate_delta` for δ, and
 `calibrate_noise` a noise multiplier. All results are on the private side: the proved upper bound on
-ε at the result is at most the target. `bisection` has the search; `with_guessed_start` returns a
-value to start from. `budgets`, `selection`, `plans` and `api` use this module.
+ε at the result is at most the target. `bisection` has the search; `with_guessed_start` chooses the
+value from which the search starts. `budgets`, `selection`, `plans` and `api` use this module.
 
-The search starts where a rule of thumb meets the target: the privacy loss of a run is about
-Gaussian, and its variance is the sum of the blocks' squared loss deviations.
+The search starts at the value at which a rule of thumb meets the target. By this rule the privacy
+loss of a run is Gaussian, and the variance of the loss is the sum of the squared loss deviations of
+the run's blocks.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _LARGEST_JUMP = 4.0  # largest factor of one step from a guessed start
 def with_guessed_start(
     scheme_for: Callable[[float], Scheme], unknown: Unknown, epsilon: float, delta: float
 ) -> Unknown:
-    """Unknown parameter with start and power from the rule of thumb of the module header.
+    """Unknown parameter with a start value and a power by the rule of thumb of the module header.
 
     Args:
         scheme_for: the scheme as a function of the unknown.
@@ -74,8 +75,9 @@ def with_guessed_start(
         delta: δ of the target, strictly between 0 and 1.
 
     Returns:
-        The unknown with a start near the solution; unchanged if the rule gives no start. Only the
-        speed of a search depends on the start.
+        The unknown with a start near the solution, and with the power of the value to which the
+        cost is proportional there (`Unknown.power`). It is unchanged if the rule gives no start.
+        Only the speed of a search depends on start and power.
     """
     if not epsilon > 0 or unknown.power == 0:
         return unknown
@@ -101,7 +103,7 @@ def with_guessed_start(
 
 
 def guessed_delta(scheme: Scheme, epsilon: float) -> Unknown:
-    """δ as the unknown parameter, with a start from the rule of thumb for a target ε.
+    """δ as the unknown parameter, with a start value from the rule of thumb of the module header.
 
     Args:
         scheme: the whole scheme.
@@ -144,11 +146,12 @@ class Calibration:
 
     Attributes:
         unknown: the calibrated parameter.
-        value: value of the parameter, a whole number or a number of ``unknown.digits`` digits.
+        value: calibrated value of the parameter: a whole number, or a number of ``unknown.digits``
+            digits.
         epsilon: proved upper bound on ε at ``value``; at most the target.
-        refused: of the values that were tried and are not certified to meet the target, the nearest
-            one. For a whole number this is the next number, unless the evaluations ran out. None if
-            no such value was tried, for example if ``value`` is a limit of the search.
+        refused: of the tried values that are not certified to meet the target, the one nearest to
+            ``value``. For a whole number this is the next number, unless the evaluations ran out.
+            None if no such value was tried, for example because ``value`` is a limit of the search.
         evaluations: number of bounds on ε that were computed.
         guarantee: result of `price` at the value; None if no tolerance was given.
     """
@@ -176,14 +179,15 @@ def calibrate(
         unknown: one of `UNKNOWNS`, possibly with other limits or another start.
         epsilon: target ε, positive.
         delta: δ, strictly between 0 and 1.
-        tolerance: relative tolerance of `price`, strictly between 0 and 1, by which the value is
-            certified; None for `epsilon_upper`, which is quicker and leaves more of ε unused.
+        tolerance: relative tolerance, strictly between 0 and 1, of the `price` that certifies the
+            value; None to certify it by `epsilon_upper`, which is quicker and leaves more of ε
+            unused.
 
     Returns:
         The smallest value that is certified to meet the target if ε falls as the value grows, else
         the largest such value. Values that are not whole are found to a relative 10⁻⁴. The proved
-        upper bound on ε at the result is at most ``epsilon``. If the limit of the search with the
-        largest ε meets the target, this limit is the result.
+        upper bound on ε at the result is at most ``epsilon``. If even that limit of the search at
+        which ε is largest meets the target, this limit is the result.
 
     Raises:
         ParameterError: ε, δ or the tolerance is out of range.
@@ -286,7 +290,7 @@ def _searched(
     epsilon: float,
     tolerance: float | None,
 ) -> Calibration:
-    """Search of `_calibrated`, which is run inside one budget of work."""
+    """Search of `_calibrated`, without the budget of work within which `_calibrated` runs it."""
 
     def quick(value: float) -> float:
         return epsilon_upper(scheme_of(value), delta_of(value))
@@ -328,9 +332,10 @@ def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bo
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
-    """Search with a sharper bound, which starts at the value of a finished search.
+    """Search with a sharper bound on ε that starts at the value found by a finished search.
 
-    The result is the finished search if the sharper bound fails or is hardly smaller at this value.
+    The result is the finished search in two cases: the sharper bound fails at this value, or it is
+    hardly smaller there.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)
@@ -348,7 +353,7 @@ def _met(search: BisectionSearch) -> Tried:
     """Value at which the bound of a search meets the target.
 
     Raises:
-        UnsupportedError: even at the limit with the smallest ε no bound meets the target.
+        UnsupportedError: no value meets the target, not even the limit at which ε is smallest.
     """
     unknown, met, missed = search.model.unknown, search.met, search.missed
     if met is not None:

@@ -491,8 +491,8 @@ def _averaged(
     # Combinations without an analysis.
     if scheme.order is SpeakingOrder.KNOWN:
         raise UnsupportedError(
-            "order = 'known': clients of averaged check-ins hide each other only if the step "
-            "that a client draws is hidden; leave out population and order"
+            "order = 'known': averaged check-ins have no amplification by their population if the "
+            "order shows the step of each client; leave out population and order"
         )
     if scheme.relation is Relation.ADD_REMOVE:
         raise UnsupportedError(

@@ -207,7 +207,9 @@ class PrivacyCurve:
         """
         mine, yours = ((m.relation.value, m.unit.value, m.trust.value) for m in (self, other))
         if mine != yours:
-            raise ParameterError("other", " ".join(yours), f"a mechanism under {' '.join(mine)}")
+            raise ParameterError(
+                "other", " ".join(yours), f"a privacy curve under {' '.join(mine)}"
+            )
         return PrivacyCurve(
             joined_decompositions([self.parts, other.parts]), self.relation, self.unit, self.trust
         )
@@ -379,8 +381,10 @@ def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> Los
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()
         if dense._pessimistic_estimate is not expected:
-            side = "pessimistic" if expected else "optimistic"
-            raise ParameterError(name, "a distribution", f"a distribution with {side} estimates")
+            given, side = ("optimistic", "pessimistic")[:: 1 if expected else -1]
+            raise ParameterError(
+                name, f"a distribution with {given} estimates", f"{side} estimates"
+            )
         masses = np.asarray(dense._probs, dtype=float)
         distributions.append(
             LossDistribution(

@@ -425,6 +425,7 @@ def calibrate_selection(
         one = aim if low < aim < high else 0.5 * (low + high)
     if best is None:
         raise UnsupportedError(
-            f"epsilon = {epsilon:g}: no noise multiplier was found with which the best run meets it"
+            f"epsilon = {epsilon:g}: no noise multiplier was found with which the best of the runs "
+            "meets this target"
         )
     return best

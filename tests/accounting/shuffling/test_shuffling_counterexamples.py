@@ -369,7 +369,7 @@ def test_averaged_check_ins_have_a_hidden_order():
         population=1000,
     )
     assert epsilon_upper(window, 1e-6) < 0.2
-    with pytest.raises(UnsupportedError, match="hidden; leave out population and order"):
+    with pytest.raises(UnsupportedError, match="each client; leave out population and order"):
         price(replace(window, order=SpeakingOrder.KNOWN), 1e-6)
 
 

@@ -3,7 +3,7 @@
 For plans that are fixed in advance, use `spent`, `remaining`, or a `Ledger` of several phases. For
 runs in which earlier releases decide about later windows, a `RenyiFilter` refuses a window that
 would exceed the budget, and an `Odometer` bounds the ε spent at any time. docs/design/ledger.md
-compares them.
+compares ledger, filter and odometer.
 """
 
 from turnout.accounting.budgets.odometer import Odometer, RenyiFilter, running, spent

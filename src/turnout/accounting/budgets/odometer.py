@@ -7,12 +7,13 @@ builds on `divergence.renyi`, and on `BudgetTerms` and `Entry` of `budgets.plan`
 docs/design/ledger.md has the proofs.
 
 Notation: P, Q the worlds with and without the client; L_n the privacy loss ln(dP/dQ) of the first n
-windows, R_n(α) the sum of their Rényi divergences, w_α weights that sum to 1.
+windows, R_n(α) the sum of the Rényi divergences of order α of these windows, w_α weights that sum
+to 1.
 
 **Odometer.** Let M_n = Σ w_α·e^{(α−1)(L_n − R_n(α))}. For every rule that chooses the next window
-from earlier releases, M_n is a supermartingale under P, and M_0 is at most 1. So the mean of M is
-at most 1 at the time at which the run stops (optional stopping). Let ε be so large that, for every
-loss L,
+from earlier releases, M_n is a supermartingale under P, and M_0 is at most 1. So the mean of M_n at
+the window n at which the run stops is at most 1 (optional stopping). Let ε be so large that, for
+every loss L,
 
     (1 − e^{ε−L})₊ ≤ δ·Σ w_α·e^{(α−1)(L − R_n(α))}.                                        (*)
 
@@ -25,8 +26,8 @@ over orders is *not* a bound.
 **Filter.** With one order α this is the Rényi filter of Feldman & Zrnic 2021: if the sum of the
 windows' divergences is at most B, all releases together have a Rényi divergence of at most B, for
 every rule that chooses the windows. For one (ε, δ) a single order is enough, but the best order
-depends on the windows. So the order is chosen in advance for the expected windows, or several
-orders are used with weights.
+depends on the windows. So either the order is chosen in advance for the expected windows, or
+several orders are used, with weights.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Odometer:
 
     Source: odometers of Rogers, Roth, Ullman & Vadhan 2016, from mixtures of supermartingales as in
     Whitehouse, Ramdas, Rogers & Wu 2023, here over Rényi orders (Feldman & Zrnic 2021 for a single
-    order) and with the hockey stick instead of a tail probability: docs/design/ledger.md.
+    order) and with the hockey stick instead of a tail probability. Proof: docs/design/ledger.md.
 
     Attributes:
         terms: relation, unit and trust model of the guarantee.
@@ -86,7 +87,7 @@ class Odometer:
         left_out: probability that may be cut off from the tails of each window's privacy loss.
         most_windows: largest number of windows; the cut tails of so many windows are subtracted
             from δ in advance.
-        entries: charges that were recorded so far.
+        entries: windows that were recorded so far, with upper bounds on the Rényi divergences.
 
     Raises:
         ParameterError: a field is out of range, or the entries do not fit the other fields.
@@ -119,7 +120,7 @@ class Odometer:
                 raise ParameterError(
                     "entries",
                     charge,
-                    "charges at the orders of the odometer, with tails cut by at most left_out",
+                    "Rényi divergences at the odometer's orders, with at most left_out cut off",
                 )
 
     @classmethod
@@ -178,7 +179,7 @@ class Odometer:
         return run_renyi(self.terms.run_of(scheme), self.orders, self.left_out)
 
     def record(self, scheme: Scheme, label: str = "", times: int = 1) -> Odometer:
-        """Odometer that also counts ``times`` runs of a scheme; record these before they start.
+        """Odometer that also counts ``times`` runs of a scheme; record the runs before they start.
 
         Args:
             scheme: the scheme that will run.
@@ -197,10 +198,11 @@ class Odometer:
         return replace(self, entries=with_entry(self.entries, fresh))
 
     def bound(self, delta: float) -> float:
-        """Upper bound on ε of all recorded windows together; for its guarantee see `Odometer`.
+        """Upper bound on ε of all recorded windows together; `Odometer` states what it guarantees.
 
         Args:
-            delta: δ, above ``left_out * most_windows``; every call for a run has to use the same δ.
+            delta: δ, above ``left_out * most_windows``; all calls during one run have to use the
+                same δ.
 
         Returns:
             ε rounded up; 0 before anything was recorded.
@@ -228,7 +230,7 @@ class Odometer:
         rest = (delta - cuts) * (1 - 1e-12)
         if rest <= 0:
             raise ParameterError(
-                "delta", delta, f"more than {cuts:g}, the probability of all cut tails"
+                "delta", delta, f"more than {cuts:g}, the total probability of all cut tails"
             )
         worst = (
             mixture_epsilon(self.orders, self.weights, total.of(direction), rest)
@@ -237,7 +239,7 @@ class Odometer:
         return max(worst) if any(total.remove + total.add) else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Odometer as dictionaries, lists, numbers and strings, for JSON."""
+        """Content of the odometer as dictionaries, lists, numbers and strings, for JSON."""
         return {
             "kind": _KIND,
             "terms": self.terms.to_dict(),
@@ -272,7 +274,7 @@ def mixture_epsilon(
     divergences: tuple[float, ...],
     delta: float,
 ) -> float:
-    """Least ε ≥ 0 that satisfies (*) of the module header at every loss L, rounded up.
+    """Least ε ≥ 0 that satisfies inequality (*) of the module header at every L, rounded up.
 
     The least ε is the maximum of the concave function g(L) = L + ln(1 − δ·Σ w·e^{(α−1)(L − R)}). A
     tangent at the left end of a bracket of the maximum gives an upper bound.
@@ -321,7 +323,7 @@ def mixture_epsilon(
 
 
 def renyi_budget(epsilon: float, delta: float, order: float) -> float:
-    """Largest Rényi divergence at one order that implies (ε, δ)-DP, unrounded; may be below 0.
+    """Largest Rényi divergence at one order that implies (ε, δ)-DP, not rounded; may be below 0.
 
     Source: Canonne, Kamath & Steinke 2020, "The discrete Gaussian for differential privacy",
     Proposition 12. The value only serves to choose orders and grids; no guarantee depends on it.
@@ -340,26 +342,27 @@ _FILTER_KIND = "renyi-filter"
 
 @dataclass(frozen=True, slots=True)
 class RenyiFilter:
-    """Privacy filter: (ε, δ) holds if every window is charged before the window runs.
+    """Privacy filter: a run is (ε, δ)-DP if every window is recorded by `spend` before it runs.
 
-    Guarantee: all releases together are (ε, δ)-DP under ``terms``, even if each next scheme (its
-    noise, window and probability, and whether to run one) is chosen from earlier releases.
+    Guarantee: all releases together are (ε, δ)-DP under ``terms``, even if earlier releases decide
+    whether there is a next window, and with which noise, size and probability.
 
-    The choice of the filter itself, its budget included, must not depend on releases. A scheme
-    that was charged must run as declared; it may end early, but its charge remains.
+    The choice of the filter itself, its budget included, must not depend on releases. A scheme that
+    was recorded must run as declared. If it ends early, the budget that it spent remains spent.
 
     Source: Feldman & Zrnic 2021, "Individual privacy accounting via a Rényi filter"; Lécuyer 2021,
-    "Practical privacy filters and odometers with Rényi differential privacy". For weights over
-    several orders, both directions and the cut tails see `Odometer` and docs/design/ledger.md.
+    "Practical privacy filters and odometers with Rényi differential privacy". `Odometer` and
+    docs/design/ledger.md explain the weights of several orders, the two directions, and the cut
+    tails.
 
     Attributes:
         epsilon: budget of ε, positive.
         delta: δ, strictly between 0 and 1.
-        odometer: charges so far; its bound on ε never exceeds ``epsilon``.
+        odometer: windows recorded so far; the odometer's bound on ε never exceeds ``epsilon``.
 
     Raises:
         ParameterError: ε or δ is out of range.
-        BudgetExceededError: the charges of the odometer exceed the budget.
+        BudgetExceededError: the odometer's bound on ε exceeds the budget.
     """
 
     epsilon: float
@@ -383,10 +386,11 @@ class RenyiFilter:
         expected: Scheme | None = None,
         most_windows: int = 1000,
     ) -> RenyiFilter:
-        """Filter of one order, chosen for the expected windows.
+        """Filter with a single Rényi order, which is chosen for the expected windows.
 
-        The order is the order at which most windows like ``expected`` fit into the budget; without
-        ``expected``, it is the best order for Gaussian noise. The guarantee holds for every run.
+        The order is the one at which the most windows like ``expected`` fit into the budget;
+        without ``expected``, the order is the best one for Gaussian noise. The guarantee holds for
+        every run.
 
         Args:
             terms: relation, unit and trust model of the guarantee.
@@ -427,7 +431,7 @@ class RenyiFilter:
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
-        """Filter that also charges ``times`` runs of a scheme; afterwards these runs may start.
+        """Filter that has also recorded ``times`` runs of a scheme, which may start afterwards.
 
         Args:
             scheme: the scheme that will run.
@@ -461,7 +465,7 @@ class RenyiFilter:
         return largest(proved, most) if most else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Filter as dictionaries, lists, numbers and strings, for JSON."""
+        """Content of the filter as dictionaries, lists, numbers and strings, for JSON."""
         return {
             "kind": _FILTER_KIND,
             "epsilon": self.epsilon,
@@ -511,9 +515,9 @@ def running(
     """Upper bounds on ε along a run, from upper bounds at single numbers of steps.
 
     Args:
-        bound: function from a number of steps, at least 1, to a proved upper bound on ε; if it
-            raises NumericalError, the bound of the next larger number is used. Called once per
-            number.
+        bound: function from a number of steps, at least 1, to a proved upper bound on ε. It is
+            called once per number. If it raises NumericalError, the bound of the next larger number
+            is used.
         steps: numbers of steps, in any order.
         whole: a proved upper bound on ε of the whole run, which no result exceeds.
 
@@ -521,7 +525,7 @@ def running(
         Bounds in the order of ``steps``; 0 before the first step.
 
     Guarantees:
-        The bounds never fall with more steps. A part of the releases reveals no more than all
+        The bounds never fall with more steps. Some of the releases reveal no more than all
         releases, so the bound for more steps is valid for fewer steps too.
 
     Raises:

@@ -1,19 +1,19 @@
-"""Budgets of plans that are fixed in advance: terms, ledger, and the budget left after some steps.
+"""Budgets of plans that are fixed in advance: terms, ledger, and budget left after some steps.
 
 `BudgetTerms` are the relation, unit and trust model that all windows of a ledger, filter or
-odometer share; `Entry` is one charge of a filter or odometer. `Ledger` composes several
+odometer share; `Entry` records equal windows in a filter or odometer. `Ledger` composes several
 `BudgetPhase`s; `remaining` returns a `Remaining`: the state of a plan after some steps. `odometer`
 uses the same terms and entries; `reporting` shows the remaining budget. This module builds on
 `pricing`, `calibration` and `divergence.renyi`.
 
 A `Ledger` is for plans that do *not* depend on results: phases, noise and numbers of windows are
-fixed before the data is accessed, or depend on no release. The ε of a ledger is not the sum of its
-phases' ε; phases are composed exactly, as one run. For plans that depend on results, see
+fixed before the data is accessed, or depend on no release. The ε of a ledger is not the sum of the
+ε of its phases; all phases are composed as one run. For plans that depend on results, see
 `odometer`.
 
 Two decisions may depend on results nevertheless: when to stop early, and whether to repeat the
 *same* window once more, as long as the number of windows never exceeds the number that the budget
-allows. Both decisions only leave out some releases of the longest possible run.
+allows. Both decisions only determine which releases of the longest possible run are left out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BudgetTerms:
                 raise ParameterError(name, theirs.value, f"{ours.value!r}, as in the ledger")
 
     def run_of(self, scheme: Scheme, steps: int | None = None) -> Run:
-        """Blocks of a scheme, or of its first ``steps`` steps, that a privacy filter can charge.
+        """Blocks of a scheme, or of its first steps, in the form that a privacy filter can record.
 
         Raises:
             ParameterError: relation, unit or trust differ.
@@ -141,7 +141,7 @@ def window_count(scheme: Scheme) -> int:
 
 
 def _repeating(scheme: Scheme) -> str:
-    """Name of the participation's parameter that counts its windows."""
+    """Name of the parameter of the participation that is the number of windows."""
     kind = type(scheme.participation)
     if is_registered(kind):
         for parameter in parameters(kind):
@@ -159,7 +159,7 @@ def _unequal_windows(kind: type) -> UnsupportedError:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Charge of ``count`` equal windows in a filter or odometer.
+    """Record of ``count`` equal windows in a filter or odometer.
 
     Attributes:
         charge: upper bounds on the Rényi divergences of one window.
@@ -178,7 +178,7 @@ class Entry:
         checks.count(count=self.count)
 
     def to_dict(self) -> dict[str, Any]:
-        """Entry as dictionaries, lists, numbers and strings, for JSON."""
+        """Content of the entry as dictionaries, lists, numbers and strings, for JSON."""
         return {"charge": self.charge.to_dict(), "count": self.count, "label": self.label}
 
 
@@ -186,7 +186,7 @@ Entries = tuple[Entry, ...]
 
 
 def with_entry(entries: Entries, fresh: Entry) -> Entries:
-    """Entries with one more at the end, merged with the last entry if charge and label agree."""
+    """Entries and one new entry, merged with the last one if its divergences and label agree."""
     if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
         return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
     return (*entries, fresh)
@@ -201,7 +201,7 @@ def entries_from(data: Mapping[str, Any]) -> Entries:
 
 
 def require_kind(data: Mapping[str, Any], kind: str) -> None:
-    """Raise a ParameterError unless ``kind`` is the kind of a record."""
+    """Raise a ParameterError unless a stored record is of the given kind."""
     if data.get("kind") != kind:
         raise ParameterError("kind", data.get("kind"), repr(kind))
 
@@ -230,7 +230,7 @@ class BudgetPhase:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Phases of one plan, done or still to do, that run one after the other on the same clients.
+    """Plan of phases, done or still to do, that run one after the other on the same clients.
 
     Guarantee: `epsilon` bounds all releases of all phases together, for a client that takes part in
     all phases.
@@ -253,7 +253,7 @@ class Ledger:
             self.terms.require(phase.scheme)
 
     def add(self, scheme: Scheme, steps: int | None = None, label: str = "") -> Ledger:
-        """Ledger with one more phase: the first ``steps`` steps of a scheme, or all.
+        """Ledger with one more phase: the first ``steps`` steps of a scheme, or the whole scheme.
 
         Args:
             scheme: scheme of the phase.
@@ -261,8 +261,8 @@ class Ledger:
             label: name of the phase in reports.
 
         Raises:
-            ParameterError: relation, unit or trust differ from the ledger's, or the scheme has
-                fewer steps.
+            ParameterError: relation, unit or trust differ from those of the ledger, or the scheme
+                has fewer steps.
         """
         steps = scheme.participation.steps if steps is None else steps
         return replace(self, phases=(*self.phases, BudgetPhase(scheme, steps, label)))
@@ -323,11 +323,12 @@ class Ledger:
             window: scheme of one further run.
             epsilon: budget for ε of all phases together, positive.
             delta: δ, strictly between 0 and 1.
-            most: largest number to try.
+            most: largest number of runs to try.
 
         Returns:
-            A number of runs whose total ε is proved to be at most ``epsilon``; one more run has no
-            such proof, unless the number is ``most``. 0 if the budget is already used up.
+            The number of further runs with which the total ε is proved to be at most ``epsilon``.
+            One more run has no such proof, unless the number is ``most``. The number is 0 if the
+            budget is already used up.
 
         Raises:
             ParameterError: an argument is out of range, or relation, unit or trust differ.
@@ -347,7 +348,7 @@ class Ledger:
         return largest(proved, most)
 
     def noise(self, scheme_for: Callable[[float], Scheme], epsilon: float, delta: float) -> float:
-        """Smallest noise multiplier found with which a further phase stays within a budget.
+        """Smallest noise multiplier found for a further phase with which the total meets a budget.
 
         Args:
             scheme_for: function that returns the further phase for a noise multiplier.
@@ -355,7 +356,7 @@ class Ledger:
             delta: δ, strictly between 0 and 1.
 
         Returns:
-            A noise multiplier of six digits that is proved to be sufficient.
+            A noise multiplier of six digits that is proved to keep the total ε within the budget.
 
         Raises:
             ParameterError: ε or δ is out of range.
@@ -376,7 +377,7 @@ class Ledger:
         return search.met.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Ledger as dictionaries, lists, numbers and strings, for JSON."""
+        """Content of the ledger as dictionaries, lists, numbers and strings, for JSON."""
         phases = [
             {"scheme": scheme_to_dict(phase.scheme), "steps": phase.steps, "label": phase.label}
             for phase in self.phases
@@ -407,9 +408,9 @@ class Remaining:
         delta: δ at which all bounds hold.
         spent: upper bound on ε of the steps done.
         whole: upper bound on ε of the whole plan.
-        budget: limit of ε.
+        budget: largest ε that the plan may spend.
         windows: number of further windows of the same kind that the budget allows after the last
-            window that has begun; the plan may have fewer windows.
+            window that has begun. The plan itself may have fewer windows.
         noise_multiplier: least noise multiplier with which all windows that have not begun keep the
             plan within the budget; None if all windows have begun.
     """
@@ -432,12 +433,12 @@ def remaining(scheme: Scheme, steps: int, budget: float, delta: float) -> Remain
     Args:
         scheme: scheme of the whole plan.
         steps: number of steps done.
-        budget: limit of ε, positive.
+        budget: largest ε that the plan may spend, positive.
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        State whose numbers are on the private side: ε is rounded up, the number of windows down,
-        the noise multiplier up.
+        State with all numbers rounded to the private side: ε and the noise multiplier are rounded
+        up, and the number of windows is rounded down.
 
     Raises:
         ParameterError: an argument is out of range.
@@ -481,9 +482,9 @@ def window_steps(scheme: Scheme) -> int:
 
 
 def largest(proved: Callable[[int], bool], most: int) -> int:
-    """Largest count found, up to ``most``, at which ``proved`` holds; 0 if it fails at 1.
+    """Largest count found, up to ``most``, at which ``proved`` is true; 0 if it is false at 1.
 
-    A count that is proved is valid for all smaller counts too, so the result is valid even if the
+    A proof at one count is valid for all smaller counts too, so the result is valid even if the
     computed bounds do not rise with the count.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Meaning of a guarantee: its privacy profile, trade-off, membership inference and Gaussian DP."""
+"""Meaning of (ε, δ) for a client: privacy profile, trade-off, membership inference, Gaussian DP."""

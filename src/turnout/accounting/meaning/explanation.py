@@ -1,14 +1,14 @@
 """Meaning of a guarantee for one client: success of the best attacker, and a Gaussian trade-off.
 
 `explanation_of` returns the `Explanation` of a scheme's guarantee: trade-offs, the success and
-certainty of the best attacker, and a `GaussianFit`. `gaussian_fit` returns this fit: the smallest μ
-for which the scheme is at least as private as N(0, 1) against N(μ, 1), down to a given δ. `api` and
-`reporting` show the explanation; this module builds on `membership` and `profile`.
-docs/explanation.md describes each number and the proof of each bound.
+certainty of the best attacker, and a `GaussianFit`. `gaussian_fit` returns this fit, with bounds on
+the smallest μ for which the scheme is at least as private as N(0, 1) against N(μ, 1), down to a
+given δ. `api` and `reporting` show the explanation; this module builds on `membership` and
+`profile`. docs/explanation.md describes each number and the proof of each bound.
 
-In general no finite μ bounds a profile down to δ = 0, since the remove direction of random
-participation has heavier tails than any Gaussian. So μ is returned together with the least δ down
-to which it is valid.
+In general no Gaussian with finite μ bounds a profile down to δ = 0, since the privacy loss of
+random participation has heavier tails in the remove direction than any Gaussian. So μ is returned
+together with the least δ down to which μ is valid.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Explanation:
 
     @cached_property
     def trade_offs(self) -> dict[str, TradeOff]:
-        """Trade-off curves by the direction names of the guarantee."""
+        """Trade-off curves of the scheme, one per direction name of the guarantee."""
         forward = TradeOff.of(self.profile)
         if self.guarantee.relation is Relation.REPLACE_ONE:
             return {"replace": forward}
@@ -62,7 +62,7 @@ class Explanation:
 
     @property
     def advantage(self) -> Bounds:
-        """Bounds on the largest difference of true and false positive rate of any attack."""
+        """Bounds on the largest true positive rate minus false positive rate of any attack."""
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
@@ -130,12 +130,13 @@ _ROUNDING = 2.0**12 * UNIT_ROUNDOFF  # relative, above that of a tangent some do
 
 @dataclass(frozen=True, slots=True)
 class GaussianFit:
-    """Gaussian trade-off with the smallest μ that bounds a scheme's privacy down to a δ.
+    """Gaussian trade-off that bounds a scheme's privacy down to a δ, with the smallest such μ.
 
     Attributes:
         mu: bounds on the smallest μ for which guarantee 1 below holds.
-        delta: upper bound on δ from ``epsilon`` on.
-        epsilon: largest ε at which the Gaussian bounds the profile.
+        delta: upper bound on the scheme's δ(ε) at every ε ≥ ``epsilon``.
+        epsilon: largest ε up to which the Gaussian's profile is proved to bound the scheme's
+            profile.
 
     Guarantees (M is the scheme, δ_M its profile, f its trade-off, in either direction; δ_μ and
     G_μ those of N(0, 1) against N(μ, 1), with μ = ``mu.upper``):
@@ -169,16 +170,19 @@ class GaussianFit:
 
     @property
     def alpha_lower(self) -> float:
-        """Smallest α at which f ≥ G_μ without a subtracted δ."""
+        """Smallest α at which f(α) ≥ G_μ(α) is proved (guarantee 3)."""
         return self._alpha(-1.0) * (1.0 + 1e-9)
 
     @property
     def alpha_upper(self) -> float:
-        """Largest α at which f ≥ G_μ without a subtracted δ."""
+        """Largest α at which f(α) ≥ G_μ(α) is proved (guarantee 3)."""
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
-        """Value α at which ``epsilon`` attains the supremum, in the first (−1) or second term."""
+        """Value α for which ``epsilon`` attains the supremum that is G_μ(α).
+
+        It is attained in the first term (``sign`` = −1) or in the second term (``sign`` = 1).
+        """
         mu = self.mu.upper
         if mu == 0.0:
             return 0.0 if sign < 0 else 1.0
@@ -188,7 +192,8 @@ class GaussianFit:
 def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
     """Gaussian trade-off with the smallest μ that a profile proves down to a given δ.
 
-    The trade-off bounds the profile up to the profile's first ε with δ(ε) ≤ ``delta``.
+    The trade-off bounds the profile from ε = 0 up to the first ε of the profile with δ(ε) ≤
+    ``delta``.
 
     Args:
         profile: bounds on δ(ε) in both directions.
@@ -201,7 +206,8 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
 
     Raises:
         ParameterError: δ is out of range.
-        NumericalError: the profile does not fall to δ, or no μ up to 10⁴ is enough.
+        NumericalError: the upper bounds of the profile do not fall to δ, or no μ up to 10⁴ is
+            enough.
 
     Source: the proof of `GaussianFit`.
     """
@@ -210,7 +216,9 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
     worst = profile.worst
     low = np.flatnonzero(worst.upper <= delta)
     if not low.size:
-        raise NumericalError(f"the profile does not fall to delta = {delta:.3g}")
+        raise NumericalError(
+            f"the privacy profile does not fall to delta = {delta:.3g} at any of its epsilons"
+        )
     last = int(low[0])
     both = [
         (bounds.ratios[: last + 1], bounds.lower[: last + 1], bounds.upper[: last + 1])
@@ -224,7 +232,7 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
 
 
 def _dominates(mu: float, ratios: FloatArray, upper: FloatArray) -> bool:
-    """True if the chords of an upper profile lie below the tangents of δ_μ in every cell."""
+    """True if in every cell the chord of upper bounds on δ lies below the tangents of δ_μ."""
     gaussian = PairCurve(GaussianPair(1.0 / mu), Direction.REMOVE, Side.LOWER)
     values, slopes = gaussian.delta(ratios), gaussian.slope(ratios)
     if not np.all(upper <= values):
@@ -249,7 +257,7 @@ def _exceeded(mu: float, ratios: FloatArray, lower: FloatArray) -> bool:
 
 
 def _search(holds: Callable[[float], bool]) -> tuple[float, float]:
-    """Interval around the smallest μ at which a condition holds; it holds at the upper end."""
+    """Interval around the smallest μ at which a condition is true; it is true at the upper end."""
     first = grown(holds, _LEAST, _MOST)
     if first is None:
         raise NumericalError("no Gaussian trade-off was found below the trade-off of this scheme")

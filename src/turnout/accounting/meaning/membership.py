@@ -3,16 +3,16 @@
 `TradeOff` holds bounds on the trade-off curve of a profile; `gaussian_trade_off` returns the curve
 of two Gaussians. `bayes_success` bounds the success of the best attacker, `certainty` the
 attacker's posterior and `largest_shift` the attacker's log-likelihood ratio; `scheme_certainty` is
-`certainty` for a scheme. `explanation` and `reporting` use them; this module builds on `profile`.
+`certainty` for a scheme. `explanation` and `reporting` use this module; it builds on `profile`.
 
 **Trade-off.** A test decides "the client took part" or "the client did not". α is the false
 positive rate: the probability under Q of "took part". f(α) is the least miss rate: the probability
 under P of "did not". f is convex and decreasing, and f(α) = 1 − α is chance level.
 
-Source: Dong, Roth & Su, "Gaussian differential privacy", 2022, Proposition 2.12; here for two
-directions that differ. Every test obeys P(A) − K·Q(A) ≤ H_K(P‖Q) and Q(A') − K·P(A') ≤ H_K(Q‖P),
-with equality for the likelihood-ratio test at K. With forward = H_K(P‖Q) and backward = H_K(Q‖P),
-both at K = e^ε ≥ 1,
+Source: Dong, Roth & Su, "Gaussian differential privacy", 2022, Proposition 2.12; here extended to
+two directions with different δ. Every test obeys P(A) − K·Q(A) ≤ H_K(P‖Q) and Q(A') − K·P(A') ≤
+H_K(Q‖P), with equality for the likelihood-ratio test at K. With forward = H_K(P‖Q) and backward =
+H_K(Q‖P), both at K = e^ε ≥ 1,
 
     f(α) = sup over ε ≥ 0 of max(1 − forward(ε) − e^ε·α, e^{−ε}(1 − backward(ε) − α), 0).
 
@@ -82,7 +82,7 @@ class TradeOff:
         return TradeOff(self.backward, self.forward)
 
     def symmetric(self) -> TradeOff:
-        """Largest symmetric convex trade-off below this trade-off and its inverse.
+        """Largest symmetric convex trade-off below both this trade-off and its inverse.
 
         The result is the largest f for which the scheme is f-DP if either world may be P.
         """
@@ -114,7 +114,7 @@ class TradeOff:
 
     @cached_property
     def advantage(self) -> Bounds:
-        """Bounds on the largest 1 − f(α) − α: δ at ε = 0, the total variation distance."""
+        """Bounds on the largest 1 − f(α) − α of all α: the total variation distance."""
         ends = (self.forward, self.backward)
         return Bounds(max(float(e.lower[0]) for e in ends), min(float(e.upper[0]) for e in ends))
 
@@ -153,7 +153,7 @@ def _highest(
     forward: tuple[FloatArray, FloatArray],
     backward: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Maximum, at each α, of the lines below f given by the points (K, δ) of both directions."""
+    """Maximum, at each α, of the lines below f that the points (K, δ) of both directions give."""
     ratios, deltas = forward
     falling = 1.0 - deltas - ratios * alpha[..., None]
     ratios, deltas = backward
@@ -171,7 +171,7 @@ def bayes_success(profile: Profile, prior: float) -> Bounds:
     This probability is 1 − Bayes risk.
 
     A guess of "took part" on the event A is right with probability π·P(A) + (1 − π)·(1 − Q(A)) =
-    1 − π + π·(P(A) − K·Q(A)) with K = (1 − π)/π. The best A gives, for π ≤ ½, exactly
+    1 − π + π·(P(A) − K·Q(A)) with K = (1 − π)/π. For π ≤ ½ the best A gives exactly
 
         success = 1 − π + π·H_K(P‖Q),
 
@@ -206,10 +206,10 @@ class Certainty:
 
     Attributes:
         presence: bounds on the posterior of P ("the client took part"). With probability at least
-            1 − δ no attacker, after any part of the releases, has a posterior above ``upper``. An
-            attacker that observes only whether the likelihood ratio exceeds some threshold has a
-            posterior of at least ``lower`` with probability δ. The probabilities are those of
-            world P; in world Q they are smaller.
+            1 − δ no attacker, after any part of the releases, has a posterior above ``upper``. Some
+            attacker, which observes only whether the likelihood ratio exceeds some threshold, has a
+            posterior of at least ``lower`` with probability δ. The probabilities are those of world
+            P; in world Q they are smaller.
         absence: the same bounds on the posterior of Q, with the worlds exchanged.
     """
 
@@ -223,7 +223,7 @@ class Certainty:
 
 
 def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
-    """Bounds on the best attacker's posterior of either world, except with probability δ.
+    """Bounds on the posterior of either world that the best attacker exceeds with chance at most δ.
 
     Args:
         profile: bounds on δ(ε) in both directions.
@@ -235,7 +235,7 @@ def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
 
     Raises:
         ParameterError: the prior or δ is out of range.
-        NumericalError: the profile does not fall below δ.
+        NumericalError: the upper bounds of the profile do not fall below δ.
 
     Source: `largest_shift`.
     """
@@ -252,11 +252,11 @@ def scheme_certainty(
 ) -> Certainty:
     """Bounds of `certainty` for a scheme or its first steps, from a profile or one bound on ε.
 
-    The profile is used for whole runs of clients that draw alike, unless each of its points takes
-    as long as one ε (k-subsets and replace-one). In all other cases a single point is used:
-    δ(ε') = δ/5, where ε' is the upper bound on ε at δ/5. This point is valid for the worst client
-    and for either world. ``upper`` is then slightly larger than that from the profile, and
-    ``lower`` is the prior.
+    The profile is used for whole runs if all clients draw alike, unless each point of the profile
+    takes as long to compute as one ε (k-subsets and replace-one). In all other cases a single point
+    is used: δ(ε') = δ/5, where ε' is the upper bound on ε at δ/5. This point is valid for the worst
+    client and for either world. In these cases ``upper`` is slightly larger than the ``upper`` of
+    the whole profile, and ``lower`` is the prior.
 
     Args:
         scheme: the whole scheme.
@@ -296,25 +296,25 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
 
         P(X > e^ε) ≤ δ(ε') / (1 − e^{ε' − ε})    for every ε' < ε.
 
-    The right side is δ at ε = ε' − ln(1 − δ(ε')/δ); the least such ε is the bound. The bound equals
-    ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the logarithm of the ratio of true to false
-    positive rate of the best test whose true positive rate is δ. So an attacker that observes only
-    the outcome of this test reaches the bound. In the worst pair, an attacker that observes all
-    releases exceeds the bound with a smaller probability. But if the client's updates stop when the
-    ratio is high, the probability may be larger; therefore the tail of X in the worst pair gives no
-    bound.
+    The right side equals δ at ε = ε' − ln(1 − δ(ε')/δ); the bound is the least such ε over all ε'.
+    The bound equals ln(δ/α) with f(α) = 1 − δ on the trade-off curve: the logarithm of the ratio of
+    true to false positive rate of the best test whose true positive rate is δ. So an attacker that
+    observes only the outcome of this test reaches the bound. In the worst pair, an attacker that
+    observes all releases exceeds the bound with a smaller probability. But if the client's updates
+    stop when the ratio is high, the probability may be larger; therefore the tail of X in the worst
+    pair gives no bound.
 
     Args:
-        curve: trade-off of P against Q; its inverse for the ratio dQ/dP.
+        curve: trade-off of P against Q; for bounds on ln(dQ/dP) the inverse trade-off.
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        Bounds on the ratio: ``upper``, the least ε that the profile proves, is never below the
-        true value; some attacker reaches ``lower``.
+        Bounds on the log-likelihood ratio. ``upper`` is the least ε that the profile proves, never
+        below the true value; some attacker reaches ``lower``.
 
     Raises:
         ParameterError: δ is out of range.
-        NumericalError: the profile does not fall below δ.
+        NumericalError: the upper bounds of the profile do not fall below δ.
 
     Source: docs/explanation.md.
     """
@@ -323,7 +323,9 @@ def largest_shift(curve: TradeOff, delta: float) -> Bounds:
     bounds = curve.forward
     low = np.flatnonzero(bounds.upper < delta * (1.0 - 1e-9))
     if not low.size:
-        raise NumericalError(f"the profile does not fall below delta = {delta:.3g}")
+        raise NumericalError(
+            f"the privacy profile does not fall below delta = {delta:.3g} at any of its epsilons"
+        )
     shifts = bounds.epsilons[low] - np.log1p(-bounds.upper[low] / delta * (1.0 + _ROUNDING))
     upper = float(shifts.min()) * (1.0 + _ROUNDING)
     # Lower bound: an α at which the upper bound on f is at most 1 − δ, since all its lines are; the
@@ -341,8 +343,8 @@ def posterior(prior: float, shift: Bounds) -> Bounds:
 
     Args:
         prior: π, strictly between 0 and 1.
-        shift: bounds on the log-likelihood ratio ε ≥ 0. If they are those of `largest_shift` at δ,
-            the posterior holds except with probability δ.
+        shift: bounds on the log-likelihood ratio ε ≥ 0. With the bounds of `largest_shift` at δ,
+            the posterior exceeds the result with probability at most δ.
 
     Raises:
         ParameterError: the prior is out of range, or the shift is below 0.

@@ -59,10 +59,10 @@ _UNDERFLOW = 1e-300  # times K: bounds on δ that are closer to 0 lose digits
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """Bounds on δ(ε) of a scheme in both directions; the relation determines the world Q.
+    """Bounds on δ(ε) of a scheme in both directions, for a neighbouring relation.
 
-    Under replace-one either world can be P: the upper bounds of each direction hold for both
-    directions, and the lower bounds are those of one pair of worlds.
+    Under replace-one either world can be P, so the upper bounds of each direction are valid for
+    both directions. The lower bounds are those of one pair of worlds.
 
     Attributes:
         forward: bounds on H_K(P‖Q).
@@ -81,7 +81,7 @@ class Profile:
 
     @property
     def worst(self) -> DeltaBounds:
-        """Bounds on the larger δ of both directions, which is the δ of (ε, δ)-DP."""
+        """Bounds on the larger δ(ε) of the two directions, which is the δ of (ε, δ)-DP."""
         return self.forward | self.backward
 
     @property
@@ -99,7 +99,8 @@ def privacy_profile(
 
     Args:
         scheme: the whole scheme.
-        epsilons: values of ε in [0, 600], one above 0, in any order, shape (n,); 0 is added.
+        epsilons: values of ε in [0, 600], at least one of them above 0, in any order, shape (n,); 0
+            is added.
         sharp_to: δ down to which bounds are narrow, strictly between 0 and 1; bounds at larger ε
             are valid, but wide.
         refinement: level of the grids, at least 0; each level halves their steps.
@@ -126,7 +127,7 @@ def privacy_profile(
 
 
 def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) -> Profile:
-    """Profile on a fine grid from ε = 0 to an ε at which δ(ε) is well below the given δ.
+    """Profile on a fine grid, from ε = 0 to an ε at which δ(ε) is well below the given δ.
 
     Args:
         scheme: the whole scheme.
@@ -192,7 +193,7 @@ def profile_curves(scheme: Scheme, *, sharp_to: float = 1e-6, refinement: int = 
 def composed_curves(
     parts: Decomposition, relation: Relation, sharp_to: float, refinement: int = 1
 ) -> ProfileCurves:
-    """Curves of a run that is already in blocks; the arguments are those of `profile_curves`."""
+    """Curves of a run that is already in blocks; the other arguments are as in `profile_curves`."""
     with question():
         with budget(share=0.5):
             uppers = _uppers(parts, sharp_to, refinement)
@@ -253,7 +254,9 @@ class ProfileCurves:
         return Profile(forward, backward, self.relation)
 
     def reach(self, delta: float) -> float:
-        """Least ε found from which on no direction exceeds δ, at most 2 % above the least such ε.
+        """Least ε found at which both directions have at most the given δ.
+
+        The result is at most 2 % above the least such ε.
 
         Raises:
             NumericalError: no ε can be certified at so small a δ.
@@ -267,7 +270,7 @@ class ProfileCurves:
 
 
 def _uppers(parts: Decomposition, sharp_to: float, refinement: int) -> Sequence[_Upper]:
-    """Upper curves of the forward and the backward direction, by one or two neighbour bounds."""
+    """Upper curves of the forward and the backward direction, from one or two neighbour bounds."""
 
     def sharpest(run: Run, direction: Direction) -> _Sharpest:
         return _Sharpest.of(run, direction, Side.UPPER, sharp_to, refinement)
@@ -288,7 +291,7 @@ def _uppers(parts: Decomposition, sharp_to: float, refinement: int) -> Sequence[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sharpest:
-    """Several curves of one run on one side; the tightest curve is used at each ε."""
+    """Several upper (or several lower) curves of one run; at each ε the tightest one is used."""
 
     side: Side
     curves: Sequence[Curve]
@@ -298,7 +301,7 @@ class _Sharpest:
     def of(
         cls, run: Run, direction: Direction, side: Side, sharp_to: float, refinement: int
     ) -> _Sharpest:
-        """Curves that are sharp at several δ; curves that cannot be certified are left out.
+        """Curves that are sharp at different δ; curves that cannot be certified are left out.
 
         Raises:
             NumericalError: no upper curve can be certified.
@@ -332,7 +335,7 @@ class _Sharpest:
         return cls(side, curves, not run)
 
     def delta(self, epsilons: FloatArray) -> FloatArray:
-        """Bound on δ on the side of the curves, shape of ``epsilons``.
+        """Bound on δ at each ε, on the side of the curves, shape of ``epsilons``.
 
         e^ε is rounded to the same side.
         """
@@ -356,9 +359,10 @@ class _Sharpest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TwoBounds:
-    """Upper bound on δ between two records through the null record, at the best split of ε.
+    """Upper bound on δ between two records through the null record, with the best split of ε.
 
-    The bound is δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) with ε₁ + ε₂ = ε.
+    The bound is δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂) with ε₁ + ε₂ = ε; the best split is the one with
+    the smallest bound.
     """
 
     first: _Sharpest
@@ -395,7 +399,7 @@ _ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, above the error of a sum of two po
 
 @dataclass(frozen=True, eq=False)
 class DeltaBounds:
-    """Bounds on one δ(K), decreasing and convex in K = e^ε, at increasing ε.
+    """Bounds on one function δ(K), which decreases and is convex in K = e^ε, at increasing ε.
 
     Each array has the shape ``(n,)``, n ≥ 2.
 
@@ -414,7 +418,9 @@ class DeltaBounds:
 
     def __post_init__(self) -> None:
         if not np.all(self.lower <= self.upper):  # also true where a bound is not a number
-            raise NumericalError("lower and upper bounds of a privacy profile are not ordered")
+            raise NumericalError(
+                "bounds of a privacy profile are not ordered: a lower bound exceeds the upper bound"
+            )
 
     @classmethod
     def of(cls, epsilons: FloatArray, lower: FloatArray, upper: FloatArray) -> DeltaBounds:
@@ -424,7 +430,7 @@ class DeltaBounds:
         return cls(epsilons, lower, _convex_minorant(np.exp(epsilons), upper))
 
     def __or__(self, other: DeltaBounds) -> DeltaBounds:
-        """Bounds on the larger of two functions δ(K), given at the same ε."""
+        """Bounds on the larger of two functions δ(K); both have bounds at the same ε."""
         lower, upper = np.maximum(self.lower, other.lower), np.maximum(self.upper, other.upper)
         return DeltaBounds(self.epsilons, lower, upper)
 
@@ -434,7 +440,7 @@ class DeltaBounds:
         return np.exp(self.epsilons)
 
     def at(self, epsilon: float) -> Bounds:
-        """Bounds on δ at any ε ≥ 0; between points, by chords (upper) and by `polygon` (lower)."""
+        """Bounds on δ at any ε ≥ 0; between grid points by chords (upper) and `polygon` (lower)."""
         known = np.flatnonzero(self.epsilons == epsilon)
         if known.size:
             return Bounds(float(self.lower[known[0]]), float(self.upper[known[0]]))

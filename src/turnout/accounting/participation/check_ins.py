@@ -229,7 +229,7 @@ def allocation_curve(
     except (ArithmeticError, ValueError, IndexError) as error:
         # Estimates of the grid and the tilt left the range of floats.
         raise NumericalError(
-            f"delta = {delta_hint:.3g} cannot be certified for this scheme"
+            f"delta = {delta_hint:.3g} cannot be certified: estimates exceed the range of float64"
         ) from error
 
 
