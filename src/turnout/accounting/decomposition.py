@@ -1,9 +1,9 @@
-"""Decomposition of a scheme into independent blocks, by its randomizer, participation and relation.
+"""Decomposition of a scheme into independent blocks, by randomizer, participation and relation.
 
-`decompose` returns the `Decomposition` of the first steps of a scheme, `published` the
-decomposition by the smallest published bound. `steps_of`, `require_central` and `is_per_client` are
-checks for callers. This module chooses among the blocks of `participation` and `shuffling`;
-`pricing`, `privacy_curve`, `meaning.profile` and `budgets` compose the blocks.
+`decompose` returns the `Decomposition` of the first steps of a scheme. `published` returns a
+decomposition that uses the smallest published bound. `steps_of`, `require_central` and
+`is_per_client` are checks for callers. This module chooses among the blocks of `participation` and
+`shuffling`; `pricing`, `privacy_curve`, `meaning.profile` and `budgets` compose the blocks.
 
 docs/design/protocols.md derives the sensitivities used here.
 """
@@ -101,7 +101,7 @@ def decompose(scheme: Scheme, steps: int | None = None) -> Decomposition:
 
 
 def _upper_alone(found: Decomposition) -> Decomposition:
-    """Decomposition without lower bounds, for a loader that shuffles: its batches are not known."""
+    """Decomposition without lower bounds, for a loader whose shuffled batches are not known."""
     bound = found.record_against_null
     method = f"upper bound for a loader that shuffles, from known batches: {bound.method}"
     return replace(
@@ -112,16 +112,21 @@ def _upper_alone(found: Decomposition) -> Decomposition:
 
 
 def _capped(scheme: Scheme, part: ReleasedSteps, found: Decomposition) -> Decomposition:
-    """Decomposition with bounds on ε that hold even if participation is observed."""
+    """Decomposition that also has the blocks for an adversary that observes participation.
+
+    These blocks bound ε from above also if participation is hidden.
+    """
     return replace(found, unhidden=unhidden(scheme, drawn_blocks_of(part)))
 
 
 def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
     """Blocks of the releases of a client whose participation is observed.
 
-    Both neighbouring worlds draw the same steps. Under replace-one, two records may also draw
-    disjoint steps, if the participation allows it: two releases that compare a record with absence
-    may then have a smaller ε than one release that compares two records.
+    For the upper bound the two neighbouring worlds are coupled so that the client draws the same
+    steps in both worlds. Under replace-one the coupling may instead use disjoint steps for the two
+    records, if the participation allows this and ε is smaller. Each participation then counts as
+    two releases that compare a record with absence, instead of one release that compares two
+    records.
 
     Args:
         scheme: the whole scheme.
@@ -156,7 +161,7 @@ def unhidden(scheme: Scheme, drawn: Sequence[DrawnBlocks]) -> Unhidden:
 
 
 def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks of the steps that one draw covers, independent of all other blocks."""
+    """Blocks of the steps that one draw covers; blocks of different draws are independent."""
     if scheme.trust is TrustModel.SHUFFLED:
         from turnout.accounting.shuffling.schemes import shuffled_blocks
 
@@ -173,7 +178,7 @@ def _of_draw(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def steps_of(scheme: Scheme, steps: int | None) -> int:
-    """Checked number of first steps of a scheme: all of its steps if None.
+    """Checked number of first steps of a scheme; if None, the number of all steps of the scheme.
 
     Raises:
         ParameterError: ``steps`` is below 0, or above the scheme's number of steps.
@@ -197,7 +202,7 @@ _ATTAINED = (
 
 
 def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks under local trust, where every party sees messages with their senders."""
+    """Blocks under local trust, where every party observes each message and its sender."""
     from turnout.accounting.participation.neighbours import observed_blocks
 
     # Combinations without an analysis.
@@ -238,9 +243,9 @@ def _aggregated(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
-    """Blocks of one-client releases, in which a client may displace another client's update.
+    """Blocks of one-client releases, where a client's update may replace another client's update.
 
-    The output then moves by up to 2C; without another client it moves by up to C.
+    If the client's update replaces another update, the output moves by up to 2C, else by up to C.
     """
     relation = scheme.relation
     _require_own_draws(scheme, part.draw)
@@ -275,7 +280,7 @@ def _one_client(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
 
 
 def _one_client_records(scheme: Scheme, bound: NeighbourBound) -> Decomposition:
-    """Blocks of one-client releases with noise, by comparing two records directly.
+    """Blocks of one-client releases with additive noise, by comparing two records directly.
 
     Source: docs/design/one-client.md, Theorem 2.
 
@@ -318,7 +323,7 @@ def _is_kept(draw: Draw) -> bool:
 
 
 def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
-    """Neighbour bound of a client against its absence, with one-client releases."""
+    """Neighbour bound of a client against its absence, for one-client releases."""
     worst, attacks = one_client_pairs(scheme.randomizer)
     # A slot that is kept over several epochs has an analysis for Gaussian pairs alone.
     if _is_kept(part.draw) or len(attacks) == 1:
@@ -330,10 +335,10 @@ def _one_client_bound(scheme: Scheme, part: ReleasedSteps) -> NeighbourBound:
 
 
 def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[DominatingPair, ...]]:
-    """Pair that dominates one step of one-client releases, and pairs that attacks attain.
+    """Pair that dominates one step of one-client releases, and the pairs of one or two attacks.
 
-    The client is compared with its absence. In the first attack the client is alone in each step,
-    in the second it shares each step with one other client.
+    The client is compared with its absence. In the first attack the client is alone in each step.
+    In the second attack one other client checks in to each step as well.
 
     Source: docs/design/one-client.md, Theorem 1.
 
@@ -341,7 +346,8 @@ def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[Domi
         randomizer: randomizer of the released update.
 
     Returns:
-        The dominating pair, and one or two attained pairs, for lower bounds.
+        The dominating pair, for upper bounds; and one or two pairs that attacks attain, for lower
+        bounds.
     """
     alone, apart = (dominating(randomizer, distance) for distance in (1.0, 2.0))
     # Randomizers known by ε₀ or total variation have the same pair at both distances.
@@ -354,7 +360,10 @@ def one_client_pairs(randomizer: Randomizer) -> tuple[DominatingPair, tuple[Domi
 
 
 def _is_long(part: ReleasedSteps) -> bool:
-    """Whether there are so many windows that replace-one is bounded through the null record."""
+    """Whether there are too many windows to compare two records directly under replace-one.
+
+    The bound then goes through the null record.
+    """
     return part.full > _MOST_COUPLED
 
 
@@ -363,7 +372,7 @@ _OWN_DRAWS = (Always, Bernoulli, OneOf, KOf, Kept, Staggered)
 
 
 def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
-    """Raise an UnsupportedError if the steps that a client draws depend on other clients."""
+    """Raise an UnsupportedError if the draw of a client's steps depends on other clients."""
     if type(draw) not in _OWN_DRAWS:
         raise UnsupportedError(
             f"{_under(scheme, draw)}: no analysis is known under replace-one or for one-client "
@@ -372,7 +381,7 @@ def _require_own_draws(scheme: Scheme, draw: Draw) -> None:
 
 
 def _under(scheme: Scheme, draw: Draw) -> str:
-    """Name of a participation and of one of its draws, for error messages."""
+    """Text that names a participation and one of its draws, for error messages."""
     return f"{type(scheme.participation).__name__}, whose draws are {type(draw).__name__}"
 
 
@@ -383,8 +392,9 @@ _OPPOSABLE = (GaussianNoise, LaplaceNoise, DiscreteGaussianNoise, RoundedGaussia
 def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decomposition:
     """Blocks of aggregated releases under replace-one, by comparing two records if possible.
 
-    If not, two neighbour bounds are combined: from one record to the null record, and from there to
-    the other record. Source: docs/design/replacement.md.
+    If two records cannot be compared directly, two neighbour bounds are combined: one from the
+    first record to the null record, and one from the null record to the second record. Source:
+    docs/design/replacement.md.
     """
     from turnout.accounting.participation.replace_one import Closeness, under_replacement
 
@@ -407,11 +417,11 @@ def _replaced(scheme: Scheme, draw: Draw, bound: NeighbourBound) -> Decompositio
 def _replaced_subsets(scheme: Scheme, draw: KOf, bound: NeighbourBound) -> Decomposition:
     """Blocks of k-subsets under replace-one.
 
-    For Gaussian noise in half of the steps the blocks are exact. For other noise or other numbers
-    of picks, the upper bound is the smaller of the bound of k windows and of two neighbour bounds
-    through the null record, and an attack with two opposite records is a lower bound. For other
-    randomizers and begun windows only the two neighbour bounds are known. Source:
-    docs/design/subsets.md, "Half of the steps" and "Two records".
+    The blocks are exact for Gaussian noise if clients pick half of the steps. For other noise or
+    other numbers of picks, the upper bound is the smaller of two bounds: k windows, and two
+    neighbour bounds through the null record. An attack with two opposite records gives the lower
+    bound. For other randomizers and for begun windows, only the two neighbour bounds are known.
+    Source: docs/design/subsets.md, "Half of the steps" and "Two records".
     """
     from turnout.accounting.participation.k_subset import SubsetBlock
     from turnout.accounting.participation.k_subset_records import (
@@ -481,11 +491,12 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
 def _averaged(
     scheme: Scheme, part: ReleasedSteps, randomizer: Randomizer | PublishedRandomizer
 ) -> Decomposition:
-    """Blocks of averaged check-ins, which publish the number of clients of each step.
+    """Blocks of averaged check-ins, which publish the number of clients in each step.
 
-    If the number of clients is known, a window is a shuffle: its order is hidden by construction
-    (`shuffling.schemes.averaged_window`). Otherwise a client may be the only client of its step, so
-    that only its own noise hides it. This bound is exact, since a run with one client attains it.
+    If the number of clients is known, a window is a shuffle, since nobody observes which client
+    draws which step (`shuffling.schemes.averaged_window`). If the number is not known, a client may
+    be the only client of its step, so that only the noise of its own message protects the client.
+    The bound is then exact, since a run with one client attains it.
     """
     (draw, full, rest), population = part, scheme.population
     # Combinations without an analysis.
@@ -524,7 +535,7 @@ def _averaged(
 def _averaged_shuffle(
     randomizer: object, part: ReleasedSteps, population: int, sensitivity: float
 ) -> Decomposition:
-    """Blocks of averaged check-ins of a known number of clients, where each window is a shuffle."""
+    """Blocks of averaged check-ins of a known number of clients; each window is a shuffle."""
     from turnout.accounting.shuffling.schemes import averaged_window
 
     draw, full, rest = part
@@ -541,11 +552,11 @@ def _averaged_shuffle(
 
 
 def published(scheme: Scheme) -> Decomposition | None:
-    """Blocks of a whole run by the smallest published bound, or None.
+    """Blocks of a whole run that use the smallest published bound; None if `decompose` does too.
 
-    None means that `decompose` itself uses only published bounds. For adaptive ε₀-randomizers,
-    shuffled or in averaged check-ins, `decompose` uses Theorem 3 of docs/design/shuffling.md, which
-    is not published. The smallest published bound for them is Clones 2021. Source:
+    `decompose` uses only published bounds except for adaptive ε₀-randomizers that are shuffled or
+    in averaged check-ins. For these it uses Theorem 3 of docs/design/shuffling.md, which is not
+    published. The smallest published bound for these randomizers is Clones 2021. Source:
     feldman2021clones, Theorem 3.1.
     """
     randomizer = scheme.randomizer
@@ -570,7 +581,7 @@ def published(scheme: Scheme) -> Decomposition | None:
 
 
 def _in_a_row(parts: Sequence[Decomposition]) -> Decomposition:
-    """Decomposition of a whole run from the decompositions of its parts."""
+    """Decomposition of a whole run from the decompositions of successive parts of the run."""
     return parts[0] if len(parts) == 1 else joined_decompositions(parts)
 
 
@@ -588,5 +599,5 @@ def require_central(scheme: Scheme) -> None:
 
 
 def is_per_client(scheme: Scheme) -> bool:
-    """Whether windows, and therefore ε, differ between clients."""
+    """Whether clients have different windows, and therefore different ε."""
     return any(type(s.draw) is OneOfOwn for s in normal_form(scheme.participation).spans)

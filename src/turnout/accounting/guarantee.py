@@ -1,9 +1,9 @@
-"""Guarantees: ε with its δ, relation, unit and trust model; and schemes with released counts.
+"""Guarantees: ε with δ, relation, unit and trust model; and schemes that also release counts.
 
 `pricing.price` returns a `Guarantee`, which holds `ClientGuarantees` if windows differ by client.
 `with_released_counts` returns a scheme whose ε covers the sums of a run and noisy counts of the
-clients in each step. This module builds on `schemes` alone; the rest of accounting returns its
-classes.
+clients in each step. This module builds on `schemes` alone; other modules of accounting return
+`Guarantee` objects.
 
 Notation: σ is the noise multiplier of the sums, s the standard deviation of the noise on a count.
 """
@@ -33,8 +33,8 @@ class ClientGuarantees:
     Attributes:
         find: function that returns `epsilon_upper`, shape (clients,). A call may take seconds if
             hundreds of different window sizes occur.
-        window_sizes: number of steps among which each client draws in each window, shape (clients,
-            windows).
+        window_sizes: number of steps among which each client draws in each window; integers, shape
+            (clients, windows).
     """
 
     find: Callable[[], FloatArray]
@@ -51,7 +51,8 @@ class Guarantee:
     """(ε, δ) of a scheme with its relation, unit and trust model, and ε in each direction.
 
     Attributes:
-        epsilon: proved bounds on the smallest ε at ``delta``; ``upper`` is the privacy guarantee.
+        epsilon: proved bounds on the smallest ε at ``delta``; ``epsilon.upper`` is the privacy
+            guarantee.
         delta: δ, strictly between 0 and 1.
         directions: bounds on ε of each direction ("remove", "add"), or of "replace" alone under
             replace-one, which is symmetric.
@@ -59,11 +60,11 @@ class Guarantee:
         unit: unit of privacy, all data of a client or one example.
         trust: parties that a client must trust for ε to hold.
         method: short name of the analysis behind ``epsilon.upper``.
-        clients: upper bounds per client if windows differ by client, else None; ``epsilon`` is then
-            ε of the client with the largest ε.
+        clients: upper bounds per client if clients have different windows, else None. With
+            different windows, ``epsilon`` is for the client with the largest ε.
         tolerance: relative width of ``epsilon`` that was requested.
-        exact: whether finer grids would narrow ``epsilon`` to any width; if not, the analysis
-            leaves a gap between the bounds that no grid closes.
+        exact: whether finer grids would narrow ``epsilon`` to any width. If false, the analysis
+            leaves a gap between lower and upper bound that no grid closes.
         cut_short: whether the budget of work ended refinement before the tolerance was met. Work is
             counted, so the budget is the same on every machine.
     """
@@ -85,7 +86,7 @@ class Guarantee:
 
     @property
     def meets_tolerance(self) -> bool:
-        """Whether the distance of the bounds on ε is within the requested tolerance."""
+        """Whether the distance between the bounds on ε is within the requested tolerance."""
         width = self.epsilon.upper - self.epsilon.lower
         return width <= self.tolerance * self.epsilon.upper + ABSOLUTE_TOLERANCE
 
@@ -98,23 +99,24 @@ def with_released_counts(scheme: Scheme, standard_deviation: float) -> Scheme:
 
     In a step in which the client takes part, the sum moves by an update of norm at most C, under
     noise of standard deviation σC, and the count moves by 1, under noise of standard deviation s.
-    Divided by their noise, sum and count form one Gaussian vector whose mean moves by at most
-    √(1/σ² + 1/s²). So the two releases are as private as one sum with noise of multiplier (1/σ² +
-    1/s²)^(−1/2) at the same steps. Rounding a noisy count is postprocessing. The argument needs
-    add-remove: under other relations the count does not depend on the client's record, but reveals
-    in both worlds when the client takes part.
+    Each divided by the standard deviation of its noise, sum and count form one Gaussian vector, and
+    the mean of this vector moves by at most √(1/σ² + 1/s²). So the two releases are as private as
+    one sum with noise of multiplier (1/σ² + 1/s²)^(−1/2) at the same steps. Rounding a noisy count
+    is postprocessing. The argument needs add-remove. Under other relations the count is the same in
+    both worlds, so it does not depend on the client's record, but it reveals when the client takes
+    part.
 
     Args:
         scheme: scheme with aggregated releases and Gaussian noise, under add-remove.
         standard_deviation: s, in clients, positive; at `math.inf` no count is released.
 
     Returns:
-        A scheme for `price` and the rest of accounting; its multiplier is rounded down, so its ε
-        is never below that of sums and counts together.
+        A scheme for `price` and the rest of accounting. Its noise multiplier is rounded down, so
+        the ε of this scheme is never below the ε of sums and counts together.
 
     Raises:
         ParameterError: the standard deviation is not positive.
-        UnsupportedError: another relation, release rule or randomizer.
+        UnsupportedError: the scheme has another relation, release rule or randomizer.
 
     >>> from turnout.schemes import CheckIn
     >>> scheme = Scheme(GaussianNoise(3.0), CheckIn(100), Relation.ADD_REMOVE)

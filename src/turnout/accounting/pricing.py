@@ -1,17 +1,17 @@
 """Privacy guarantee of a scheme: certified lower and upper bounds on its ε.
 
-`price` returns a `Guarantee` with both bounds, `epsilon_upper` only the upper bound, on one grid,
-and `client_guarantees` the upper bound of each client. `decomposition_bounds` and
-`decomposition_upper` bound ε of runs that are already in blocks. `gaussian_epsilon` bounds ε of one
+`price` returns a `Guarantee` with both bounds. `epsilon_upper` returns only the upper bound, on one
+grid, and `client_guarantees` the upper bound of each client. `decomposition_bounds` and
+`decomposition_upper` bound ε of runs that are given as blocks. `gaussian_epsilon` bounds ε of one
 Gaussian release, and `published_epsilon` returns the smallest published bound. `shuffled_price`
-bounds ε of shuffled messages of randomizers that all clients use. A scheme is turned into blocks by
-`decomposition`; `divergence.composition` composes the blocks. `calibration`, `meaning` and
-`budgets` build on this module.
+bounds ε of shuffled messages if all clients use the same randomizers. A scheme is turned into
+blocks by `decomposition`; `divergence.composition` composes the blocks. `calibration`, `meaning`
+and `budgets` build on this module.
 
 The ε of `shuffled_price` holds for every order in which clients send, since the randomizer is
 chosen before the round (Theorem 2 of docs/design/shuffling.md). If the output distributions of two
-records are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than the ε of
-the worst pair of all ε₀-randomizers.
+records are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than for the
+ε₀-randomizer with the largest ε.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def price(scheme: Scheme, delta: float, tolerance: float = 1e-3) -> Guarantee:
 
     Returns:
         The guarantee; ``epsilon.upper`` is never below the true ε, ``epsilon.lower`` never above
-        the true ε. ``meets_tolerance`` is true if the distance between both is within the
+        the true ε. ``meets_tolerance`` is true if the distance between both bounds is within the
         tolerance.
 
     Raises:
         ParameterError: δ or the tolerance is out of range.
-        UnsupportedError: no sound analysis is known for this combination, or no ε holds at so
-            small a δ, because outcomes that only one of the two neighbouring worlds can have are
+        UnsupportedError: no sound analysis is known for this combination, or no ε holds at so small
+            a δ, because outcomes that are possible in only one of the two neighbouring worlds are
             likelier than δ.
         NumericalError: no upper bound can be certified.
 
@@ -115,7 +115,7 @@ def _price_alike(scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
 
 
 def _require_above_infinity_mass(bound: NeighbourBound, delta: float) -> None:
-    """Raise an UnsupportedError if δ is at most the probability of outcomes of only one world."""
+    """Raise an UnsupportedError if outcomes possible in only one world have a probability ≥ δ."""
     for direction in Direction:
         # Upper bound on ln of the probability that no block has such an outcome: a block without a
         # certified curve is treated as one that never has such an outcome.
@@ -137,8 +137,8 @@ def epsilon_upper(
 ) -> float:
     """Upper bound on ε after the first steps of a scheme, computed on one fixed grid.
 
-    The function is quicker than `price`: it computes one side, on the first grid that `price`
-    tries, so its value is never below the upper bound that `price` returns.
+    The function is quicker than `price`: it computes only the upper bound, and only on the first
+    grid that `price` tries. So its result is never below the upper bound that `price` returns.
 
     Args:
         scheme: the whole scheme.
@@ -148,7 +148,8 @@ def epsilon_upper(
             many numbers of steps then take little longer than one bound.
 
     Returns:
-        ε, never below the true value; the largest ε if clients have windows of different sizes.
+        ε, never below the true value. If clients have windows of different sizes, the ε of the
+        client with the largest ε.
 
     Raises:
         ParameterError: δ or the number of steps is out of range.
@@ -167,7 +168,7 @@ def epsilon_upper(
 
 
 def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
-    """Upper bound on ε of one Gaussian release at δ; ε is the same in both directions.
+    """Upper bound on ε of one Gaussian release at δ; both directions have the same ε.
 
     Args:
         noise_multiplier: standard deviation of the noise over the sensitivity, positive.
@@ -212,11 +213,11 @@ def published_epsilon(scheme: Scheme, delta: float) -> float | None:
 def decomposition_bounds(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> dict[str, Bounds]:
-    """Lower and upper bounds on ε, by direction, of a run that is already in blocks.
+    """Lower and upper bounds on ε, by direction, of a run that is given as blocks.
 
     Args:
         parts: blocks of the run.
-        relation: neighbouring relation, which names the directions.
+        relation: neighbouring relation; it determines the names of the directions.
         delta: δ, strictly between 0 and 1.
         tolerance: relative width of the bounds at which refinement stops, strictly between 0 and 1.
 
@@ -230,7 +231,7 @@ def decomposition_bounds(
 def _directions(
     parts: Decomposition, relation: Relation, delta: float, tolerance: float
 ) -> tuple[dict[str, Bounds], bool]:
-    """Bounds on ε by direction, and whether the budget of work ended their refinement."""
+    """Bounds on ε by direction, and whether refinement ended because the work budget was spent."""
     with question() as meter:
         if parts.replacement_against_null is None:
             bounds = _one_bound_brackets(parts, delta, tolerance)
@@ -244,7 +245,7 @@ def _directions(
 def _one_bound_brackets(
     parts: Decomposition, delta: float, tolerance: float
 ) -> dict[Direction, Bounds]:
-    """Bounds on ε by one neighbour bound; each direction gets an equal part of the work budget."""
+    """Bounds on ε from one neighbour bound; both directions get equal parts of the work budget."""
     bounds: dict[Direction, Bounds] = {}
     directions = parts.record_against_null.directions
     for direction in directions:
@@ -256,8 +257,8 @@ def _one_bound_brackets(
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
     """Bounds on ε for a relation that needs two neighbour bounds; the bounds are not tight.
 
-    The null record is itself an allowed neighbour, so a lower bound for the first neighbour bound
-    is a lower bound on ε.
+    The null record is an allowed neighbouring record. So lower bounds of the first neighbour bound,
+    from a record to the null record, are lower bounds on ε.
     """
     record = parts.record_against_null
     # Upper bounds may use as much work as `epsilon_upper` has; lower bounds use the rest.
@@ -279,7 +280,7 @@ def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, B
 def _bounds(
     parts: Decomposition, direction: Direction, delta: float, lower: float, upper: float
 ) -> Bounds:
-    """Bounds on ε, of which the lower one is raised to that for observed participation."""
+    """Bounds on ε; the lower bound is at least that of an adversary that observes participation."""
     certain = direction is Direction.ADD
     return Bounds(max(lower, parts.unhidden.lower(delta, certain=certain)), upper)
 
@@ -294,7 +295,7 @@ def _lower(bound: NeighbourBound, d: Direction, delta: float, grid: LossGrid | N
 
 
 def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = False) -> float:
-    """Upper bound on ε of a run that is already in blocks, on one fixed grid.
+    """Upper bound on ε of a run that is given as blocks, computed on one fixed grid.
 
     Args:
         parts: blocks of the run.
@@ -315,7 +316,7 @@ def decomposition_upper(parts: Decomposition, delta: float, *, shared: bool = Fa
 
 
 def _method(parts: Decomposition, delta: float, upper: float) -> str:
-    """Short name of the analysis that gives an upper bound."""
+    """Short name of the analysis from which a given upper bound on ε results."""
     method = parts.record_against_null.method
     capped = upper == parts.unhidden.upper(delta)
     return f"{method}; at most what unamplified releases cost" if capped else method
@@ -329,14 +330,17 @@ def _exact(parts: Decomposition) -> bool:
 def _upper(
     bound: NeighbourBound, direction: Direction, delta: float, *, shared: bool = False
 ) -> float:
-    """Upper bound on ε of a run in one direction, on one grid, which other runs may share."""
+    """Upper bound on ε of a run in one direction, on one grid.
+
+    If ``shared``, runs with most other numbers of steps use the same grid.
+    """
     run = shared_run(bound.upper) if shared else bound.upper
     grid = LossGrid.common(run, delta) if shared else None
     return run_epsilon(run, direction, Side.UPPER, delta, 0, grid=grid)
 
 
 def _cap(parts: Decomposition, delta: float) -> float:
-    """Upper bound on ε in both directions that uses no blocks that compare two records."""
+    """Upper bound on ε in both directions that needs no blocks that compare two records."""
     cap = parts.unhidden.upper(delta)
     if parts.through_null is None:
         return cap
@@ -364,7 +368,7 @@ def _capped(bound: Callable[[], float], cap: float) -> float:
 
 
 def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance: float) -> Bounds:
-    """Bounds on ε in one direction, refined to the tolerance or until finer grids gain nothing."""
+    """Bounds on ε in one direction, refined to the tolerance or until finer grids do not help."""
     bound = parts.record_against_null
     exact = bound.exact
     # If the blocks are not tight, finer grids hardly raise the lower bound: compute it once.
@@ -403,7 +407,7 @@ def _bracket(parts: Decomposition, direction: Direction, delta: float, tolerance
 def _lower_epsilon(
     bound: NeighbourBound, direction: Direction, delta: float, refinement: int, near: float
 ) -> float:
-    """Largest lower bound on ε of all attacks, on grids of one level.
+    """Largest of the lower bounds on ε that all attacks give, on grids of one refinement.
 
     Raises:
         NumericalError: the bound of the first attack cannot be certified.
@@ -428,7 +432,7 @@ def _two_bound_directions(parts: Decomposition, delta: float, cap: float) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """Clients with windows of the same sizes: their blocks and upper bounds on ε."""
+    """Blocks of the clients with the same window sizes, and upper bounds on ε of these clients."""
 
     parts: Decomposition
     uppers: dict[Direction, float]
@@ -490,7 +494,7 @@ def _each_client(
 def _worst(
     clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
 ) -> Bounds:
-    """Bounds on the largest ε of all clients, refined until one client must have the largest ε."""
+    """Bounds on the largest ε of all clients; only clients that may have it are refined."""
     worst = Bounds(0.0, 0.0)
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
@@ -503,7 +507,7 @@ def _worst(
 
 
 def _clients(scheme: Scheme, delta: float, steps: int | None) -> dict[tuple[int, ...], _Client]:
-    """Blocks and upper bounds on ε per kind of client; a kind is its sorted window sizes."""
+    """Blocks and upper bounds on ε of each kind of client, keyed by the sorted window sizes."""
     # Combinations without an analysis.
     draw, kind = _own_draw(scheme), type(scheme.participation).__name__
     require_central(scheme)
@@ -550,7 +554,7 @@ def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
-    """Window sizes of each client, and for each client the sorted positive sizes so far."""
+    """Window sizes of each client, and the sorted positive window sizes of each client so far."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
     begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)
@@ -558,7 +562,11 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """Draw of a participation whose windows differ by client; raises an error for other kinds."""
+    """Draw of a participation whose windows differ by client.
+
+    Raises:
+        UnsupportedError: the participation also has other draws.
+    """
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
     if len(spans) > 1 or not isinstance(draw, OneOfOwn):
@@ -577,7 +585,7 @@ Messages = Sequence[tuple[PureRandomizer, int]]
 def _shuffled_price(
     messages: tuple[tuple[PureRandomizer, int], ...], n: int, delta: float
 ) -> float:
-    """Upper bound on ε of the shuffled messages of n clients, without the checks."""
+    """Upper bound on ε of the shuffled messages of n clients, without checks of the arguments."""
     from turnout.accounting.shuffling.messages import one_round  # slow to import
 
     run = merged_runs([(one_round(each, n).upper, count) for each, count in messages])
@@ -587,7 +595,7 @@ def _shuffled_price(
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
-    """Upper bound on ε of n clients' messages; the i-th messages of all clients are shuffled.
+    """Upper bound on ε of shuffled messages: for each i, the i-th messages of all n clients.
 
     Source: docs/design/shuffling.md; the messages of a client are composed numerically.
 
@@ -598,11 +606,13 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
         delta: δ, strictly between 0 and 1.
 
     Returns:
-        ε under replace-one, never below the true value and never above the sum of the ε₀.
+        ε under replace-one, never below the true value, and never above the sum of the ε₀ of a
+        client's messages.
 
     Raises:
         ParameterError: the number of clients or δ is out of range.
-        UnsupportedError: clients may use different randomizers, because the choice is adaptive.
+        UnsupportedError: clients may use different randomizers, because randomizers are chosen
+            adaptively.
         NumericalError: no upper bound can be certified.
 
     >>> from turnout.schemes import KaryResponse
@@ -616,7 +626,7 @@ def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
 
 
 def shuffled_method(messages: Messages) -> str:
-    """Short names of the analyses that `shuffled_price` uses, sorted and separated by commas.
+    """Short names, sorted and separated by commas, of the analyses that `shuffled_price` uses.
 
     Raises:
         UnsupportedError: clients may use different randomizers.

@@ -1,7 +1,7 @@
 """Privacy curve of several runs: composition by ``+`` and ``*``, exchange with dp-accounting.
 
 `PrivacyCurve` is a multiset of independent blocks. Composition is the union of multisets, so ``m *
-3 == m + m + m`` holds by construction. ε and δ are computed when they are requested. `LossBlock`
+3 == m + m + m`` is true by construction. ε and δ are computed when they are requested. `LossBlock`
 and `LossCurve` hold privacy loss distributions imported from dp-accounting. This module builds on
 `decomposition` and `pricing`.
 """
@@ -53,13 +53,13 @@ _BEYOND = 500.0  # ε at which δ is the infinity mass alone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossCurve:
-    """Curve δ(K), K = e^ε, of a given privacy loss distribution."""
+    """Curve δ(K), with K = e^ε, of a given privacy loss distribution."""
 
     distribution: LossDistribution
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Value δ(K) at each K ≥ 1, shape of ``k``, rounded to the curve's side."""
+        """Value of δ(K) at each K ≥ 1, shape of ``k``, rounded to the curve's side."""
         mass, inverse = self._tails(k)
         far = k * inverse
         error = 8.0 * UNIT_ROUNDOFF * self.distribution.masses.size * (mass + far)
@@ -81,7 +81,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossBlock:
-    """Block with given loss distributions, one in each direction; compared by identity."""
+    """Block with a given loss distribution in each direction; blocks are compared by identity."""
 
     remove: LossDistribution
     add: LossDistribution
@@ -94,7 +94,7 @@ class LossBlock:
         return float(min(1.0, max(1e-9, masses @ (losses - mean) ** 2) ** 0.5))
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Curve of one direction, on the same side of the true curve as the given distribution."""
+        """Curve of one direction; it is an upper bound if the distribution is pessimistic."""
         return LossCurve(self.remove if direction is Direction.REMOVE else self.add, side)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
@@ -105,7 +105,7 @@ class LossBlock:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PrivacyCurve:
-    """Privacy curve of one or several runs on the same client's data, composed adaptively.
+    """Privacy curve of one or several runs on the same clients' data, composed adaptively.
 
     Guarantees:
         ``m * 3 == m + m + m``; ε of ``a + b`` is at least ε of a and at least ε of b.
@@ -171,21 +171,21 @@ class PrivacyCurve:
 
         Args:
             pessimistic: loss distribution made with ``pessimistic_estimate=True``, the default of
-                dp-accounting; gives upper bounds.
-            relation: neighbouring relation between the two directions of the distribution;
-                dp-accounting does not record it.
+                dp-accounting; the curve's upper bounds use it.
+            relation: neighbouring relation of the distribution; dp-accounting does not record the
+                relation.
             optimistic: loss distribution of the same mechanism made with
                 ``pessimistic_estimate=False``; gives lower bounds. Without it lower bounds are 0.
             unit: unit of privacy.
             trust: trust model.
 
         Returns:
-            A curve whose upper bounds are never below the true values if those of the pessimistic
-            estimate are not.
+            A curve. Its upper bounds are never below the true values if the pessimistic estimate is
+            never below the true values.
 
         Raises:
-            ParameterError: a pessimistic distribution where an optimistic one is expected, or
-                the reverse.
+            ParameterError: ``pessimistic`` has optimistic estimates, or ``optimistic`` has
+                pessimistic ones.
         """
         upper = _imported("pessimistic", pessimistic, expected=True)
         lower = _imported("optimistic", optimistic, expected=False) if optimistic else None
@@ -215,7 +215,7 @@ class PrivacyCurve:
         )
 
     def __radd__(self, other: object) -> PrivacyCurve:
-        """Privacy curve itself if the left operand is 0, the start value of `sum`."""
+        """This curve if the left operand is 0, so that `sum` of several curves works."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, times: int) -> PrivacyCurve:
@@ -238,10 +238,11 @@ class PrivacyCurve:
 
         Args:
             delta: δ, strictly between 0 and 1.
-            tolerance: relative width at which refinement stops, strictly between 0 and 1.
+            tolerance: relative width of the bounds at which refinement stops, strictly between 0
+                and 1.
 
         Returns:
-            Bounds on the larger direction; the true ε lies between them.
+            Bounds on the larger ε of the two directions; the true ε lies between the bounds.
 
         Raises:
             ParameterError: δ or the tolerance is out of range.
@@ -250,9 +251,9 @@ class PrivacyCurve:
         return reduce(or_, self.directions(delta, tolerance).values())
 
     def directions(self, delta: float, tolerance: float = 1e-3) -> dict[str, Bounds]:
-        """Bounds on ε at δ by direction: "remove" and "add", or "replace".
+        """Bounds on ε at δ for each direction: "remove" and "add", or "replace" alone.
 
-        Arguments are those of `epsilon`.
+        The arguments are those of `epsilon`.
 
         Raises:
             ParameterError: δ or the tolerance is out of range.
@@ -268,7 +269,7 @@ class PrivacyCurve:
             epsilon: ε in [0, 600].
 
         Returns:
-            Bounds on the larger direction; the true δ lies between them.
+            Bounds on the larger δ of the two directions; the true δ lies between the bounds.
 
         Raises:
             ParameterError: ε is outside [0, 600].
@@ -307,13 +308,13 @@ class PrivacyCurve:
 
         Args:
             least_delta: δ down to which the distribution is sharp, strictly between 0 and 1; the
-                tail beyond counts as infinity mass.
+                mass of larger losses counts as infinity mass.
             discretization: distance between neighbouring losses, positive and at most 50; if None,
                 a suitable distance is chosen.
 
         Returns:
-            Loss distributions of both directions; every ε or δ computed from them is an upper
-            bound.
+            Loss distributions of both directions; every ε or δ computed from these distributions is
+            an upper bound.
 
         Raises:
             ParameterError: ``least_delta`` is outside (0, 1), or the discretization is out of range
@@ -376,7 +377,11 @@ def _repeated(parts: Decomposition, times: int) -> Decomposition:
 
 
 def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> LossBlock:
-    """Block of a dp-accounting distribution; raises a ParameterError if it is on the wrong side."""
+    """Block of a distribution of dp-accounting.
+
+    ``expected`` is true for pessimistic estimates, false for optimistic ones. A ParameterError is
+    raised for a distribution of the other kind.
+    """
     distributions = []
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()

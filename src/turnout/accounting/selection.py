@@ -1,4 +1,4 @@
-"""Private selection: ε of the best of K runs, for a random K, and the noise that meets a target.
+"""Private selection: ε of the best of K runs, for a random K, and the noise for a target ε.
 
 `Stopping` is the distribution of K, a table of whole-number weights. `selected_deltas` and
 `selection_epsilon` bound δ and ε of the best of K runs from the privacy profile of one run;
@@ -6,12 +6,13 @@
 one run with which the whole search meets its target. Tuning draws K from `Stopping` and reports the
 guarantee. This module builds on `meaning.profile` and `calibration`.
 
-**Number of runs.** K is drawn from its table, so K has exactly the distribution that the bound
-assumes, and the number of runs is bounded. Named families only fill the table.
-Notation: w_k is the weight of K = k for k = 1 … N, and their sum is 2⁶²; φ(u) = E[u^K].
+**Number of runs.** K is drawn from the table of weights. So K has exactly the distribution that the
+bound assumes, and K is bounded. Named families of distributions only fill the table. Notation: w_k
+is the weight of K = k for k = 1 … N, and their sum is 2⁶²; φ(u) = E[u^K].
 
-**Bound** (derived in docs/design/tuning.md). P and Q are one run's distributions in two
-neighbouring worlds, x = dQ/dP; g = P(better outputs) is the *gap* of an output.
+**Bound** (derived in docs/design/tuning.md). P and Q are the distributions of one run's output in
+two neighbouring worlds, x = dQ/dP. The *gap* g of an output is the probability under P of better
+outputs.
 
     δ(ε) of the best ≤ E_P[ψ(x)],  ψ(x) = sup over g of (φ'(1 − g) − e^ε φ'(T(g)) x)₊,
 
@@ -50,13 +51,14 @@ _CAP = 10.0  # default largest number of runs, as a multiple of the mean
 
 @dataclass(frozen=True)
 class Stopping:
-    """Distribution of the number of runs K, from 1 to the number of weights.
+    """Distribution of the number of runs K, a number from 1 to N, the number of weights.
 
     Attributes:
         weights: w_1 … w_N, whole numbers of at least 0 that sum to 2⁶²; N ≤ 10,000.
 
     Raises:
-        ParameterError: the weights are not such a table.
+        ParameterError: the weights are not 1 to 10,000 whole numbers of at least 0 with the sum
+            2⁶².
 
     >>> Stopping.fixed(3).mean
     3.0
@@ -69,7 +71,7 @@ class Stopping:
     def __post_init__(self) -> None:
         fits = self.weights and min(self.weights) >= 0 and sum(self.weights) == TOTAL
         if not fits or len(self.weights) > LARGEST_MOST:
-            expected = f"at most {LARGEST_MOST} whole numbers that sum to 2**62"
+            expected = f"at most {LARGEST_MOST} whole numbers of at least 0 that sum to 2**62"
             raise ParameterError("weights", f"{len(self.weights)} weights", expected)
 
     @classmethod
@@ -82,7 +84,8 @@ class Stopping:
 
         Args:
             mean: E[K], from 1 to 5,000.
-            shape: η in (−1, 100]; 1 is the geometric distribution, 0 the logarithmic one.
+            shape: η in (−1, 100]; 1 gives the geometric distribution, 0 the logarithmic
+                distribution.
             most: largest K, a whole number above the mean; 10 times the mean by default.
 
         Raises:
@@ -111,7 +114,7 @@ class Stopping:
 
     @classmethod
     def fixed(cls, runs: int) -> Stopping:
-        """Constant number of runs K, from 1 to 10,000; its ε is larger than with a random K.
+        """Constant number of runs K, from 1 to 10,000; ε is larger than with a random K.
 
         Raises:
             ParameterError: the number of runs is out of range.
@@ -140,7 +143,7 @@ class Stopping:
 
     @property
     def mean(self) -> float:
-        """Mean number of runs, E[K]."""
+        """Mean of the number of runs, E[K]."""
         return float(self._chances @ np.arange(1.0, self.most + 1.0))
 
     @cached_property
@@ -149,13 +152,14 @@ class Stopping:
         return np.array([weight / TOTAL for weight in self.weights])
 
     def slope(self, gaps: FloatArray) -> FloatArray:
-        """Values of φ'(1 − g) = E[K (1 − g)^{K−1}] at gaps g, to a relative 1e-11.
+        """Values of φ'(1 − g) = E[K (1 − g)^{K−1}] at gaps g, with a relative error of 1e-11.
 
         Args:
             gaps: g in [0, 1], shape (n,).
 
         Returns:
-            φ'(1 − g), shape (n,); all terms of the sum are positive, so rounding is relative.
+            φ'(1 − g), shape (n,); all terms of the sum are positive, so rounding errors are
+            relative.
         """
         powers = np.arange(self.most, dtype=float)
         with np.errstate(divide="ignore"):
@@ -193,7 +197,10 @@ def _normalised(log_weights: FloatArray) -> FloatArray:
 
 
 def _whole(chances: FloatArray) -> tuple[int, ...]:
-    """Whole-number weights near given probabilities; the largest weight absorbs the rounding."""
+    """Whole-number weights near given probabilities.
+
+    The largest weight is adjusted so that the sum is 2⁶².
+    """
     weights = [int(chance * TOTAL) for chance in chances]
     weights[int(np.argmax(chances))] += TOTAL - sum(weights)
     return tuple(weights)
@@ -209,7 +216,7 @@ _WELL_BELOW = 10.0  # the profile of one run reaches δ divided by this and by t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Direction:
-    """Upper bounds on the divergences of one run, seen from one direction.
+    """Upper bounds on the divergences of one run, with P as the first of the two worlds.
 
     Attributes:
         epsilons: increasing ε = ln K, the first one 0, shape (n,).
@@ -226,8 +233,8 @@ class _Direction:
 
         The result has the shape of the gaps, (n,).
 
-        With F the probability of outputs that are not better, each a ≥ 0 gives
-        1 − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q).
+        Let F_P and F_Q be the probabilities of outputs that are not better. Each a ≥ 0 then gives 1
+        − F_Q ≤ e^a (1 − F_P) + H_{e^a}(Q‖P) and F_P ≤ e^a F_Q + H_{e^a}(P‖Q).
         """
         ratios = np.exp(self.epsilons)[:, None]
         one = 1.0 - ratios * gaps - self.back[:, None]
@@ -236,10 +243,10 @@ class _Direction:
         return np.clip(best, 0.0, 1.0)
 
     def nodes(self) -> tuple[FloatArray, FloatArray]:
-        """Increasing thresholds x_j, and upper bounds on E_P[(x_j − x)₊] at each of them.
+        """Increasing thresholds x_j, and an upper bound on E_P[(x_j − x)₊] for each threshold.
 
-        Both have the shape (2n − 1,). At x_j above 1 the bounds follow from H_{1/K}(P‖Q) = 1 − 1/K
-        + H_K(Q‖P)/K.
+        Both arrays have the shape (2n − 1,). For thresholds above 1 the bounds follow from
+        H_{1/K}(P‖Q) = 1 − 1/K + H_K(Q‖P)/K.
         """
         below, above = np.exp(-self.epsilons[::-1]), np.exp(self.epsilons[1:])
         means = np.concatenate([below * self.there[::-1], above - 1.0 + self.back[1:]])
@@ -282,7 +289,7 @@ def selected_deltas(profile: Profile, stopping: Stopping, epsilons: FloatArray) 
     Args:
         profile: privacy profile of one run, whose output includes its score.
         stopping: distribution of K; the value of K must not be released.
-        epsilons: values of at least 0, shape (n,).
+        epsilons: values of ε, at least 0, shape (n,).
 
     Raises:
         ParameterError: ``epsilons`` is not an array of finite numbers.
@@ -328,10 +335,10 @@ def selection_epsilon(profile: Profile, stopping: Stopping, delta: float) -> flo
 
 
 def selected(scheme: Scheme, stopping: Stopping, delta: float) -> Guarantee:
-    """Guarantee of a release of the best of K runs of a scheme, together with its score.
+    """Guarantee for the release of the best of K runs of a scheme, with the score of this run.
 
-    The lower bound on ε is that of one run: scores may be independent of the attacked client, and
-    the best of K runs is then distributed as one run.
+    The lower bound on ε is that of one run, since scores may be independent of the attacked client;
+    the best of K runs then has the distribution of one run.
 
     Args:
         scheme: one run, whose output includes its score.
@@ -395,8 +402,8 @@ def calibrate_selection(
         delta: δ of the best run, strictly between 0 and 1.
 
     Returns:
-        The multiplier, and the guarantee of `selected`, whose upper bound on ε is at most
-        the target.
+        The noise multiplier, and the guarantee that `selected` returns for it. The guarantee's
+        upper bound on ε is at most the target.
 
     Raises:
         ParameterError: ε or δ is out of range.
