@@ -86,7 +86,7 @@ def test_each_value_of_law_builds_its_participation(small_plan, table, participa
         ("windows = 3", "probability = 1.5", "participation.probability = 1.5: expected a number "
          "from 0 to 1"),
         ('relation = "add-remove"', "", "privacy.relation = (missing): expected the neighbouring "
-         "relation; there is no default: one of 'add-remove', 'zero-out', 'replace-one'"),
+         "relation, which has no default: one of 'add-remove', 'zero-out', 'replace-one'"),
         ("add-remove", "add", "privacy.relation = 'add': expected 'add-remove', 'zero-out' or "
          "'replace-one'"),
         ('law = "check-in"', "", "participation.law = (missing): expected one of 'every-step', "),

@@ -51,8 +51,8 @@ class TableFile(Checked):
     """File with the probabilities of a mechanism with finitely many outcomes."""
 
     pair_file: str = text(
-        "CSV file of the outcomes' probabilities with and without the client: columns present and "
-        "absent"
+        "CSV file with the columns present and absent: the probability of each outcome with the "
+        "client, and without the client"
     )
 
     @property

@@ -19,9 +19,12 @@ from turnout.core.errors import ParameterError
 from turnout.schemes.parameters import Checked, count, open_unit, plain_numbers, positive
 from turnout.schemes.registry import close, question_randomizer
 
-_LEVEL = "level ε₀ of one message: largest ln of the ratio of its probabilities under two inputs"
-_DEVIATION = "standard deviation of the noise, in units of the lattice"
-_SENSITIVITY = "largest contribution, in units of the lattice"
+_LEVEL = (
+    "privacy parameter ε₀ of one message: changing the input changes the probability of a message "
+    "by a factor of at most e^ε₀"
+)
+_DEVIATION = "standard deviation of the integer noise"
+_SENSITIVITY = "largest absolute value of the integer that a client contributes"
 
 
 @question_randomizer("gaussian", shuffled=7)
@@ -93,7 +96,7 @@ class ApproximateRandomizer(Checked):
     """
 
     epsilon0: float = positive(_LEVEL)
-    delta0: float = open_unit("the δ₀ of the randomizer's own (ε₀, δ₀)")
+    delta0: float = open_unit("parameter δ₀ of the (ε₀, δ₀)-DP guarantee of the randomizer")
 
 
 @question_randomizer("non-adaptive", shuffled=2)

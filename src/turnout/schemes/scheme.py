@@ -233,11 +233,12 @@ def shuffled(
     return Shuffle(clients, rounds, order).scheme(randomizer)
 
 
-_CLIENTS = "number of clients, all of whom follow the protocol"
-_ROUNDS = "number of rounds, each of which is shuffled independently"
+_CLIENTS = "number of clients that follow the protocol"
+_ROUNDS = "number of rounds, which are shuffled independently of each other"
 _ORDER = (
-    "parties that may know which client sends which message. hidden: no other party, which pure "
-    "and approximate require and is their default; known: any party"
+    "order in which clients send their messages. hidden: a uniform order that no other party "
+    "knows. known: any other order. The randomizers pure and approximate require hidden, which is "
+    "their default"
 )
 
 
@@ -305,7 +306,7 @@ class SubsampledShuffle(_Shuffled):
         ParameterError: a parameter is outside its domain.
     """
 
-    sampled: int = count("number of clients that send a message in a round", at_most="clients")
+    sampled: int = count("number of clients that send a message in each round", at_most="clients")
     clients: int = count(_CLIENTS)
     rounds: int = count(_ROUNDS, 1)
     order: SpeakingOrder | str | None = choice(SpeakingOrder, _ORDER, optional=True)

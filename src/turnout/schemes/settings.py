@@ -61,7 +61,7 @@ class PrivacyTarget(Checked):
         tolerance: largest relative width of the bounds on ε, strictly between 0 and 1.
     """
 
-    delta: float = open_unit("the δ of (ε, δ)")
+    delta: float = open_unit("parameter δ of the (ε, δ)-DP guarantee")
     epsilon: float | None = positive("target ε, to which a parameter is calibrated", optional=True)
     tolerance: float = open_unit(
         "largest relative width (upper − lower) / upper of the bounds on ε", 1e-3
@@ -71,14 +71,14 @@ class PrivacyTarget(Checked):
 RELATION_SETTING = Parameter(
     "relation",
     Domain.CHOICE,
-    "the neighbouring relation; there is no default",
+    "the neighbouring relation, which has no default",
     key="relation",
     members=Relation,
 )
 RELEASE_SETTING = Parameter(
     "release",
     Domain.CHOICE,
-    "release rule of the steps",
+    "rule by which each step is released",
     ReleaseRule.AGGREGATED,
     key="release",
     members=ReleaseRule,
@@ -86,7 +86,7 @@ RELEASE_SETTING = Parameter(
 CLIENTS_SETTING = Parameter(
     "population",
     Domain.COUNT,
-    "of averaged releases: number of clients, all of whom follow the protocol",
+    "number of clients that follow the protocol, for averaged releases only",
     key="clients",
     optional=True,
 )

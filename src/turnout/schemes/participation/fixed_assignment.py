@@ -32,7 +32,7 @@ class FixedAssignment(Checked):
     """
 
     window: int = count("number of steps of an epoch")
-    epochs: int = count("number of epochs, in all of which a client has the same step")
+    epochs: int = count("number of epochs in which a client keeps the same step")
     probability: float = chance("probability with which a client participates in the run", 1.0)
 
     @property

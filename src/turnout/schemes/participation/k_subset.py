@@ -25,7 +25,7 @@ class KSubset(Checked):
 
     window: int = count("number of steps of a window")
     picks: int = count(
-        "number of steps of a window in which a client participates", at_most="window"
+        "number of steps in which a client participates in each window", at_most="window"
     )
     windows: int = count("number of windows of the run", 1, repeats=True)
 
