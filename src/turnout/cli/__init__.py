@@ -8,19 +8,19 @@ computes anything itself.
 COMMANDS = {
     "accounting": {
         "account": "Bounds on ε of a scheme, and their meaning (--explain).",
-        "budget": "ε of several windows together, and what a budget has left.",
-        "calibrate": "Least noise, or another parameter, that meets a target ε.",
+        "budget": "ε of several windows together, and the rest of a privacy budget.",
+        "calibrate": "Least noise, or value of another parameter, for a target ε.",
         "compare": "ε of a scheme compared with other schemes and published bounds.",
     },
     "completion": {
         "completion": "Script that completes commands, options and values in a shell.",
     },
     "estimate": {
-        "estimate": "Private estimates: frequencies, means, most frequent values.",
+        "estimate": "Private estimates of frequencies, means and frequent values.",
     },
     "ledger": {
         "ledger": "Export and verification of a coordinator's releases and their ε.",
-        "witness": "Witness that detects a coordinator whose ledger was set back.",
+        "witness": "Service that detects a coordinator with an old copy of its ledger.",
     },
     "new": {
         "new": "New folder with a commented plan, data, a model and a test.",
@@ -29,7 +29,7 @@ COMMANDS = {
         "plugins": "Participations, randomizers and algorithms of installed packages.",
     },
     "refine": {
-        "refine": "One release for several analysts, each at a privacy level.",
+        "refine": "One release for several analysts with different ε.",
     },
     "service": {
         "enrol": "Invitations for devices.",
@@ -38,11 +38,11 @@ COMMANDS = {
         "serve": "Coordinator that serves a task to devices.",
     },
     "training": {
-        "audit": "Lower bound on a plan's ε by experiment, next to the upper bound.",
-        "bandit": "Simulation of private linear bandits: regret, and ε of a reward.",
+        "audit": "Lower bound on a plan's ε, measured by attacks.",
+        "bandit": "Simulation of private linear bandits, with regret and ε.",
         "predict": "Classes and scores that a trained model predicts.",
         "train": "Training of a model at a calibrated ε (--example digits).",
-        "tune": "Search for settings of a plan on held-out clients, at a known ε.",
+        "tune": "Search for the best settings of a plan, at a known ε.",
     },
 }
 """Purpose of each command, by the module of `turnout.cli` that defines it and by its name."""

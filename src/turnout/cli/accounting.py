@@ -127,20 +127,20 @@ def _training_run_options(without: str) -> Callable[..., Any]:
 
 @click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION)
 @_training_run_options(
-    "Without --sampler the command prints a table of ε upper bounds for all samplers, and without "
-    "--relation for all relations."
+    "Without --sampler the command prints a table of ε upper bounds for all samplers. Without "
+    "--relation the table is for all relations."
 )
 @click.option(
     "--explain",
     is_flag=True,
-    help="Also print what ε means for one client: upper bounds on the success of membership "
+    help="Also print what ε means for one client, as bounds on the success of membership "
     "inference.",
 )
 @click.option(
     "--prior",
     type=float,
-    help="With --explain: a further prior probability, strictly between 0 and 1, that an attacker "
-    "assigns to the participation of the client; 0.5 is always included.",
+    help="With --explain: another prior probability that the client takes part, strictly between "
+    "0 and 1, from which the attacker starts. The prior 0.5 is always included.",
 )
 @click.option(
     "--picture",
@@ -154,9 +154,10 @@ def _training_run_options(without: str) -> Callable[..., Any]:
 def account(
     as_json: bool, explain: bool, prior: float | None, picture: str | None, **flags: Any
 ) -> None:
-    """Print an upper and a lower bound on ε of a scheme, in each direction of the relation.
+    """Print an upper and a lower bound on the ε of a scheme, in each direction of the relation.
 
-    The scheme consists of a participation, a randomizer and a relation. No data are read.
+    A scheme consists of a participation, a randomizer and a neighbouring relation. The command
+    reads no data.
     """
     # Refuse options that need --explain, before anything is imported or computed.
     for name, value in {"--prior": prior, "--picture": picture}.items():
@@ -250,27 +251,29 @@ _UNKNOWNS = (
 
 
 @click.command(cls=QuestionCommand, target=BRACKET, sections=_RUN_SECTION)
-@click.option("--epsilon", type=float, help="Target ε, which the ε upper bound must not exceed.")
+@click.option("--epsilon", type=float, help="Target ε; the ε upper bound does not exceed it.")
 @click.option(
     "--solve-for",
     type=Word(_UNKNOWNS.split),
     metavar="NAME",
     default="noise",
-    help="Option to solve for, which must not be given itself: noise-multiplier, scale, epsilon0, "
-    "standard-deviation, window, windows, probability, rate, steps, picks, epochs, rounds, "
-    "sampled, clients or delta. Default: the noise of the randomizer, one of the first four.",
+    help="Name of the option whose value the command finds; leave this option itself out. One of "
+    "noise-multiplier, scale, epsilon0, standard-deviation, window, windows, probability, rate, "
+    "steps, picks, epochs, rounds, sampled, clients or delta. The default is the noise option of "
+    "the randomizer, which is one of the first four.",
 )
 @_training_run_options(
-    "Without --sampler the command prints a table of noise multipliers for all samplers, and "
-    "without --relation for all relations."
+    "Without --sampler the command prints a table of noise multipliers for all samplers. Without "
+    "--relation the table is for all relations."
 )
 @import_option
 @json_option
 def calibrate(as_json: bool, solve_for: str, **flags: Any) -> None:
-    """Print the least noise, or the value of another parameter, that meets a target ε.
+    """Find the least noise, or the value of another parameter, that meets a target ε.
 
-    The ε upper bound at the printed value is at most the target. The value is the smallest noise,
-    window, number of clients or δ with this property, and the largest value of any other parameter.
+    The ε upper bound at the printed value is at most the target. For noise, the window, the number
+    of clients and δ the command prints the smallest such value. For every other parameter it prints
+    the largest such value.
     """
     from turnout.plans.questions import parse_query
     from turnout.reporting.progress import spinner
@@ -318,17 +321,17 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
     "--against",
     type=Word(_SWEPT.split),
     metavar="NAME",
-    help="Swept parameter: noise-multiplier, window or windows with --scheme check-in, where it is "
-    "required; epsilon0, clients, rounds or delta with --scheme shuffle, where the methods are "
-    "compared at one point if it is not given.",
+    help="Swept parameter. With --scheme check-in it is required: noise-multiplier, window or "
+    "windows. With --scheme shuffle it is epsilon0, clients, rounds or delta; without --against, "
+    "the methods are compared at one point.",
 )
 @click.option("--from", "first", type=float, help="First value of the swept parameter.")
 @click.option("--to", "last", type=float, help="Last value of the swept parameter.")
 @click.option(
     "--points",
     type=WHOLE,
-    help="Number of values of the swept parameter, from 2 to 1000, evenly spaced on a logarithmic "
-    "scale; default 12.",
+    help="Number of values of the swept parameter, from 2 to 1000; default 12. The values are "
+    "evenly spaced on a logarithmic scale.",
 )
 @option_of(setting_of(GaussianNoise, "noise_multiplier"))
 @option_of(setting_of(CheckIn, "window"))
@@ -340,16 +343,16 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
 @option_of(setting_of(PrivacyTarget, "delta"), "; required unless it is swept")
 @option_of(
     RELATION_SETTING,
-    "; --scheme shuffle allows only replace-one, and --relation may then be left out",
+    "; --scheme shuffle allows only replace-one, so --relation is then optional",
 )
 @option_of(COMPARISON_TOLERANCE, "; a smaller tolerance takes longer to compute")
 @click.option(
     "--beside",
     metavar="WORDS",
     multiple=True,
-    help="A further participation (of check-ins) or randomizer (of shuffled messages), also a "
-    "plug-in: its name and the settings that the comparison lacks, such as "
-    '"k-subset picks=2". The option may be repeated.',
+    help="Another participation (with --scheme check-in) or randomizer (with --scheme shuffle) to "
+    "compare; a plug-in is allowed. Give its name and the settings that the comparison lacks, "
+    "such as 'k-subset picks=2'. The option may be repeated.",
 )
 @import_option
 @click.option(
@@ -362,10 +365,11 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
 def compare(as_json: bool, picture: str | None, **flags: Any) -> None:
     """Print ε as a function of one parameter, computed by several methods.
 
-    With --scheme check-in the methods are: random check-in, Poisson sampling, shuffling, no
-    amplification, and the published bounds for random check-ins. With --scheme shuffle they are all
-    implemented bounds for shuffled messages of an ε₀-LDP randomizer. If a method has no bound at a
-    value, its cell contains a dash, and the reason is printed below.
+    With --scheme check-in the methods are random check-in, Poisson sampling, shuffling, no
+    amplification, and the published bounds for random check-ins. With --scheme shuffle the methods
+    are all implemented bounds for shuffled messages of an ε₀-LDP randomizer. If a method has no
+    bound at a value of the parameter, the table has a dash there, and the command prints the reason
+    below the table.
     """
     if picture is not None and flags["against"] is None:
         raise ParameterError("--picture", picture, "only with --against")
@@ -401,11 +405,12 @@ def budget() -> None:
 @import_option
 @json_option
 def left(as_json: bool, done: int, **flags: Any) -> None:
-    """Print the ε that a run has spent after some steps, and how it may continue.
+    """Print the ε that a run has spent after some steps, and how the run may continue.
 
-    The run follows one scheme, which was fixed before any data were used. The command prints the ε
-    upper bounds of the steps so far and of the whole run, the number of further windows that the
-    budget allows, and the least noise for the windows that have not begun.
+    The run follows one scheme, which was fixed before any data were used. The command prints an ε
+    upper bound for the steps so far and an ε upper bound for the whole run. It also prints the
+    number of further windows that the budget allows, and the least noise for the windows that have
+    not begun.
     """
     from turnout.plans.accounts import left as left_of
     from turnout.reporting import budgets
@@ -423,13 +428,16 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
     sections={"Budget": ("epsilon", "decided", "most_windows")},
 )
 @_BUDGET_FILE
-@click.option("--epsilon", type=float, help="ε of the budget; without it, no window is refused.")
+@click.option(
+    "--epsilon", type=float, help="ε of the budget. If it is left out, every window is allowed."
+)
 @click.option(
     "--decided",
     type=click.Choice(["plan", "releases"]),
     required=True,
-    help="How windows are chosen. plan: before the run, independently of all releases. releases: "
-    "each window may depend on earlier releases, for which a larger ε is charged.",
+    help="How windows are chosen. plan: all windows are chosen before the run, independently of "
+    "all releases. releases: each window may depend on earlier releases, and therefore costs a "
+    "larger ε.",
 )
 @click.option(
     "--most-windows",
@@ -440,10 +448,11 @@ def left(as_json: bool, done: int, **flags: Any) -> None:
 @import_option
 @json_option
 def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: Any) -> None:
-    """Create FILE, which must not exist, as the account of a privacy budget.
+    """Create the account of a privacy budget in a new file FILE.
 
-    The options describe a typical window. The bounds of the account hold for all windows that are
-    charged later, and are tightest for windows like this one. No window is charged yet.
+    The options describe a typical window. The ε upper bounds of the account hold for all windows
+    that are charged later, and are tightest for windows like the typical one. The command itself
+    charges no window.
     """
     from turnout.plans.accounts import open_account
 
@@ -459,8 +468,8 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     "--label",
     default="",
     metavar="TEXT",
-    help="Name of the charge in the account; default: the settings of the window, or with --answer "
-    "the name of that file.",
+    help="Name under which the account lists this charge. The default is the settings of the "
+    "window or, with --answer, the name of the answer file.",
 )
 @click.option(
     "--times",
@@ -472,8 +481,8 @@ def open_(file: Path, as_json: bool, decided: str, most_windows: int, **flags: A
     "--answer",
     type=FILE,
     metavar="FILE",
-    help="Charge an estimate instead of a window: its ε and δ are read from this file, the output "
-    "of turnout estimate --json.",
+    help="Charge an estimate instead of a window. FILE is what a command of turnout estimate "
+    "printed with --json; the ε and δ are read from FILE.",
 )
 @import_option
 @json_option

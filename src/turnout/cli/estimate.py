@@ -54,7 +54,8 @@ LABELS = click.option(
     "--labels",
     type=FILE,
     metavar="FILE",
-    help="Text file with the names of all possible values, one name per line; public.",
+    help="Text file with the names of all possible values, one name per line. The names are "
+    "public.",
 )
 COLUMN = click.option(
     "--column",
@@ -71,7 +72,8 @@ MISSING_NUMBER = click.option(
     "--missing",
     type=float,
     metavar="X",
-    help="Public number that replaces each missing number; by default, a missing one is an error.",
+    help="Public number that replaces each missing number; by default a missing number is an "
+    "error.",
 )
 CONFIDENCE = click.option(
     "--confidence",
@@ -136,7 +138,7 @@ _LOCAL_EPSILON = click.option(
     "--epsilon",
     type=float,
     required=True,
-    help="ε₀ of all messages of a client together.",
+    help="ε₀ that protects all messages of a client together.",
 )
 
 
@@ -153,8 +155,8 @@ _LOCAL_EPSILON = click.option(
     "--letters",
     type=WHOLE,
     metavar="L",
-    help="The values are words, of which the first L letters are used, with L at most 12. Upper "
-    "case counts as lower case, and any character other than a to z as *.",
+    help="The values are words, and only the first L letters of each word are used, with L at "
+    "most 12. Upper case counts as lower case. Any character other than a to z counts as *.",
 )
 @COLUMN
 @MISSING
@@ -163,15 +165,15 @@ _LOCAL_EPSILON = click.option(
     "--threshold",
     type=float,
     default=0.01,
-    help="Share of the clients, at least 0 and below 1: the search looks for values of larger "
-    "share; default 0.01.",
+    help="Fraction of the clients, at least 0 and below 1; default 0.01. The search looks for "
+    "values that a larger fraction of the clients hold.",
 )
 @click.option(
     "--error",
     type=float,
     default=0.05,
-    help="Upper bound on the probability that the result contains any value whose share is at most "
-    "the threshold; above 0 and at most 0.25; default 0.05.",
+    help="Upper bound on the probability of a wrong result, which contains a value that at most "
+    "the fraction --threshold of the clients hold. Above 0 and at most 0.25; default 0.05.",
 )
 @TOP
 @JSON
@@ -185,12 +187,12 @@ def heavy_hitters(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Find the values that many clients hold, among too many possible values to list.
+    """Find the values that many clients hold, even if there are too many possible values to list.
 
-    Local model, replace-one: no party is trusted, and each client sends one message. With at most
-    2^14 possible values, each message depends on the client's whole value. With more values, each
-    client is assigned a prefix length and sends a message about the prefix of its value; the server
-    extends the frequent prefixes.
+    The trust model is local (no party is trusted), the relation is replace-one, and each client
+    sends one message. With at most 2^14 possible values, each message depends on the client's whole
+    value. With more values, each client is assigned a prefix length and sends a message about the
+    prefix of its value, and the server extends the frequent prefixes.
     """
     # The possible values are public: numbers, names or words.
     if sum(given is not None for given in (flags["size"], labels, flags["letters"])) != 1:
@@ -235,7 +237,7 @@ def heavy_hitters(
     type=float,
     required=True,
     metavar="R",
-    help="Bound R on each coordinate of a sample, above 0: the mean of a client's samples is "
+    help="Bound R on each coordinate of a sample, above 0. The mean of a client's samples is "
     "clipped to [-R, R]. Choose R without looking at the data.",
 )
 @click.option(
@@ -243,15 +245,15 @@ def heavy_hitters(
     type=float,
     required=True,
     metavar="S",
-    help="Upper bound on the standard deviation of the samples. If it is wrong, the estimate may "
-    "be biased, but ε₀ still holds.",
+    help="Upper bound S on the standard deviation of the samples. If the bound is wrong, the "
+    "estimate may be biased, but ε₀ still holds.",
 )
 @click.option(
     "--samples",
     type=WHOLE,
     metavar="M",
-    help="Least number of samples of a client, required with --client. If a client has fewer, the "
-    "estimate may be biased, but ε₀ still holds.",
+    help="Least number of samples of a client; required with --client. If a client has fewer "
+    "samples, the estimate may be biased, but ε₀ still holds.",
 )
 @click.option(
     "--chance",
@@ -275,11 +277,12 @@ def user_mean(
 ) -> None:
     """Estimate a mean from clients with many samples each, with user-level privacy.
 
-    ε₀ protects all samples of a client together. FILE has either one sample in each row and a
-    column that names the client (--client), or one client in each row, whose columns are its
-    samples of one number. Local model, replace-one: no party is trusted. A client sends at most
-    two messages: the first is about the range that contains its mean, the second about the position
-    of the mean in this range.
+    ε₀ protects all samples of a client together. FILE has one of two forms. With --client each row
+    is one sample, and a column names the client. Without --client each row is one client, and its
+    columns are the samples of one number. The trust model is local (no party is trusted), and the
+    relation is replace-one. A client sends at most two messages: the first is about the range that
+    contains the mean of its samples, and the second is about the position of the mean in this
+    range.
     """
     # Check the format of the picture before data are read.
     path = picture_path(picture)
@@ -298,7 +301,7 @@ _shared_options = all_of(
         "--epsilon",
         type=float,
         required=True,
-        help="ε of the estimate; with --model local, ε₀ of each client's message.",
+        help="ε of the estimate. With --model local it is ε₀ of each client's message.",
     ),
     click.option(
         "--model",
@@ -311,16 +314,16 @@ _shared_options = all_of(
     click.option(
         "--delta",
         type=float,
-        help="δ of the estimate: required with --model shuffled, optional with --model central, "
-        "and refused with --model local, where ε is pure.",
+        help="δ of the estimate. It is required with --model shuffled and optional with --model "
+        "central. It is not allowed with --model local, because ε is pure there.",
     ),
     click.option(
         "--relation",
         type=Word(lambda: ("add-remove", "replace-one")),
         metavar="NAME",
-        help="Neighbouring relation, required with --model central: add-remove (the number of rows "
-        "is private) or replace-one (the number of rows is public). The other models allow only "
-        "replace-one, their default.",
+        help="Neighbouring relation, required with --model central. add-remove: the number of "
+        "rows is private. replace-one: the number of rows is public. The models local and "
+        "shuffled allow only replace-one, which is their default.",
     ),
     click.option(
         "--bits",
@@ -388,9 +391,10 @@ class _MeanCommand(_EstimateCommand):
 def estimate() -> None:
     """Compute private estimates from a file in which each row is one client.
 
-    If a client has several rows, ε protects each row separately, and not the client: combine them
-    into one row first, or use user-mean. All noise is drawn from the operating system's randomness,
-    so each run returns another estimate. The ε of all runs on the same rows adds up.
+    If a client has several rows, ε protects each row separately, and not the client. In this case
+    combine the rows of a client into one row first, or use user-mean. All noise is drawn from the
+    operating system's randomness, so each run returns another estimate. The ε of all runs on the
+    same rows add up.
     """
 
 
@@ -401,15 +405,17 @@ def estimate() -> None:
     "--mechanism",
     type=LazyChoice(_mechanisms, _load),
     default="auto",
-    help="Mechanism of the messages; with --model central, laplace or gaussian. auto (default) "
-    "chooses the mechanism of the shortest message among those whose error bound is within 5 % of "
-    "the least; with --model central, the one with less noise.",
+    help="Mechanism of the clients' messages or, with --model central, the noise: laplace or "
+    "gaussian. The default auto considers all mechanisms whose error bound is within 5 % of the "
+    "smallest, and chooses the one with the shortest message. With --model central, auto chooses "
+    "the mechanism with less noise.",
 )
 @click.option(
     "--post-processing",
     type=click.Choice(_POST_PROCESSING),
     default="simplex",
-    help="Post-processing of the unbiased estimates (raw) into shares; default simplex.",
+    help="Method that turns the unbiased estimates into frequencies; default simplex. raw prints "
+    "the unbiased estimates.",
 )
 @CONFIDENCE
 @_shared_options
@@ -424,7 +430,7 @@ def frequencies(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Estimate the share of the clients that hold each possible value.
+    """Estimate how frequent each possible value is among the clients.
 
     FILE is a .npy, .csv or .parquet file, or a folder of .parquet files, with one client and one
     value in each row. The possible values are public and must not be taken from the data, so either
@@ -447,29 +453,30 @@ def frequencies(
 @click.option(
     "--norm",
     type=click.Choice(["l1", "l2", "linf"]),
-    help="Norm that bounds the vector in a row; required for several columns. All norms of one "
-    "column are equal.",
+    help="Norm in which the vector of a row is bounded; required for several columns. For a "
+    "single column all norms are equal.",
 )
 @click.option(
     "--radius",
     type=float,
     metavar="R",
-    help="Bound R on the norm of a row, above 0. Longer rows are clipped to it, and their number "
-    "is not released. Choose R without looking at the data. Required, except with --low and "
-    "--high.",
+    help="Bound R on the norm of a row, above 0; required unless --low and --high are given. "
+    "Longer rows are clipped to norm R, and the number of clipped rows is not released. Choose R "
+    "without looking at the data.",
 )
 @click.option(
     "--low",
     type=float,
     metavar="L",
-    help="With --high and one column, instead of --radius: rows are clipped to [L, H], and the "
-    "error is that of a radius of (H - L)/2. Choose L and H without looking at the data.",
+    help="Lower end L of the range of a single column. --low and --high replace --radius: rows "
+    "are clipped to [L, H], and the error is that of --radius (H - L)/2. Choose L and H without "
+    "looking at the data.",
 )
 @click.option(
     "--high",
     type=float,
     metavar="H",
-    help="Upper end of the range of --low.",
+    help="Upper end H of the range that begins at --low.",
 )
 @click.option(
     "--column",
@@ -485,8 +492,9 @@ def frequencies(
     "--mechanism",
     type=click.Choice(["auto", "one-message", "several-messages"]),
     default="auto",
-    help="Number of messages of a client, with --model shuffled. auto (default): several messages "
-    "if their predicted error is more than 5 % below that of one message, else one message.",
+    help="Number of messages of a client, with --model shuffled. The default auto chooses several "
+    "messages if their predicted error is more than 5 % below the error of one message. Otherwise "
+    "it chooses one message.",
 )
 @_shared_options
 def mean(
@@ -499,9 +507,10 @@ def mean(
 ) -> None:
     """Estimate the mean of the clients' vectors.
 
-    FILE is a .npy file of shape (clients, dimension); or a .csv or .parquet file, or a folder of
-    .parquet files, with columns of numbers. Each row is one client. The rows are clipped to a
-    public ball (--norm and --radius), or one column to a public range (--low and --high).
+    FILE is a .npy file of shape (clients, dimension), a .csv or .parquet file with columns of
+    numbers, or a folder of such .parquet files. Each row is one client. The rows are clipped to a
+    public ball (--norm and --radius). A single column can be clipped to a public range instead
+    (--low and --high).
     """
     path = picture_path(picture)
     from turnout.api.estimate import estimate_mean

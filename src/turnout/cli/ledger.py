@@ -74,15 +74,16 @@ def export(db: str, out: Path | None, models: Path | None) -> None:
 @click.option(
     "--head",
     metavar="STEPS:DIGEST",
-    help="Ledger head that you saw earlier: the ledger must contain it, and may continue after it.",
+    help="Ledger head that you saw earlier. The ledger must contain this head, and may continue "
+    "after it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> int:
-    """Recompute the releases and their ε from an exported ledger FILE alone.
+    """Recompute the releases of a task and their ε from nothing but the exported ledger FILE.
 
-    Exit codes: 0 if the ledger is valid; 1 if it is not; 2 if the command line is invalid; 3 if the
-    ledger is valid, but no independent method can recompute its ε; 4 if nothing can be checked
-    here, since a plug-in of the task is not installed.
+    The exit code is 0 if the ledger is valid, 1 if the ledger is not valid, and 2 if the command
+    line is invalid. It is 3 if the ledger is valid, but no independent method can recompute its ε.
+    It is 4 if nothing can be checked because a plug-in of the task is not installed.
     """
     require("device", what="turnout ledger verify")
     from turnout.verification import KnownHead
@@ -105,7 +106,8 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     metavar="FILE",
     required=True,
     type=PATH,
-    help="SQLite file of the ledger heads; created, with a new key, if it does not exist.",
+    help="SQLite file of the ledger heads. If the file does not exist, it is created with a new "
+    "key.",
 )
 @click.option(
     "--host",
@@ -116,14 +118,14 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     "--port",
     type=click.IntRange(0, 65535),
     default=8100,
-    help="Port on which the witness listens; default 8100; 0: any free port.",
+    help="Port on which the witness listens; default 8100. 0 selects any free port.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     type=PATH,
-    help="File whose first line is the token that coordinators must send; required if other "
-    "machines can connect.",
+    help="File whose first line is the token that coordinators must send. The option is required "
+    "if other machines can connect.",
 )
 @click.option(
     "--tls-cert",
@@ -143,10 +145,10 @@ def witness(
     tls_cert: Path | None,
     tls_key: Path | None,
 ) -> int:
-    """Keep the ledger heads of coordinators, to detect a ledger that was set back.
+    """Store the ledger heads of coordinators, to detect a coordinator with an old ledger.
 
     Run the witness on another machine than the coordinator. The command prints the public key of
-    the witness, which is the KEY of `turnout serve --witness URL --witness-key KEY`.
+    the witness. Pass this key to the coordinator: `turnout serve --witness URL --witness-key KEY`.
     """
     require("service", what="turnout witness")
     from turnout.service.contract.wire import is_this_machine

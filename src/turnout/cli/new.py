@@ -29,14 +29,14 @@ _NEXT = {
     type=click.Choice(KINDS),
     default="table",
     show_default=True,
-    help="table: records with a column of clients. images: images with a client each. module: a "
-    "table and a PyTorch module. bandit: a simulated bandit.",
+    help="Kind of the project. table: records with a column of clients. images: images of one "
+    "client each. module: a table and a PyTorch module. bandit: a simulated bandit.",
 )
 def new(folder: Path, kind: str) -> None:
     """Write a new folder NAME with a commented plan, sample data, a model and a test.
 
-    The files run as they are. Except for a bandit, they include scripts for a coordinator and its
-    devices. The command prints what to run next.
+    The files run without changes. Except for --kind bandit, they include scripts that start a
+    coordinator and its devices. The command prints what to run next.
     """
     if folder.exists() or folder.is_symlink():
         raise ParameterError("NAME", str(folder), "a folder that does not exist")

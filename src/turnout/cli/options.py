@@ -409,9 +409,10 @@ def _scheme_options() -> list[click.Option]:
     *shuffles, last = SHUFFLES
     scheme = (
         "Participation of the clients: "
-        f"{', '.join(word for word in words if word not in SHUFFLES)}; or, if a shuffler mixes the "
-        f"messages of the clients (local model), {', '.join(shuffles)} or {last}. A data loader "
-        "that shuffles records is none of these: see --sampler of account and calibrate."
+        f"{', '.join(word for word in words if word not in SHUFFLES)}. The schemes "
+        f"{', '.join(shuffles)} and {last} are for randomized messages that a shuffler mixes. A "
+        "data loader that shuffles records is none of these schemes: use --sampler of account and "
+        "calibrate."
     )
     # The relation is an option of the privacy target.
     own = {
@@ -419,7 +420,7 @@ def _scheme_options() -> list[click.Option]:
         for word in words
     }
     named = click.Option(["--scheme"], type=Word(scheme_kinds), metavar="NAME", help=scheme)
-    return [named, *_options_of(own, SHUFFLES)]
+    return [named, *_options_of("--scheme", own, SHUFFLES)]
 
 
 def _randomizer_options() -> list[click.Option]:
@@ -430,20 +431,21 @@ def _randomizer_options() -> list[click.Option]:
     kinds = question_randomizers()
     *words, last = kinds
     randomizer = (
-        f"Randomizer of one contribution: {', '.join(words)} or {last}. Default: "
-        f"{DEFAULT_RANDOMIZER}; with a shuffle, pure if --epsilon0 is given, approximate if "
-        "--delta0 is given too, and gaussian if --noise-multiplier is given."
+        f"Randomizer of one contribution: {', '.join(words)} or {last}. The default is "
+        f"{DEFAULT_RANDOMIZER}. With a shuffle scheme the default is gaussian if "
+        "--noise-multiplier is given, approximate if --epsilon0 and --delta0 are given, and pure "
+        "if only --epsilon0 is given."
     )
     own = {word: settings(kind) for word, kind in kinds.items()}
     named = click.Option(
         ["--randomizer"], type=Word(lambda: kinds), metavar="NAME", help=randomizer
     )
-    return [named, *_options_of(own)]
+    return [named, *_options_of("--randomizer", own)]
 
 
 _TARGET_HINTS = {
     "delta": "; required",
-    "relation": "; a shuffle allows only replace-one, and --relation may then be left out",
+    "relation": "; a shuffle scheme allows only replace-one, so --relation is then optional",
     "tolerance": "; a smaller tolerance takes longer to compute",
 }
 """Text that the help of an option of the privacy target adds to the setting's explanation."""
@@ -464,14 +466,15 @@ def _target_options(keys: Sequence[str]) -> list[click.Option]:
 
 
 def _options_of(
-    own: Mapping[str, Sequence[Parameter]], shuffles: Collection[str] = ()
+    chosen_by: str, own: Mapping[str, Sequence[Parameter]], shuffles: Collection[str] = ()
 ) -> list[click.Option]:
     """One option for each setting; its help names the schemes or randomizers that have it.
 
     Args:
+        chosen_by: option that selects one of the schemes or randomizers.
         own: settings of each participation or randomizer, by its word in questions.
-        shuffles: words to which the help refers together, as "the shuffles", if all of them have
-            the setting.
+        shuffles: words to which the help refers together, as "all shuffle schemes", if all of them
+            have the setting.
     """
     # Collect the settings by key. Owners of the same key may explain it differently.
     explained: dict[str, dict[str, list[str]]] = {}
@@ -491,8 +494,9 @@ def _options_of(
                 continue
             shuffled = bool(shuffles) and set(shuffles) <= set(words)
             others = [word for word in words if not shuffled or word not in shuffles]
-            owners = [*others, "the shuffles"] if shuffled else others
-            parts.append(f"{text} ({', '.join(owners)})")
+            owners = [*others, "all shuffle schemes"] if shuffled else others
+            named = f"{chosen_by} {', '.join(owners)}" if others else owners[0]
+            parts.append(f"{text} ({named})")
         flag, attributes = _option(settings[key], "; ".join(parts))
         options.append(click.Option([flag], **attributes))
     return options
@@ -534,8 +538,8 @@ import_option = click.option(
     type=FILE,
     multiple=True,
     expose_value=False,
-    help="Python file that registers a participation, a randomizer or an algorithm of your own; "
-    "its code is run.",
+    help="Python file that registers a custom participation, randomizer or algorithm; the code in "
+    "the file is run.",
 )
 """Option ``--import``; `Command.load_plugins` imports its files."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

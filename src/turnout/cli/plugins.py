@@ -14,8 +14,9 @@ from turnout.cli.options import Command, json_option
 def plugins(as_json: bool) -> None:
     """List the participations, randomizers and algorithms of installed packages.
 
-    This command does not run their code. A plug-in is imported when a command or a plan names it;
-    then every answer and every charter states its version and the SHA-256 of its code.
+    This command does not run the code of the packages. A plug-in is imported when a command or a
+    plan names it. Every answer and every charter then states the version of the plug-in and the
+    SHA-256 of its code.
     """
     from turnout.core.plugins import installed
 

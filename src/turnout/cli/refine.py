@@ -77,19 +77,26 @@ _shown_options = all_of(
     multiple=True,
     required=True,
     metavar="E...",
-    help="Privacy levels, one or more numbers above 0. The public file has the smallest level, and "
-    "each other level gets a key file. The key of level inf recovers every value exactly.",
+    help="Privacy levels: one or more values of ε above 0. The public file has the smallest ε, "
+    "and each larger ε gets a key file. The key of ε = inf recovers every value exactly.",
 )
 @values_options
 @click.option(
     "--mechanism",
     type=click.Choice(["one-bit", "k-ary", "hadamard", "projective", "minimal"]),
-    help="Mechanism of the release. one-bit: one bit for each client, for ε up to about 1. "
-    "projective, hadamard: more bits, for larger ε. k-ary: for fewer possible values than e^ε. "
-    "minimal: the key of level inf with the least entropy, for inf and one other level. By "
-    "default, a mechanism with short messages whose error is near the least at every level.",
+    help="Mechanism of the release. one-bit sends one bit for each client and suits ε up to about "
+    "1. projective and hadamard send more bits and suit larger ε. k-ary suits fewer possible "
+    "values than e^ε. minimal needs --epsilon E inf and makes the shortest possible key for inf "
+    "(the key with the least entropy). The default is a mechanism that has short messages and, at "
+    "every ε, nearly the smallest possible error.",
 )
-@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder for the files.")
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="DIR",
+    help="Folder for the public file and the key files.",
+)
 def encode(
     *,
     data: Path,
@@ -101,7 +108,7 @@ def encode(
     mechanism: str | None,
     out: Path,
 ) -> None:
-    """Write a public file, and a secret key file for each level except the smallest.
+    """Write a public file, and a secret key file for each ε except the smallest.
 
     DATA is a .npy, .csv or .parquet file with the value of one client in each row. The possible
     values are public and must not be taken from the data, so either --size or --labels is required.
@@ -133,8 +140,8 @@ def encode(
     type=float,
     required=True,
     metavar="R",
-    help="Average number of random bits that a client has, above 0. If an answer needs more bits, "
-    "only a random part of the clients is asked, which is public.",
+    help="Average number of random bits per client, above 0. If an answer needs more bits, only "
+    "some clients are asked, and the random choice of these clients is public.",
 )
 @values_options
 @_shown_options
@@ -180,14 +187,14 @@ def limited(
     "--epsilon",
     type=float,
     metavar="E",
-    help="Expected privacy level; a key of another level, or a missing key, is an error.",
+    help="Expected ε. A key of another ε, or a missing key, is an error.",
 )
 @_shown_options
 @click.option(
     "--values",
     type=FILE,
     metavar="FILE",
-    help="With the key of level inf: write the value of every client into a .npy file.",
+    help="Write the value of every client into a .npy file; requires the key of ε = inf.",
 )
 def decode(
     *,
@@ -200,10 +207,10 @@ def decode(
     out: Path | None,
     values: Path | None,
 ) -> None:
-    """Estimate the frequencies of the values at the privacy level of a key.
+    """Estimate the frequencies of the values at the ε of a key.
 
     PUBLIC is the public file that turnout refine encode wrote. Without a key the estimate has the
-    smallest ε, that of the public file.
+    smallest ε of the release, which is the ε of the public file.
     """
     # Read the release with its key, and check the level before anything is written.
     from turnout.api.refine import Refinement

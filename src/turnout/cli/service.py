@@ -55,8 +55,8 @@ _timing_options = all_of(
     click.option(
         "--compute-seconds",
         type=float,
-        help="Longest time in which a device computes an update, in seconds; default a third of "
-        "the phase in which updates are sent.",
+        help="Longest time in which a device computes an update, in seconds; default 1/3 of the "
+        "phase in which updates are sent.",
     ),
 )
 """Schedule of a new task, fixed in its charter; a stored task must have the given lengths."""
@@ -74,7 +74,7 @@ _timing_options = all_of(
 @click.option(
     "--plan",
     type=PATH,
-    help="Plan of a new task if DB is empty; otherwise, the task in DB must have this plan.",
+    help="Plan of the new task if DB is empty. If DB has a task, the task must have this plan.",
 )
 @_timing_options
 @click.option(
@@ -86,7 +86,8 @@ _timing_options = all_of(
     "--out",
     metavar="FILE",
     type=PATH,
-    help="New file for the invitations, readable by its owner only; by default they are printed.",
+    help="New file for the invitations, which only its owner can read. By default the command "
+    "prints the invitations.",
 )
 def enrol(
     *,
@@ -99,8 +100,8 @@ def enrol(
 ) -> int:
     """Print N invitations, one per line, each for one device.
 
-    An invitation can be used once. Any person who has it can participate as its device, so send
-    each invitation over a channel that you trust. The coordinator may run at the same time.
+    An invitation can be used once. Any person who has an invitation can participate as its device,
+    so send each invitation over a channel that you trust. The coordinator may run at the same time.
     """
     require("service", what="turnout enrol")
     from turnout.core import checks
@@ -196,7 +197,9 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
 )
 @click.option("--host", help="Address on which the server listens; default 127.0.0.1.")
 @click.option(
-    "--port", type=int, help="Port on which the server listens; default 8000; 0: any free port."
+    "--port",
+    type=int,
+    help="Port on which the server listens; default 8000. 0 selects any free port.",
 )
 @_timing_options
 @click.option(
@@ -214,21 +217,21 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
     "--operator-password-file",
     type=TEXT_PATH,
     metavar="FILE",
-    help="File whose first line is the operator's password, at least 12 characters; without it no "
-    "operator can log in.",
+    help="File whose first line is the operator's password, with at least 12 characters. Without "
+    "this option no operator can log in.",
 )
 @click.option(
     "--head-file",
     type=TEXT_PATH,
     metavar="FILE",
-    help="File for the newest ledger head, best on another disk than DB; default "
+    help="File for the newest ledger head; put it on another disk than DB. The default is "
     "$XDG_STATE_HOME/turnout/heads/TASK.head.",
 )
 @click.option(
     "--new-head-file",
     is_flag=True,
     default=None,
-    help="Create the head file of a task that has releases, because its head file is lost; without "
+    help="Create a new head file for a task that has releases and has lost its head file. Without "
     "this option a missing head file is an error.",
 )
 @click.option("--witness", metavar="URL", help="Address of a `turnout witness` on another machine.")
@@ -249,7 +252,7 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
     "--change-witness",
     is_flag=True,
     default=None,
-    help="Allow another witness than in the last run of this task, or none.",
+    help="Allow that the task has another witness than in its last run, or no witness.",
 )
 @click.option(
     "--config", type=TEXT_PATH, metavar="FILE", help="TOML file with any of these settings."
@@ -257,13 +260,14 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
 @click.option(
     "--wait-for",
     type=int,
-    help="Keep the first step open until this many devices are enrolled; default 0. The start of "
-    "the run then reveals when they are enrolled, so use it for trials only.",
+    help="Number of enrolled devices for which the first step waits; default 0. The start of the "
+    "run then reveals when devices were enrolled, so use the option for trials only.",
 )
 @click.option(
     "--connections",
     type=int,
-    help="Largest number of open connections, at most half of them from one address; default 8192.",
+    help="Largest number of open connections; default 8192. At most half of them can be from one "
+    "address.",
 )
 @click.option(
     "--graph",
@@ -275,14 +279,15 @@ def _hand_out(tokens: list[str], out: Path | None) -> None:
     "--exit-when-finished",
     is_flag=True,
     default=None,
-    help="End the process after the run; by default, it continues to answer read requests.",
+    help="End the process after the run. By default the process continues to answer requests that "
+    "only read.",
 )
 def serve(plan: Path, config: str | None, **given: Any) -> int:
     """Serve the task of PLAN (a TOML file) to devices, with a dashboard.
 
     If the database is empty, the command creates the task. A setting on the command line overrides
-    an environment variable (TURNOUT_SERVE_STEP_SECONDS for --step-seconds), which overrides the
-    file of --config.
+    an environment variable (TURNOUT_SERVE_STEP_SECONDS for --step-seconds), and an environment
+    variable overrides the file of --config.
     """
     require("service", "train", what="turnout serve")
     from turnout.reporting.console import Console
@@ -311,8 +316,8 @@ def _announce(running: Running, address: str) -> None:
     "--token",
     envvar="TURNOUT_TOKEN",
     required=True,
-    help="Invitation that `turnout enrol` printed. The environment variable TURNOUT_TOKEN may hold "
-    "it instead, which hides it from other users of the machine.",
+    help="Invitation that `turnout enrol` printed. You can set the environment variable "
+    "TURNOUT_TOKEN instead, so that other users of the machine do not see the invitation.",
 )
 @click.option(
     "--data",
@@ -326,27 +331,27 @@ def _announce(running: Running, address: str) -> None:
     "--state",
     metavar="FILE",
     type=PATH,
-    help="State file of this device, with its key and the steps in which it participates; by "
-    "default a file in $XDG_STATE_HOME/turnout.",
+    help="State file of this device, with the device's key and the steps in which the device "
+    "participates. The default is a file in $XDG_STATE_HOME/turnout.",
 )
 @_ca_option
 @click.option(
     "--cover",
     is_flag=True,
-    help="Send dummy traffic in every other step, as much as in a participation, to hide from "
-    "observers of the network in which steps the device participates.",
+    help="Send dummy traffic in all other steps, as much as in a participation. This hides the "
+    "steps in which the device participates from observers of the network.",
 )
 @click.option(
     "--allow-http",
     is_flag=True,
-    help="Allow an http:// URL of another machine; observers of the network can then read the "
+    help="Allow an http:// URL of another machine. Observers of the network can then read the "
     "updates.",
 )
 @click.option(
     "--log-turns",
     is_flag=True,
-    help="Print a line on stderr at the end of each participation; readers of this log learn the "
-    "steps of the participations.",
+    help="Print a line on stderr at the end of each participation. Readers of this log learn in "
+    "which steps the device participates.",
 )
 def join(
     *,
@@ -362,9 +367,9 @@ def join(
     """Participate in the task of the coordinator at URL, as one device.
 
     Before its first request, the device draws and stores the steps in which it participates. In
-    each of them it fetches the model and sends one clipped update, computed on its own records. The
-    command ends after the last of these steps. On stderr it prints that the device participates,
-    and what it waits for.
+    each of these steps it fetches the model and sends one clipped update, computed on its own
+    records. The command ends after the last of these steps. On stderr the command prints that the
+    device participates, and what the device waits for.
     """
     require("device", what="turnout join")
     import asyncio
@@ -427,9 +432,9 @@ def described(tally: Counter[str]) -> str:
     "--data",
     type=DATA,
     metavar="DATA",
-    help="Your own file or folder, which is split by the plan's column of clients; or a built-in "
-    "data set (digits, mnist or fashion-mnist). Either is divided among the devices as in a "
-    "simulation of the plan. By default the data set that the plan names.",
+    help="Data that are divided among the devices as in a simulation of the plan. Either a file "
+    "or folder of your own, which the plan's column of clients divides, or a built-in data set "
+    "(digits, mnist or fashion-mnist). The default is the data set that the plan names.",
 )
 @click.option(
     "--processes", type=click.IntRange(1), default=1, help="Number of processes; default 1."
@@ -445,7 +450,7 @@ def described(tally: Counter[str]) -> str:
 @click.option(
     "--cover",
     is_flag=True,
-    help="Let every device send dummy traffic, as turnout join --cover does.",
+    help="Every device sends dummy traffic, as with turnout join --cover.",
 )
 @click.option("--allow-http", is_flag=True, help="Allow an http:// URL of another machine.")
 @click.option(
@@ -453,8 +458,9 @@ def described(tally: Counter[str]) -> str:
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
-    help="End all devices after this time without any answer of the coordinator; default 120. "
-    "After the coordinator has reported the end of the run, they end at the first missing answer.",
+    help="End all devices if the coordinator has not answered any of them for this time; default "
+    "120. After the coordinator has reported the end of the run, devices end as soon as one "
+    "answer is missing.",
 )
 def fleet(
     *,
@@ -472,8 +478,8 @@ def fleet(
     """Run many devices against the coordinator at URL, for a trial on one machine.
 
     Device i has the records of client i in a simulation of the plan, so that the accuracies of the
-    trial and of the simulation can be compared. A warning is printed if far fewer participations
-    were counted than the plan leads to expect.
+    trial and of the simulation can be compared. The command prints a warning if devices participate
+    far less often than the plan leads to expect.
     """
     require("device", "train", what="turnout fleet")
     from turnout.cli.main import EXIT_CODES

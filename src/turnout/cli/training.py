@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     type=EXAMPLE_PLAN,
     metavar="NAME",
     help="Example plan to use instead of PLAN: digits, fashion, mnist, mnist-shuffled, "
-    "mnist-sampled, mnist-self-sampling, phones or trial. Then --out is runs/NAME by default.",
+    "mnist-sampled, mnist-self-sampling, phones or trial. The default of --out is then runs/NAME.",
 )
 @click.option("--print-plan", is_flag=True, help="Print the plan and exit.")
 @click.option(
@@ -61,26 +61,26 @@ if TYPE_CHECKING:
     type=click.Choice(("local", "ray")),
     default="local",
     show_default=True,
-    help="Engine that computes the clients' updates: threads of this process (local) or workers of "
-    "a Ray cluster (ray). Both return the same bits.",
+    help="Engine that computes the clients' updates. local: threads of this process. ray: workers "
+    "of a Ray cluster. Both engines return bit-for-bit the same results.",
 )
 @click.option(
     "--address",
     metavar="ADDRESS",
-    help="With --engine ray: address of the cluster, such as auto or ray://host:10001; by default, "
+    help="With --engine ray: address of the cluster, such as auto or ray://host:10001. By default "
     "a cluster is started on this machine.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --engine ray: number of processors that compute, at least 1; by default all "
-    "processors of the cluster.",
+    help="With --engine ray: number of processors that compute, at least 1. By default all "
+    "processors of the cluster compute.",
 )
 @click.option(
     "--baseline",
     is_flag=True,
-    help="Also run the plan without noise and clipping, to compare the accuracies; the baseline "
+    help="Also run the plan without noise and clipping, to compare the accuracies. This baseline "
     "has no privacy guarantee.",
 )
 @import_option
@@ -98,7 +98,7 @@ def train(
 ) -> int:
     """Train the model of PLAN (a TOML file), and write a report into DIR.
 
-    The command checks the privacy budget and calibrates the noise to it before the first step.
+    Before the first step, the command checks the target ε and calibrates the noise to it.
     """
     # Exactly one source of the run, and options that fit it.
     if out is None and example is not None:
@@ -184,8 +184,8 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
     """Search for settings of PLAN, a TOML file with a table [tune].
 
     Runs are compared on held-out training clients, never on the test set. If [tune.data] names a
-    public data set, the search adds nothing to ε. A search on the clients of the plan stays within
-    privacy.epsilon; DIR then contains the model of the best run, and nothing of any other run.
+    public data set, the search adds nothing to ε. A search on the clients of the plan spends at
+    most privacy.epsilon. DIR then contains the model of the best run, and nothing of any other run.
     """
     _require_start_or_resume(plan, out, resume)
     require("train", what="turnout tune")
@@ -225,7 +225,7 @@ def tune(plan: Path | None, out: Path | None, resume: Path | None, as_json: bool
 def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     """Simulate the bandit of PLAN (a TOML file), and write a report into DIR.
 
-    The report contains the regret over all runs, and an upper and a lower bound on ε, whose privacy
+    The report contains the regret over all runs, and an upper and a lower bound on ε. The privacy
     unit is the reward of one client.
     """
     _require_start_or_resume(plan, out, resume)
@@ -252,15 +252,15 @@ def bandit(plan: Path | None, out: Path | None, resume: Path | None) -> int:
     "--out",
     metavar="FILE",
     type=PATH,
-    help="File for the predictions, .csv or .npy; by default, a CSV table is printed.",
+    help="File for the predictions, .csv or .npy. By default the command prints a CSV table.",
 )
 def predict(folder: Path, data: str, out: Path | None) -> int:
     """Predict with the trained model of the run in DIR.
 
-    DATA is a .npy file of inputs; a .npz file with an array "inputs"; digits, mnist or
-    fashion-mnist for the test set of this name; or a file with the columns that the plan in DIR
-    names. The CSV table contains the class and the scores of each record, the .npy file only the
-    scores.
+    DATA is a .npy file of inputs, a .npz file with an array "inputs", or a file with the columns
+    that the plan in DIR names. DATA can also be digits, mnist or fashion-mnist for the test set of
+    this name. The CSV table contains the predicted class and the scores of each record. The .npy
+    file contains only the scores.
     """
     # Refuse an unknown format before PyTorch is imported.
     if out is not None and out.suffix not in (".csv", ".npy"):
@@ -357,7 +357,8 @@ def _npy(scores: NDArray[Any]) -> bytes:
     metavar="N",
     default=None,
     show_default="100000; 10000 with --served",
-    help="Number of runs with the client, and number of runs without it, at least 100.",
+    help="Number of runs with the client, at least 100. The number of runs without the client is "
+    "the same.",
 )
 @click.option(
     "--confidence",
@@ -365,7 +366,8 @@ def _npy(scores: NDArray[Any]) -> bytes:
     metavar="P",
     default=0.999,
     show_default=True,
-    help="Probability with which no lower bound of the audit exceeds the true ε, at least.",
+    help="Confidence level of the audit: the probability that no lower bound exceeds the true ε "
+    "is at least P.",
 )
 @click.option(
     "--deployed",
@@ -390,8 +392,8 @@ def _npy(scores: NDArray[Any]) -> bytes:
     metavar="M",
     default=None,
     show_default="10000",
-    help="With --one-run: number of canaries, which are clients whose update has a coordinate of "
-    "its own that no other client changes.",
+    help="With --one-run: number of canaries. A canary is a client whose update has a coordinate "
+    "that no other client changes.",
 )
 @click.option(
     "--seed",
@@ -406,7 +408,7 @@ def _npy(scores: NDArray[Any]) -> bytes:
     "--out",
     metavar="DIR",
     type=PATH,
-    help="Folder for audit.json and, without --one-run, the picture audit.svg.",
+    help="Folder for the file audit.json and the picture audit.svg; --one-run has no picture.",
 )
 @import_option
 def audit(
@@ -425,9 +427,10 @@ def audit(
 ) -> int:
     """Measure a lower bound on the ε of PLAN (a TOML file) by a distinguishing game.
 
-    The audit runs the sampler and the mechanism of training with and without one client, whose
-    update is the worst possible one. Exit codes: 0 if the lower bound is at most the ε upper bound;
-    1 if it exceeds the upper bound, so the running code does not have the stated guarantee.
+    The audit runs the sampler and the mechanism of training with and without one client, and this
+    client sends the worst possible update. The exit code is 0 if the measured lower bound is at
+    most the ε upper bound. The exit code is 1 if the lower bound exceeds the upper bound, so
+    the running code does not have the stated guarantee.
     """
     if (plan is None) == (example is None):
         raise click.UsageError("give PLAN, or --example NAME")
