@@ -214,7 +214,7 @@ def _local(scheme: Scheme, part: ReleasedSteps) -> Decomposition:
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
             f"release = {scheme.release.value!r}: expected 'aggregated' under local trust, "
-            "the only release with an analysis there"
+            "the only release rule with an analysis under local trust"
         )
     # Repeated messages are composed one by one.
     randomizer, replaced = scheme.randomizer, scheme.relation is Relation.REPLACE_ONE
@@ -463,7 +463,7 @@ def _fixed_size(scheme: Scheme, draw: Cohort, steps: int) -> Decomposition:
     if scheme.release is not ReleaseRule.AGGREGATED:
         raise UnsupportedError(
             f"release = {scheme.release.value!r}: expected 'aggregated' with fixed-size "
-            "participation, the only release with an analysis there"
+            "participation, the only release rule with an analysis for it"
         )
     from turnout.accounting.participation.fixed_size import cohort_bound
 

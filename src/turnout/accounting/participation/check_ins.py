@@ -107,7 +107,7 @@ class AllocationCurve:
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
     def _index(self, threshold: FloatArray) -> IntArray:
-        """Index of the first bin above a threshold (remove), or number of bins below it (add)."""
+        """Index of the first bin above a threshold (remove), number of bins below one (add)."""
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)

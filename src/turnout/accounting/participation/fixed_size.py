@@ -140,7 +140,7 @@ class ZeroOutCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
+        """Approximate standard deviation of the privacy loss, as for Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -183,7 +183,7 @@ class SubstitutedCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
+        """Approximate standard deviation of the privacy loss, as for Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -311,7 +311,7 @@ class OpposedCohortBlock:
 
     @property
     def loss_deviation(self) -> float:
-        """Approximate standard deviation of the privacy loss: that of Poisson sampling."""
+        """Approximate standard deviation of the privacy loss, as for Poisson sampling."""
         return PairBlock(self.pair, self.rate).loss_deviation
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:

@@ -181,7 +181,7 @@ def subset_curve(task: SubsetProblem, side: Side, refinement: int) -> Curve:
 
 
 def _gain(task: SubsetProblem) -> float:
-    """Estimate, from variances, of the relative reduction of ε below that of the block bound."""
+    """Estimate, from variances, of how far ε is below the ε of the block bound, as a fraction."""
     return (task.picks - 1) * max(task.pair.second_moment - 1.0, 0.0) / (4.0 * task.window)
 
 

@@ -11,8 +11,9 @@ window is S = Σ h_j·S_j.
     (S − K)₊ ≤ Σ h_j·(S_j − K_j)₊ with Σ h_j·K_j = K,
     (κ − S)₊ ≤ Σ h_j·(κ_j − S_j)₊ with Σ h_j·κ_j = κ = 1/K.
 
-The best split has equal slopes: the bound is the infimal convolution of the upper curves of the
-S_j, which are convex polygons here, so their segments are joined in the order of their slopes.
+The best split has equal slopes, so the bound is the infimal convolution of the upper curves of the
+S_j. These curves are convex polygons here, so the infimal convolution joins the segments of all
+polygons in the order of the slopes.
 
 The block bounds of all j, which are quick to compute, show the best split and how much each j
 contributes. A sharp curve is computed only for the j that contribute much.

@@ -11,9 +11,9 @@ Notation: X is the likelihood ratio of one step, S the ratio of the window, e_k 
 symmetric sum, u the unit round-off.
 
 **Groups.** Take n groups of b steps each (n·b ≤ t), and let Y be the mean of the X's of a group.
-The ratio S = e_k(Y_1 … Y_n)/C(n, k) is above that of k of t steps in convex order: cut the steps
-into groups at random, and let the client take part in k different groups, once in each. n = k gives
-the block bound; n = t loses nothing.
+The ratio S = e_k(Y_1 … Y_n)/C(n, k) is in convex order above the ratio of a k-subset of t steps:
+cut the steps into groups at random, and let the client take part in k different groups, once in
+each. n = k gives the block bound; n = t loses nothing.
 
 **Statistic.** Each Y is spread onto levels x_j = (e^{jh} − 1)/r, and T is the sum of the indices j.
 The statistic A = h·T = Σ ln(1 + rY) nearly determines S; for large r it orders outcomes like the
@@ -28,7 +28,7 @@ of the index weighted by Y^a,
 are Q(T), E[S; T] and E[S²; T], where products are convolutions: S² is a mean over pairs of
 k-subsets, and the two subsets of a pair have j elements in common with the hypergeometric
 probability h_j. All terms are positive, so the *relative* error of each cell is a few thousand u,
-however small the cell is, and cells above the last one kept do not affect those below.
+however small the cell is, and the cells that are kept do not depend on the cells above.
 
 **Payoffs.** The moments give the expectation of a parabola, so a parabola above the payoff on the
 whole range of S gives an upper bound:
@@ -125,7 +125,7 @@ class ConditionalBound:
         return min(1.0, self.factor * (inside + self.tail) + self.beyond + _FLOOR)
 
     def epsilon(self, delta: float, near: float = 1e-8) -> float:
-        """Least ε found at which the bound is at most δ, within a relative ``near``.
+        """Least ε found at which the bound is at most δ, to a relative accuracy of ``near``.
 
         Raises:
             NumericalError: the bound stays above δ for every ε.
@@ -403,7 +403,7 @@ def conditional_moments(
         mass = absent.times(plain.power(picks, size), size)
     largest = float(np.max(second.values, initial=0.0))
     if not largest < _LARGEST:
-        raise NumericalError("the second moment of the likelihood ratio is too large")
+        raise NumericalError(f"the second moment of the likelihood ratio exceeds {_LARGEST:g}")
     # All three series are cut off at the shortest.
     kept = min(part.values.size for part in (mass, first, second))
     rounding = max(mass.rounding, first.rounding, second.rounding)

@@ -1,9 +1,9 @@
 """Lower bounds for k of t steps: an adversary who observes only a sum over the steps.
 
 `statistic_curve` returns a `StatisticCurve`, a proved lower curve. `BinSum` is a sum of independent
-bin indices; the curve is computed from its tails. `curve_of_sums` makes a curve of any two such
-sums. `k_subset` and `k_subset_records` use these functions, and also `bin_masses` and
-`largest_ratio`. This module builds on `k_subset_levels`.
+bin indices; `curve_of_sums` makes a curve from the tails of two such sums. `k_subset` and
+`k_subset_records` use these functions, and also `bin_masses` and `largest_ratio`. This module
+builds on `k_subset_levels`.
 
 Notation: Q is the output of a step without the client's message, P with it, X = dP/dQ, N the number
 of successes, u the unit round-off.
@@ -249,8 +249,8 @@ def curve_of_sums(gain: _Mixture, loss: _Mixture, delta: float) -> StatisticCurv
     """Lower curve from the distributions of T in two worlds, sharp near a δ.
 
     Args:
-        gain: T in the world whose probability counts once; masses are lower bounds.
-        loss: T in the world whose probability counts K times; masses are upper bounds.
+        gain: T in the world whose tail is added; masses are lower bounds.
+        loss: T in the world whose tail is subtracted K times; masses are upper bounds.
         delta: δ, strictly between 0 and 1.
 
     Raises:

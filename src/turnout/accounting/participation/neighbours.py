@@ -3,8 +3,8 @@
 `blocks_of` compares the presence of a client with its absence in the steps that one draw covers, if
 participation is hidden. `window_bound` makes the same comparison for a client of an availability
 trace. `observed_blocks` compares two records of a client under local trust. Each of these functions
-returns a `NeighbourBound`. `decomposition` calls them; they use the blocks of this package
-(`check_ins`, `k_subset`) and of `divergence`.
+returns a `NeighbourBound`. `decomposition` calls these functions. The blocks are those of this
+package (`check_ins`, `k_subset`) and of `divergence`.
 
 **Local trust.** Every message is visible with its sender, and has to be private on its own.
 Participation is visible too, so it gives no amplification. A client that does not take part
@@ -48,7 +48,8 @@ def blocks_of(part: ReleasedSteps, upper: DominatingPair, lower: DominatingPair)
     """Neighbour bound of a client against its absence in the steps that one draw covers.
 
     Args:
-        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
+        part: the draw, its number of whole windows (or steps), and the number of released steps of
+            a window that has begun but not ended.
         upper: pair of one step at the largest sensitivity, for the upper bound.
         lower: pair that some client attains, for the lower bound.
 
@@ -300,7 +301,8 @@ def observed_blocks(
     """Neighbour bound of two records of a client whose messages are visible with their sender.
 
     Args:
-        part: the draw, with the number of whole windows (or steps) and of steps of a begun window.
+        part: the draw, its number of whole windows (or steps), and the number of released steps of
+            a window that has begun but not ended.
         worst: the pair that dominates one message.
         attained: whether two records attain the pair ``worst``; if not, the lower bound is 0.
         messages: number of messages that the client sends in a step in which it takes part.

@@ -502,7 +502,7 @@ class OneClientBlock:
         return self.probability * min(1.0, math.sqrt(max(largest - 1.0, 0.0) / self.window))
 
     def delta(self, k: float, direction: Direction, side: Side, refinement: int = 0) -> float:
-        """Upper bound on δ at one K = e^ε ≥ 1, or lower bound on the δ of the attack."""
+        """Upper bound on δ at one K = e^ε ≥ 1, or lower bound on δ of the attack, by ``side``."""
         return _DeltaBounds(self, self._named(direction), side, refinement)(k, side)
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:

@@ -4,8 +4,8 @@
 whose steps are ε₀-private randomizers. `under_replacement` converts a run that compares a record
 with its absence into one that compares two records. `Closeness` states which two of three cases the
 pair compares: the client's record, another record, absence of the client. `decomposition` uses the
-blocks; they build on `replace_one_expectations`. docs/design/replacement.md has the notation and
-the proofs.
+blocks; this module builds on `replace_one_expectations`. docs/design/replacement.md has the
+notation and the proofs.
 """
 
 from __future__ import annotations

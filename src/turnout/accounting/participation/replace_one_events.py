@@ -2,9 +2,9 @@
 
 `event_lines` returns `Lines` K ↦ P(E) − K·P'(E), which lie below δ at every K ≥ 1, whatever the
 event E. `under_lines` returns a lower `PolygonCurve` from the largest of these lines. `replace_one`
-uses both for its blocks; this module builds on `replace_one_capped`, `replace_one_grids` and
-`replace_one_steps`. docs/design/replacement.md has the proofs ("Lines of events"); the notation is
-that of `replace_one_steps`.
+uses these lines and curves for its blocks; this module builds on `replace_one_capped`,
+`replace_one_grids` and `replace_one_steps`. docs/design/replacement.md has the proofs ("Lines of
+events"); the notation is that of `replace_one_steps`.
 
 **Event.** Let g be a score of one step that rises with Y = X − K₀·X', with values on a lattice, and
 E = {Σg > τ}. P(E) is the same whichever of the t steps the client takes part in: the mass above τ

@@ -96,7 +96,7 @@ class Sum:
 
 
 def sum_threshold(k: float, count: int, probability: float) -> float:
-    """Threshold c₀ = t(K − 1)(1 − p₀)/p₀ of the sum over a window with ``probability`` p₀."""
+    """Threshold c₀ = t(K − 1)(1 − p₀)/p₀ of a sum over t steps, with p₀ = ``probability``."""
     return count * (k - 1.0) * (1.0 - probability) / probability
 
 
@@ -270,7 +270,7 @@ def _one_by_one(total: Sum, side: Side) -> float:
 
 
 def _plan(total: Sum, guess: float | None) -> GridPlan:
-    """Grid plan whose cap, or second jump, adds only a negligible part to the upper bound.
+    """Grid plan in which the cap or second jumps add only a negligible part to the upper bound.
 
     Bounds on coarse grids (pilots) check the plan.
     """
@@ -372,7 +372,7 @@ def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[fl
 
 
 def _with_one_jump(total: Sum, side: Side, plan: GridPlan, refinement: int, out: Tail) -> float:
-    """Bound on E[π_J(c₀ − Z); Z ≥ c₀ − far]: those Z that reach c₀ by a jump of at most far."""
+    """Bound on E[π_J(c₀ − Z); Z ≥ c₀ − far]: a jump of size ``far`` at most reaches c₀."""
     assert plan.next_to_jump is not None
     count = total.count - 1
     bins = max(_bins(plan.next_to_jump, count, refinement), 1 << _FEWEST_HEAVY_LOG2 + refinement)

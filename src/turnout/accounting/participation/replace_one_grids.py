@@ -45,7 +45,7 @@ _SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds fr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MassGrid:
-    """Masses on the points ``first + step·j``, of sum at most 1; the missing mass lies at −∞."""
+    """Masses with a sum of at most 1 on the points ``first + step·j``; the rest lies at −∞."""
 
     first: float
     step: float
@@ -249,8 +249,8 @@ def expectation(
     """Upper or lower bound on E[g(Σ)] for a sum Σ of independent variables on grids.
 
     Args:
-        parts: distributions on grids of the same step, each of mass at most 1, each with its number
-            of summands.
+        parts: pairs of a distribution on a grid, of mass at most 1, and the number of summands that
+            have this distribution. All grids have the same step.
         side: side of the bound.
         frame: tilt and window of the sum.
         payoff: g, increasing and at least 0.
@@ -305,8 +305,8 @@ def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
     The bins start a little below the centre of the frame and end at the end of its window.
 
     Args:
-        parts: distributions on grids of the same step, each of mass at most 1, each with its number
-            of summands.
+        parts: pairs of a distribution on a grid, of mass at most 1, and the number of summands that
+            have this distribution. All grids have the same step.
         side: side of the bounds.
         frame: tilt and window of the sum.
 
@@ -380,7 +380,10 @@ class _Tilted:
         return cls(distributions, log_scale, roundings)
 
     def beyond(self, distance: float, exponent: float) -> float:
-        """Chernoff upper bound on the mass beyond a distance, above if ``exponent`` is positive."""
+        """Chernoff upper bound on the mass beyond a distance from the centre.
+
+        A positive ``exponent`` bounds the mass above, a negative one the mass below.
+        """
         side = 1.0 if exponent > 0 else -1.0
         if distance > sum(count * float((side * d).max()) for d, _, count in self.distributions):
             return 0.0
@@ -482,5 +485,5 @@ def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[F
 
 
 def _norm(values: FloatArray) -> float:
-    """Euclidean norm, computed with the same digits for every number of BLAS threads."""
+    """Euclidean norm that has the same digits for every number of BLAS threads."""
     return math.sqrt(np.sum(values**2))

@@ -8,10 +8,10 @@ docs/design/replacement.md has the proofs ("Unequal levels").
 
 For an upper bound, all values of a distribution are levels; for a lower bound, a distribution has
 at most one value between two levels. The sum of two variables is computed from all pairs of their
-values. For an upper bound the mass of each pair is spread onto the two levels next to its sum, with
-the mean kept; for a lower bound all sums between two levels are replaced by their mean. t − 1 steps
-are added by doubling; the last step is added through its hockey stick. All terms are positive, so
-round-off is small relative to the result, however small the result is.
+values. For an upper bound the mass of each pair of values is spread onto the two levels next to the
+sum of the pair, with the mean kept; for a lower bound all sums between two levels are replaced by
+their mean. t − 1 steps are added by doubling; the last step is added through its hockey stick. All
+terms are positive, so round-off is small relative to the result, however small the result is.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
 
 
 def _levels(step: Step, size: int) -> FloatArray:
-    """Levels s·sinh(u), as Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) with a normal score z."""
+    """Levels of the form of Y: Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) with a normal score z."""
     pair = getattr(step, "pair", None)
     if not isinstance(pair, GaussianPair):
         raise NumericalError("a bound on unequal levels is known for Gaussian noise only")

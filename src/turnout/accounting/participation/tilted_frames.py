@@ -465,7 +465,7 @@ def _slopes(points: FloatArray, values: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def _quantiles(pair: Pair) -> tuple[float, ...]:
-    """Approximate quantiles of X under Q, at each of the masses `_MASSES`."""
+    """Approximate quantiles of X under Q, one for each of the probabilities `_MASSES`."""
     low, high = np.full(len(_MASSES), -60.0), np.full(len(_MASSES), 60.0)
     each = np.arange(len(_MASSES))
     for _ in range(_ROUNDS):
