@@ -1,4 +1,4 @@
-"""The largest δ(K) of a shuffle over all adaptive randomizers that a promise allows, exactly.
+"""Exact largest δ(K) of a shuffle over all adaptive randomizers with given privacy claims.
 
 At every place and for every past, the kernels of the n clients and of the victim's other record are
 one matrix: a column for each message, a row for each law that can be told apart (the victim's two,

@@ -1,1 +1,1 @@
-"""Its folder holds the truths, written down on their own, that tests of every room compare with."""
+"""Makes the reference results of this folder importable from tests in its subfolders."""

@@ -1,4 +1,4 @@
-"""Mechanisms with two outcomes, as blocks with exact curves: small enough to play every game."""
+"""Two-outcome mechanisms as blocks with exact privacy curves, for games over all choices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pairs should say, to forty digits or as fractions, straight from definitions."""
+"""Reference tail functions of dominating pairs from their definitions, to forty digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact laws of small shuffles, by adding one client after the other."""
+"""Exact distributions of small shuffles, computed by adding one client after the other."""
 
 from __future__ import annotations
 

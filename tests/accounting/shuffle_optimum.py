@@ -1,4 +1,4 @@
-"""The most that any adaptive ε₀-randomizers show in a shuffle of few clients: exact, in fractions.
+"""Exact largest δ of a shuffle of few clients over all adaptive ε₀-randomizers, in fractions.
 
 Nothing of turnout is used here. What is looked for is the largest δ(K) over all kernels R_i(past,
 client) of which any two clients' laws for the same message are within a factor e, with any number

@@ -1,4 +1,4 @@
-"""Shuffles small enough to write down every outcome, and the view of a blanket pair likewise."""
+"""Exact distributions of small shuffles and of the views of blanket pairs, by enumeration."""
 
 from __future__ import annotations
 

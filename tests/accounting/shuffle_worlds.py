@@ -1,4 +1,4 @@
-"""Exact laws of what shuffles show, summed up apart from everything that prices them.
+"""Exact distributions of shuffled output, computed independently of the package's bounds.
 
 A world is the law of all that is seen, as an array; two worlds differ in one client's record.
 """

@@ -12,7 +12,7 @@ def priced(sigma: float, law, delta: float):
 
 
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (3.0, 10), (0.5, 2)])
-def test_every_step_participation_equals_the_composed_gaussian(sigma, steps):
+def test_epsilon_of_participation_in_every_step_equals_the_composed_gaussian(sigma, steps):
     theirs = pld.from_gaussian_mechanism(sigma / steps**0.5, value_discretization_interval=1e-4)
     ours = priced(sigma, EveryStep(steps), 1e-6)
     assert ours.upper == pytest.approx(theirs.get_epsilon_for_delta(1e-6), rel=1e-5)
@@ -20,7 +20,7 @@ def test_every_step_participation_equals_the_composed_gaussian(sigma, steps):
 
 
 @pytest.mark.parametrize("sigma", [0.7, 2.0])
-def test_window_of_one_step_gives_no_amplification(sigma):
+def test_a_window_of_one_step_gives_no_amplification(sigma):
     assert priced(sigma, CheckIn(1, 4), 1e-5).upper == pytest.approx(
         priced(sigma / 2, EveryStep(1), 1e-5).upper, rel=1e-3
     )
@@ -30,7 +30,7 @@ def test_window_of_one_step_gives_no_amplification(sigma):
     ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (0.8, 0.1, 50), (2.0, 0.5, 20)]
 )
 def test_poisson_sampling_agrees_with_dp_accounting(sigma, rate, steps):
-    """dp-accounting errs upward too, so its answer is above our lower bound and near ours."""
+    """dp-accounting also rounds up, so its ε is above the lower bound and near the upper one."""
     theirs = (
         pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-4)
         .self_compose(steps)
@@ -41,7 +41,7 @@ def test_poisson_sampling_agrees_with_dp_accounting(sigma, rate, steps):
     assert ours.upper == pytest.approx(theirs, rel=1e-3)
 
 
-def test_wrong_sampling_rate_is_detected():
+def test_a_wrong_sampling_rate_is_detected():
     """Negative control for the tolerance above: 1.01 times the rate is outside it."""
     right = priced(1.0, PoissonSampling(0.01, 1000), 1e-5)
     wrong = priced(1.0, PoissonSampling(0.0101, 1000), 1e-5)

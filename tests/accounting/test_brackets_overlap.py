@@ -1,4 +1,4 @@
-"""Bounds from grids of any size bracket one truth: every lower lies below every upper."""
+"""Bounds from grids of any size enclose one exact curve: every lower is below every upper one."""
 
 import itertools
 
@@ -30,7 +30,7 @@ CASES = [
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "window", "delta"), CASES)
-def test_every_lower_curve_lies_below_every_upper_one(sigma, window, delta, direction):
+def test_every_lower_curve_lies_below_every_upper_curve(sigma, window, delta, direction):
     values = {}
     refinements = (0, 1, 2) if window < 10**5 else (0,)
     for side, refinement in itertools.product(Side, refinements):
@@ -53,7 +53,7 @@ def test_every_lower_curve_lies_below_every_upper_one(sigma, window, delta, dire
 
 
 @pytest.mark.parametrize("window", [2, 3, 7])
-def test_small_windows_have_a_nontrivial_lower_bound(window):
+def test_the_bracket_of_small_windows_with_large_noise_is_narrow(window):
     curves = [
         allocation_curve(GaussianPair(5.0), window, Direction.REMOVE, side, delta_hint=1e-5)
         for side in Side
@@ -63,7 +63,7 @@ def test_small_windows_have_a_nontrivial_lower_bound(window):
 
 
 @pytest.mark.parametrize("sigma", [1.0, 3.0])
-def test_mass_above_the_cap_is_added_to_the_upper_bound(sigma):
+def test_the_probability_of_ratios_above_the_cap_is_added_to_the_upper_bound(sigma):
     """Above every threshold of the capped distribution an upper curve exceeds one slot's share."""
     window, pair = 4, GaussianPair(sigma)
     curve = allocation_curve(pair, window, Direction.REMOVE, Side.UPPER, delta_hint=1e-3)

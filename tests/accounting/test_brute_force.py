@@ -94,7 +94,7 @@ def bounds(pair: DiscretePair, window: int, direction: Direction):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", PAIRS)
-def test_bounds_bracket_the_enumerated_epsilon(name, window, direction):
+def test_the_bounds_enclose_the_enumerated_epsilon(name, window, direction):
     lower, upper = bounds(PAIRS[name], window, direction)
     truth = [exact(PAIRS[name], window, direction, Fraction(k)) for k in RATIOS]
     for low, value, high in zip(lower, truth, upper, strict=True):
@@ -103,7 +103,7 @@ def test_bounds_bracket_the_enumerated_epsilon(name, window, direction):
 
 
 def test_adding_a_client_can_have_a_far_larger_delta_than_removing():
-    """Randomized response, ε₀ = 3, t = 5, ε = 2: adding her is far worse than removing her."""
+    """Randomized response, ε₀ = 3, t = 5, ε = 2: δ is 0.496 for adding and 0.018 for removing."""
     pair, k = PAIRS["two-valued, ε₀ = 3"], Fraction(math.exp(2.0))
     remove, add = (exact(pair, 5, direction, k) for direction in Direction)
     assert float(remove) == pytest.approx(0.0179, abs=5e-5)
@@ -116,7 +116,7 @@ def test_adding_a_client_can_have_a_far_larger_delta_than_removing():
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_participation_probability_dilutes_the_curve_exactly(direction):
+def test_delta_with_optional_participation_equals_its_enumeration(direction):
     pair, window, probability = PAIRS["three-valued"], 3, Fraction(1, 4)
     for side in Side:
         base = allocation_curve(pair, window, direction, side, delta_hint=1e-2)
@@ -160,7 +160,7 @@ def test_bounds_of_two_windows_enclose_their_enumeration(direction):
             assert abs(value - float(truth)) < 5e-3
 
 
-def test_delta_is_zero_at_an_atom_equal_to_the_threshold():
+def test_delta_is_zero_at_the_largest_likelihood_ratio():
     """Tails split an atom at k the same way for any k: X ≤ k and X > k."""
     pair = PAIRS["two-valued, ε₀ = ln 2"]
     for direction in Direction:

@@ -89,7 +89,7 @@ def test_aggregated_releases_have_the_clip_norm_as_sensitivity():
     assert parts.record_against_null.symmetric
 
 
-def test_one_client_displaces_another_by_twice_the_clip_norm():
+def test_one_client_releases_use_a_pair_with_twice_the_clip_norm():
     alone, apart = GaussianPair(SIGMA), GaussianPair(SIGMA / 2)
     displacing = ([(AllocationBlock(one_client_pair(alone, apart), 10, 0.5), 2)], windows(SIGMA))
     attack = [(AllocationBlock(opposed_pair(apart), 10, 0.5), 2)]
@@ -107,7 +107,7 @@ def test_one_client_displaces_another_by_twice_the_clip_norm():
     assert both(replaced) == ((two_records(False), under_replacement(windows(SIGMA))), None)
 
 
-def test_the_attack_on_one_client_releases_depends_on_the_noise_and_on_composition():
+def test_lower_bounds_of_one_client_releases_use_the_better_of_two_attacks():
     def attacks(sigma: float, count: int) -> tuple:
         return decompose(scheme(CheckIn(10, count), REPLACE, ONE, sigma)).record_against_null.lowers
 
@@ -146,7 +146,7 @@ def test_poisson_and_self_sampling_have_the_same_blocks(law):
     assert parts.record_against_null.upper == [(PairBlock(GaussianPair(SIGMA), 0.1), 7)]
 
 
-def test_begun_window_equals_a_shorter_window_with_lower_probability():
+def test_a_partial_window_equals_a_shorter_window_with_lower_probability():
     parts = decompose(scheme(WINDOW), steps=14)
     pair = GaussianPair(SIGMA)
     assert parts.record_against_null.upper == [
@@ -157,7 +157,7 @@ def test_begun_window_equals_a_shorter_window_with_lower_probability():
     assert sliding == [(AllocationBlock(pair, 3, 0.3), 1)]
 
 
-def test_a_slot_kept_over_epochs_equals_one_window_at_less_noise():
+def test_a_batch_kept_over_all_epochs_equals_one_window_with_less_noise():
     law = FixedAssignment(10, 4, 0.5)
     bound = decompose(scheme(law)).record_against_null
     assert bound.upper == bound.lower == [(AllocationBlock(GaussianPair(SIGMA / 2), 10, 0.5), 1)]
@@ -175,7 +175,7 @@ def test_a_slot_kept_over_epochs_equals_one_window_at_less_noise():
         decompose(Scheme(LaplaceNoise(1.0), law, ADD))
 
 
-def test_a_k_subset_is_one_block_without_an_exact_bound():
+def test_the_bound_of_a_k_subset_is_not_marked_as_exact():
     bound = decompose(scheme(KSubset(10, 3, 2))).record_against_null
     assert bound.upper == bound.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 2)]
     assert not bound.exact
@@ -184,7 +184,7 @@ def test_a_k_subset_is_one_block_without_an_exact_bound():
     assert begun.upper == begun.lower == [(SubsetBlock(GaussianPair(SIGMA), 10, 3), 1), (block, 1)]
 
 
-def test_a_k_subset_under_replace_one_is_windows_of_two_records_or_two_bounds():
+def test_k_subsets_under_replace_one_use_two_records_or_two_neighbour_bounds():
     pair = GaussianPair(SIGMA)
     records = decompose(scheme(KSubset(10, 3, 2), REPLACE))
     assert records.replacement_against_null is None
@@ -250,7 +250,7 @@ def test_schemes_without_a_sound_analysis_are_refused(refused, message):
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.AGGREGATED, ReleaseRule.ONE_CLIENT])
-def test_more_than_a_million_windows_use_the_null_record(release):
+def test_replacement_in_more_than_a_million_windows_uses_two_neighbour_bounds(release):
     def parts(windows):
         law = CheckIn(10, windows)
         return decompose(Scheme(GaussianNoise(9.0), law, Relation.REPLACE_ONE, release=release))
@@ -263,7 +263,7 @@ def test_more_than_a_million_windows_use_the_null_record(release):
 @pytest.mark.parametrize(
     "law", [CheckIn(10, 4), CheckIn(5, 3, probability=0.6), PoissonSampling(0.1, 40)], ids=str
 )
-def test_shared_grid_for_several_step_counts_keeps_bounds_sharp(law):
+def test_one_grid_for_several_numbers_of_steps_keeps_bounds_sharp(law):
     whole = scheme(law, sigma=1.5)
     for steps in (1, 7, law.steps - 1):
         shared = epsilon_upper(whole, 1e-5, steps, shared=True)
@@ -286,8 +286,8 @@ QUICK_LAWS = (
 
 @pytest.mark.parametrize("release", [AGGREGATED, ONE])
 @pytest.mark.parametrize("relation", [ADD, ZERO, REPLACE])
-def test_closed_forms_enclose_the_bounds_of_the_grids(relation, release):
-    """The closed forms of every law lie on their sides of what the grids have."""
+def test_closed_form_bounds_enclose_the_bounds_from_grids(relation, release):
+    """Lower closed forms are below, and upper ones above, the bounds from grids."""
     seen = 0
     for law in QUICK_LAWS if relation is ADD else QUICK_LAWS[:4]:
         try:
@@ -317,7 +317,9 @@ def test_closed_forms_enclose_the_bounds_of_the_grids(relation, release):
         (REPLACE, AVERAGED, 2.0),
     ],
 )
-def test_unamplified_releases_have_the_sensitivity_of_their_rule(relation, release, mu):
+def test_closed_forms_without_amplification_use_the_sensitivity_of_the_release_rule(
+    relation, release, mu
+):
     """Three windows of 10, σ = 0.1: one release a window in closed form."""
     told = decompose(scheme(CheckIn(10, 3), relation, release, sigma=0.1)).unhidden
     gaussian = epsilon_upper(scheme(EveryStep(3), sigma=0.1 / mu), 1e-6)
@@ -334,12 +336,12 @@ def test_unamplified_releases_have_the_sensitivity_of_their_rule(relation, relea
         (EveryStep(10**9), 1000.0, 649.385, 649.386),
     ],
 )
-def test_very_little_noise_still_has_a_bound(law, sigma, lower, upper):
+def test_schemes_with_very_little_noise_have_a_bound(law, sigma, lower, upper):
     found = price(scheme(law, sigma=sigma), 1e-6)
     assert lower <= found.epsilon.lower <= found.epsilon.upper <= upper
 
 
-def test_epsilon_of_rare_releases_excludes_improbable_numbers_of_releases():
+def test_epsilon_of_rare_releases_ignores_improbable_numbers_of_releases():
     told = decompose(scheme(PoissonSampling(0.01, steps=1000), sigma=0.05)).unhidden
     assert 4000 < told.lower(1e-6, certain=False) < told.upper(1e-6) < 7000  # of 200,000
 
@@ -350,14 +352,14 @@ def test_calibration_meets_a_target_epsilon_of_1000():
     assert price(scheme(CheckIn(10, 3), sigma=0.35), 1e-6).epsilon.upper < 28.2
 
 
-def test_overflowing_ratios_raise_a_numerical_error():
+def test_likelihood_ratios_that_overflow_fall_back_to_the_closed_form():
     law = FixedAssignment(100, 10)
     found = price(scheme(law, REPLACE, sigma=1e-3), 1e-30)
     assert "unamplified" in found.method
     assert found.epsilon.upper < 1.1e7  # 10 releases, each twice, in steps of their own
 
 
-def test_method_names_the_closed_form_that_gives_the_bound():
+def test_the_method_field_names_the_closed_form_that_gives_the_bound():
     assert "unamplified" in price(scheme(CheckIn(10, 3), sigma=0.1), 1e-6).method
     assert "unamplified" not in price(scheme(CheckIn(10, 3), sigma=1.0), 1e-6, 0.1).method
 
@@ -372,14 +374,14 @@ def test_method_names_the_closed_form_that_gives_the_bound():
     ],
     ids=str,
 )
-def test_a_single_block_needs_no_loss_grid(law, relation, release, mutate):
+def test_epsilon_of_a_single_step_is_computed_without_a_loss_grid(law, relation, release, mutate):
     whole, alone = scheme(law, relation, release), scheme(CheckIn(1), relation, release)
     mutate(composition, "_reach", None)
     found = epsilon_upper(whole, 1e-5, 1, shared=True)
     assert found == epsilon_upper(whole, 1e-5, 1) <= epsilon_upper(alone, 1e-5)
 
 
-def test_lower_bound_does_not_count_a_begun_sliding_window():
+def test_the_lower_bound_does_not_count_a_partial_sliding_window():
     """Two sliding draws after one another, read two steps into the second.
 
     The first clients of the second draw have two of its steps, but one step only of the first draw,

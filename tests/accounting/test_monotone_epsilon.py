@@ -1,4 +1,4 @@
-"""Laws that every answer keeps, whatever the parameters: order, limits, spending, calibration."""
+"""Properties of ε at random parameters: order of bounds, monotonicity, spending, calibration."""
 
 import contextlib
 import itertools
@@ -43,7 +43,7 @@ def bounds(sigma, law, delta, tolerance=1e-3) -> Bounds:
 
 @few
 @given(sigmas, windows, st.floats(0.01, 1.0), deltas)
-def test_lower_is_never_above_upper_and_both_are_close(sigma, window, probability, delta):
+def test_bounds_on_epsilon_are_in_order_and_close(sigma, window, probability, delta):
     guarantee = price(scheme(sigma, CheckIn(window, 1, probability)), delta)
     for ends in guarantee.directions.values():
         assert 0 <= ends.lower <= ends.upper
@@ -83,7 +83,7 @@ def test_more_windows_and_more_picks_raise_epsilon(sigma, window, delta):
 @few
 @given(sigmas, windows, deltas, st.floats(0.001, 0.999))
 @example(sigma=0.6, window=2, delta=1e-9, probability=0.999)
-def test_dilution_in_the_remove_direction_is_exact(sigma, window, delta, probability):
+def test_optional_participation_in_the_remove_direction_is_exact(sigma, window, delta, probability):
     """δ' = p₀·δ at e^{ε'} − 1 = p₀(e^ε − 1)."""
     whole = price(
         scheme(sigma, CheckIn(window)), delta / probability if delta < probability else 0.5
@@ -104,7 +104,7 @@ def test_epsilon_without_participation_is_zero():
 
 @pytest.mark.parametrize("sigma", [0.15, 1.0, 20.0])
 @pytest.mark.parametrize("delta", [1e-15, 1e-6, 0.5])
-def test_a_window_of_one_step_is_no_amplification(sigma, delta):
+def test_a_window_of_one_step_gives_no_amplification(sigma, delta):
     one, plain = bounds(sigma, CheckIn(1), delta), bounds(sigma, EveryStep(1), delta)
     assert one.upper == pytest.approx(plain.upper, rel=1e-8)
     assert one.lower == pytest.approx(plain.lower, rel=1e-8)
@@ -113,7 +113,7 @@ def test_a_window_of_one_step_is_no_amplification(sigma, delta):
 
 @pytest.mark.parametrize("probability", [1e-300, 1e-60, 1e-9, 1 - 1e-12])
 @pytest.mark.parametrize("window", [1, 7])
-def test_probabilities_near_0_and_1_have_bounds(probability, window):
+def test_participation_probabilities_near_0_and_1_have_bounds(probability, window):
     ends = bounds(1.0, CheckIn(window, 1, probability), 1e-6)
     if probability <= 1e-6:
         assert ends == Bounds(0.0, 0.0)
@@ -127,7 +127,7 @@ def test_probabilities_near_0_and_1_have_bounds(probability, window):
 @pytest.mark.parametrize(
     "law", [CheckIn(10), CheckIn(10, 3), PoissonSampling(0.1, 5), EveryStep(3)]
 )
-def test_every_delta_has_ordered_bounds_or_is_refused(law, delta):
+def test_every_delta_has_bounds_in_order_or_is_refused(law, delta):
     with contextlib.suppress(NumericalError):
         ends = bounds(1.0, law, delta)
         assert 0 <= ends.lower <= ends.upper < math.inf
@@ -143,7 +143,7 @@ def test_every_delta_has_ordered_bounds_or_is_refused(law, delta):
         PoissonSampling(0.1, 12),
     ],
 )
-def test_spent_epsilon_never_falls_and_ends_at_that_of_the_whole_run(law):
+def test_spent_epsilon_never_falls_and_ends_at_epsilon_of_the_whole_run(law):
     steps = sorted(
         {*range(0, law.steps, 3), law.window if hasattr(law, "window") else 1, law.steps}
     )
@@ -156,7 +156,7 @@ def test_spent_epsilon_never_falls_and_ends_at_that_of_the_whole_run(law):
     assert backwards == epsilons[::-1]
 
 
-def test_a_smaller_bound_of_more_steps_is_used_for_fewer_steps(monkeypatch):
+def test_a_smaller_bound_of_more_steps_is_also_used_for_fewer_steps(monkeypatch):
     jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
     monkeypatch.setattr(pricing, "epsilon_upper", lambda scheme, delta, step, **_: jagged[step])
     assert spent(scheme(1.0, CheckIn(4)), 1e-5, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
@@ -171,7 +171,7 @@ def test_a_smaller_bound_of_more_steps_is_used_for_fewer_steps(monkeypatch):
     st.sampled_from([1e-8, 1e-5]),
     st.sampled_from(list(Relation)),
 )
-def test_calibration_ends_on_the_private_side_and_near_the_least_noise(
+def test_calibrated_noise_meets_the_target_and_is_near_the_least_noise(
     law, epsilon, delta, relation
 ):
     def scheme_for(sigma: float) -> Scheme:
@@ -183,7 +183,7 @@ def test_calibration_ends_on_the_private_side_and_near_the_least_noise(
     assert epsilon_upper(scheme_for(sigma * (1 - 3e-4)), delta) > epsilon
 
 
-def test_the_largest_epsilon_is_found_among_clients_with_crossing_bounds(mutate):
+def test_the_client_with_the_largest_epsilon_is_found_if_bounds_overlap(mutate):
     first, second, third = (NeighbourBound([], [], name) for name in ("first", "second", "third"))
     brackets = {"first": Bounds(0.97, 0.98), "second": Bounds(0.99, 1.0), "third": Bounds(0.5, 0.6)}
     mutate(pricing, "_bracket", lambda bound, *_: brackets[bound.method])
@@ -194,7 +194,7 @@ def test_the_largest_epsilon_is_found_among_clients_with_crossing_bounds(mutate)
     assert pricing._worst(clients, Direction.REMOVE, 1e-5, 1e-3) == Bounds(0.99, 1.0)
 
 
-def test_clients_with_own_windows_have_own_epsilons():
+def test_each_client_of_a_trace_has_the_epsilon_of_its_own_windows():
     available = np.array(
         [[1, 1, 1, 1, 1, 1], [1, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1], [0] * 6], bool
     )

@@ -54,19 +54,19 @@ CELLS = [(1.0, 50, 0.4), (0.6, 20, 1.0), (2.0, 10, 0.3)]
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon"), CELLS)
-def test_remove_direction_is_bracketed(sigma, window, epsilon):
+def test_delta_in_the_remove_direction_is_bracketed(sigma, window, epsilon):
     s = ratios(sigma, window, present=True, seed=1)
     assert within(remove_payoffs(s, epsilon), Direction.REMOVE, sigma, window, epsilon)
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon"), CELLS)
-def test_add_direction_is_bracketed(sigma, window, epsilon):
+def test_delta_in_the_add_direction_is_bracketed(sigma, window, epsilon):
     s = ratios(sigma, window, present=False, seed=2)
     assert within(add_payoffs(s, epsilon), Direction.ADD, sigma, window, epsilon)
 
 
-def test_wrong_distributions_are_rejected():
-    """Negative controls: the size bias forgotten, the directions swapped, one step too many."""
+def test_simulations_of_wrong_distributions_leave_the_bracket():
+    """Negative controls: no size bias, swapped directions, another number of steps."""
     sigma, window, epsilon = 1.0, 50, 0.4
     absent = ratios(sigma, window, present=False, seed=3)
     present = ratios(sigma, window, present=True, seed=4)
@@ -80,7 +80,7 @@ def test_wrong_distributions_are_rejected():
         assert not within(wrong, direction, sigma, window, epsilon)
 
 
-def test_k_subset_brackets_the_truth():
+def test_the_k_subset_bracket_contains_the_simulated_delta():
     """t = 4, k = 2, σ = 1, ε = 3: δ = 0.003984 ± 6e-6 by simulation; two blocks give 0.00556."""
     scheme = Scheme(GaussianNoise(1.0), KSubset(4, 2), Relation.ADD_REMOVE)
     guarantee = price(scheme, 0.003984)

@@ -1,4 +1,4 @@
-"""Guarantees broken on purpose: each named mutant makes a named check fail.
+"""Mutants of the accounting: each named mutant makes a named check fail.
 
 The checks are the suite's own, run here on an engine with one part replaced.
 """
@@ -200,7 +200,7 @@ MUTANTS = [
 
 
 @pytest.mark.parametrize(("mutant", "check"), MUTANTS, ids=lambda f: f.__name__)
-def test_mutants_are_caught(mutate, mutant, check):
+def test_a_mutant_of_the_accounting_makes_its_check_fail(mutate, mutant, check):
     assert check()
     clear_caches()
     mutant(mutate)

@@ -1,4 +1,4 @@
-"""Composition by + and *: laws, dp-accounting's mechanisms in and out."""
+"""Composition of privacy curves by + and *, and conversion from and to dp-accounting."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def scheme(law, sigma=1.0, relation=ADD) -> Scheme:
     return Scheme(GaussianNoise(sigma), law, relation)
 
 
-def test_curve_times_three_equals_three_added_curves():
+def test_a_curve_times_three_equals_three_added_curves():
     one = PrivacyCurve.of(scheme(CheckIn(30)))
     other = PrivacyCurve.of(scheme(PoissonSampling(0.1, 5)))
     assert one * 3 == one + one + one == 3 * one
@@ -39,7 +39,7 @@ def test_curve_times_three_equals_three_added_curves():
     assert (one * 3).epsilon(1e-6) == (one + one + one).epsilon(1e-6)
 
 
-def test_three_added_windows_equal_a_run_of_three_windows():
+def test_the_sum_of_three_window_curves_equals_a_run_of_three_windows():
     one, run = scheme(CheckIn(30)), scheme(CheckIn(30, 3))
     assert (PrivacyCurve.of(one) * 3).directions(1e-6) == dict(price(run, 1e-6).directions)
 
@@ -54,7 +54,7 @@ def test_epsilon_rises_with_the_number_of_windows():
         assert bounds.lower > alone[direction].upper
 
 
-def test_dp_accounting_gaussian_composes_with_turnout_curves():
+def test_a_gaussian_of_dp_accounting_composes_with_turnout_curves():
     ours = PrivacyCurve.of(scheme(EveryStep(1), 2.0))
     plds = [
         pld.from_gaussian_mechanism(
@@ -80,7 +80,7 @@ def test_dp_accounting_gaussian_composes_with_turnout_curves():
     ],
     ids=["one window", "four windows", "with_infinity_mass"],
 )
-def test_an_exported_distribution_is_an_upper_bound_and_sharp(mine):
+def test_an_exported_loss_distribution_is_a_sharp_upper_bound(mine):
     mechanism = PrivacyCurve.of(mine)
     exported = mechanism.to_dp_accounting(1e-8)
     bounds = mechanism.epsilon(1e-6)
@@ -103,14 +103,14 @@ def test_an_exported_distribution_is_an_upper_bound_and_sharp(mine):
     ],
 )
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-11])
-def test_delta_is_the_inverse_of_epsilon(law, relation, delta):
+def test_delta_of_a_curve_is_the_inverse_of_epsilon(law, relation, delta):
     curve = PrivacyCurve.of(scheme(law, relation=relation)) * 2
     epsilon = curve.epsilon(delta)
     assert curve.delta(epsilon.upper).lower <= delta <= curve.delta(epsilon.lower).upper
     assert curve.delta(epsilon.upper).upper == pytest.approx(delta, rel=0.02)
 
 
-def test_delta_of_one_gaussian_is_the_closed_form():
+def test_delta_of_one_gaussian_release_equals_the_closed_form():
     curve = PrivacyCurve.of(scheme(EveryStep(1)))
     assert repr(curve) == "PrivacyCurve(1 block; add-remove, client, central)"
     for epsilon in (0.0, 0.5, 3.0):
@@ -131,7 +131,7 @@ def test_delta_is_zero_beyond_the_sum_of_local_epsilons():
     assert two_bounds.delta(3.0).lower > 0
 
 
-def test_invalid_compositions_are_refused():
+def test_invalid_compositions_of_curves_are_refused():
     one = PrivacyCurve.of(scheme(CheckIn(30)))
     with pytest.raises(ParameterError, match="replace-one"):
         one + PrivacyCurve.of(scheme(CheckIn(30), relation=Relation.REPLACE_ONE))

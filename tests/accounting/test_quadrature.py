@@ -95,19 +95,19 @@ def assert_bracketed(direction: Direction, window: int, sigma: float, epsilon: f
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
-def test_window_of_two_steps_agrees_with_quadrature(direction, sigma, epsilon):
+def test_delta_of_a_window_of_two_steps_agrees_with_quadrature(direction, sigma, epsilon):
     assert_bracketed(direction, 2, sigma, epsilon)
 
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "epsilon"), [(0.7, 1.0), (1.5, 0.3)])
-def test_window_of_three_steps_agrees_with_quadrature(direction, sigma, epsilon):
+def test_delta_of_a_window_of_three_steps_agrees_with_quadrature(direction, sigma, epsilon):
     assert_bracketed(direction, 3, sigma, epsilon)
 
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("sigma", SIGMAS)
-def test_window_of_one_step_equals_the_gaussian_mechanism(direction, sigma):
+def test_a_window_of_one_step_equals_the_gaussian_mechanism(direction, sigma):
     curve = allocation_curve(GaussianPair(sigma), 1, direction, Side.UPPER, delta_hint=1e-3)
     for epsilon in EPSILONS:
         expected_delta = TRUTHS[direction](epsilon, 1, sigma)
@@ -117,6 +117,6 @@ def test_window_of_one_step_equals_the_gaussian_mechanism(direction, sigma):
 
 
 def test_remove_and_add_directions_have_different_epsilon():
-    """Negative control: an engine that took one direction for the other would be noticed."""
+    """Negative control: swapped directions would be detected."""
     remove, add = remove_delta(1.0, 2, 0.7), add_delta(1.0, 2, 0.7)
     assert abs(remove - add) > 0.05 * max(remove, add)

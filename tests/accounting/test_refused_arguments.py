@@ -1,4 +1,4 @@
-"""Arguments that are misspelt, of another type or out of range: none of them yields a number."""
+"""Arguments that are misspelt, of another type or out of range: each of them is refused."""
 
 import math
 
@@ -44,7 +44,7 @@ NO_DELTA = ["1e-6", None, True, 0.0, 1.0, -1e-6, math.nan, math.inf, [1e-6], np.
 
 
 @pytest.mark.parametrize("delta", NO_DELTA)
-def test_a_delta_is_a_number_between_0_and_1(delta):
+def test_a_delta_that_is_not_between_0_and_1_is_refused(delta):
     for ask in (
         lambda: price(SCHEME, delta),
         lambda: price(SCHEME, 1e-6, tolerance=delta),
@@ -64,7 +64,7 @@ TRACE = AvailabilityCheckIn(np.ones((2, 6), dtype=bool), 3)
 @pytest.mark.parametrize("steps", [-1, 21, 2.0, 2.5, "3", True, math.nan, math.inf, [3]])
 @pytest.mark.parametrize("law", [CheckIn(10, 2), EveryStep(20), KSubset(10, 2, 2), TRACE])
 def test_step_counts_outside_the_run_are_refused(steps, law):
-    """−1 steps of k-subsets cost 0, and 2.5 of twenty steps, or 40 of them, something."""
+    """Regression: ε was computed for −1 steps, for 2.5 steps, and for 40 of twenty steps."""
     scheme = Scheme(GaussianNoise(2.0), law, "add-remove")
     with pytest.raises(ParameterError, match="steps"):
         epsilon_upper(scheme, 1e-5, steps)
@@ -74,7 +74,7 @@ def test_step_counts_outside_the_run_are_refused(steps, law):
                 ask(scheme, steps)
 
 
-def test_numpy_counts_do_not_wrap_around():
+def test_counts_of_narrow_numpy_types_do_not_overflow():
     many = Scheme(GaussianNoise(9.0), PoissonSampling(0.1, 200), "add-remove")
     assert epsilon_upper(many, 1e-5, np.uint8(200)) == epsilon_upper(many, 1e-5)
     once = PrivacyCurve.of(many)
@@ -85,13 +85,13 @@ def test_numpy_counts_do_not_wrap_around():
 
 
 @pytest.mark.parametrize("whole", [-1.0, math.nan, True, "1", None, np.array([1.0])])
-def test_a_cap_that_is_not_a_number_is_refused(whole):
+def test_an_upper_limit_that_is_not_a_number_is_refused(whole):
     with pytest.raises(ParameterError, match="whole"):
         spent(SCHEME, 1e-5, [5], whole)
 
 
 @pytest.mark.parametrize("word", ["add_remove", "Add-Remove", None, True])
-def test_relation_words_are_accepted_and_other_words_refused(word):
+def test_names_of_relations_are_accepted_and_other_words_refused(word):
     parts = PrivacyCurve.of(SCHEME).parts
     bounds = Bounds(0.0, 1.0)
     for build in (
@@ -105,8 +105,8 @@ def test_relation_words_are_accepted_and_other_words_refused(word):
             build(word)
 
 
-def test_directions_and_sides_accept_their_words_only():
-    """A wrong word was taken for the other direction, or for the lower side."""
+def test_directions_and_bound_sides_accept_only_their_names():
+    """Regression: a wrong word was read as the other direction, or as the lower side."""
     curve = run_renyi(decompose(SCHEME).record_against_null.upper, (2.0, 4.0), 1e-9)
     assert curve.of("remove") == curve.remove != curve.add
     pair, run = GaussianPair(1.0), decompose(SCHEME).record_against_null.upper
@@ -132,7 +132,7 @@ def test_directions_and_sides_accept_their_words_only():
 
 
 @pytest.mark.parametrize("terms", ["add-remove", None, SCHEME, Relation.ADD_REMOVE])
-def test_a_budget_needs_terms(terms):
+def test_budgets_without_valid_terms_are_refused(terms):
     for build in (
         lambda: Ledger(terms),
         lambda: RenyiFilter.of(terms, 1.0, 1e-5, most_windows=5),
@@ -164,7 +164,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize(("path", "value"), EDITS)
-def test_a_written_account_that_was_edited_is_refused(path, value):
+def test_an_edited_dictionary_of_a_filter_is_refused(path, value):
     account = RenyiFilter.of(TERMS, 2.0, 1e-5, most_windows=9).spend(SCHEME)
     assert RenyiFilter.from_dict(account.to_dict()) == account
     nested = path[0] in ("entries", "terms")
@@ -187,7 +187,7 @@ def test_edited_ledgers_and_odometers_are_refused():
                 Odometer.from_dict(_edited(odometer, (*ENTRY, "charge", name, 0), wrong))
 
 
-def test_profiles_refuse_arguments_that_are_not_numbers():
+def test_privacy_profiles_refuse_arguments_that_are_not_numbers():
     once = Scheme(GaussianNoise(1.0), EveryStep(1), "add-remove")
     for epsilons in ("1.0", True, ["0.5"], None, [True, False], [math.nan], [1j]):
         with pytest.raises(ParameterError, match="epsilons"):
@@ -203,7 +203,7 @@ def test_profiles_refuse_arguments_that_are_not_numbers():
             gaussian_trade_off(mu, alpha)
 
 
-def test_helpers_of_theorems_check_their_arguments():
+def test_helper_functions_of_theorems_check_their_arguments():
     for rate, steps in ((-1.0, 10), (True, 10), ("0.1", 10), (0.1, True), (0.1, 2.5), (0.0, 1)):
         with pytest.raises(ParameterError, match=r"rate|steps"):
             engine_poisson(GaussianPair(1.0), rate, steps, 1e-5)

@@ -1,4 +1,4 @@
-"""What a tolerance decides: when refining stops, and which answers say that they are wide."""
+"""Tolerance: when refinement stops, and which guarantees are marked as wide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RARE = Scheme(GaussianNoise(0.2284), CheckIn(2, probability=0.000356), Relation.
 """She hardly ever comes, and is then seen for sure; that she stayed away shows next to nothing."""
 
 
-def test_only_the_larger_direction_meets_the_tolerance():
+def test_only_the_direction_with_larger_epsilon_must_meet_the_tolerance():
     guarantee = price(RARE, 1.39e-15)
     add, remove = guarantee.directions["add"], guarantee.directions["remove"]
     assert add.relative_width > 100 * guarantee.tolerance
@@ -37,8 +37,8 @@ def test_only_the_larger_direction_meets_the_tolerance():
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_wide_bracket_is_returned_and_marked(mutate, swapped):
-    """Who promises an ε needs the upper bound alone, so a wide bracket is no refusal."""
+def test_a_bracket_wider_than_the_tolerance_is_returned_and_marked(mutate, swapped):
+    """A guarantee needs the upper bound alone, so a wide bracket is no error."""
     wide, narrow = Bounds(0.2, 1.0), Bounds(0.85, 0.86)
     remove, add = (narrow, wide) if swapped else (wide, narrow)
     brackets = {Direction.REMOVE: remove, Direction.ADD: add}
@@ -62,7 +62,7 @@ def test_loose_analyses_are_marked_as_not_tight(scheme, delta):
     assert price(scheme, delta, tolerance=0.9).meets_tolerance
 
 
-def test_tolerance_below_the_bracket_width_is_not_met():
+def test_a_tolerance_below_the_width_of_the_bracket_is_not_met():
     scheme = Scheme(GaussianNoise(1.0), CheckIn(10, 3), Relation.ADD_REMOVE)
     coarse = price(scheme, 1e-5, tolerance=0.05)
     assert coarse.meets_tolerance
@@ -71,7 +71,7 @@ def test_tolerance_below_the_bracket_width_is_not_met():
     assert price(scheme, 1e-5, tolerance=1e-3).epsilon.relative_width <= 1e-3
 
 
-def test_tolerance_rule_holds_for_clients_with_own_windows(mutate):
+def test_the_tolerance_applies_to_clients_with_their_own_windows_too(mutate):
     law = AvailabilityCheckIn(np.ones((2, 2), bool), 2, probability=0.000356)
     scheme = Scheme(GaussianNoise(0.2284), law, Relation.ADD_REMOVE)
     guarantee = price(scheme, 1.39e-15)

@@ -1,4 +1,4 @@
-"""Truths about privacy profiles that owe nothing to the engine: closed forms, enumeration."""
+"""Reference privacy profiles, independent of the package: closed forms and enumeration."""
 
 from __future__ import annotations
 

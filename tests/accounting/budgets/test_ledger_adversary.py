@@ -1,4 +1,4 @@
-"""Filters and odometers against adversaries who try every choice; wrong rules must fail."""
+"""Privacy filters and odometers against adversaries who try every choice; wrong rules fail."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_adaptive_adversary_exceeds_the_budget_of_a_renyi_filter(epsilon, del
         assert sum(play.known.values()) > 4  # the filter does not refuse everything
 
 
-def test_no_adaptive_adversary_exceeds_the_budget_of_a_filter_of_several_orders(monkeypatch):
+def test_no_adaptive_adversary_exceeds_the_budget_of_a_filter_with_several_orders(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     odometer = Odometer(TERMS, (2.0, 4.0, 8.0), (0.3, 0.4, 0.3), 1e-6, ROUNDS)
     play = game(RenyiFilter(2.5, 0.05, odometer), schemes, 2.5)
@@ -63,7 +63,7 @@ def test_no_adaptive_adversary_exceeds_the_budget_of_a_filter_of_several_orders(
         assert 0 < play.worst(direction) <= 0.05
 
 
-def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
+def test_odometer_bounds_hold_under_adaptive_stopping(monkeypatch):
     schemes = schemes_for(BLOCKS, monkeypatch)
     start = Odometer(TERMS, (1.5, 2.0, 3.0, 5.0, 9.0), (0.2,) * 5, 1e-6, ROUNDS)
     bounds: dict[tuple[str, ...], float] = {(): 0.0}
@@ -81,7 +81,7 @@ def test_an_odometer_holds_under_adaptive_stopping(monkeypatch):
     assert max(halved.worst(direction) for direction in Direction) > 0.05
 
 
-def test_epsilon_of_each_possible_run_does_not_bound_an_adaptive_choice():
+def test_the_epsilon_of_every_fixed_run_does_not_bound_an_adaptive_run():
     """Each list of windows is (ε, δ)-DP, but an adaptive choice between two lists is not."""
     first, push, jump = response(1.0), response(0.5), TwoOutcomes(0.14, 0.007)
     blocks = {"first": first, "jump": jump, "push": push}
@@ -96,7 +96,7 @@ def test_epsilon_of_each_possible_run_does_not_bound_an_adaptive_choice():
     assert play.worst(Direction.REMOVE) > 1.1 * delta
 
 
-def test_the_best_order_in_hindsight_without_weights_does_not_bound_adaptive_runs(monkeypatch):
+def test_choosing_the_renyi_order_after_a_run_does_not_bound_adaptive_runs(monkeypatch):
     """Each list meets (ε, δ) at some order, but the first release decides at which order."""
     epsilon, delta = 4.5, 1.4e-4
     blocks = {

@@ -1,4 +1,4 @@
-"""Filters and odometers: closed forms for Gaussian noise, accounts, refusals, JSON."""
+"""Privacy filters and odometers: closed forms for Gaussian noise, spending, errors, JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scheme(sigma, participation=None, relation=Relation.ADD_REMOVE):
     return Scheme(GaussianNoise(sigma), participation or EveryStep(1), relation)
 
 
-def test_a_renyi_filter_allows_the_divergence_that_its_order_proves():
+def test_a_renyi_filter_allows_as_many_windows_as_the_best_order_permits():
     start = RenyiFilter.of(TERMS, 2.0, DELTA)
     (order,) = start.odometer.orders
     budget = renyi_budget(2.0, 0.99 * DELTA, order)
@@ -90,7 +90,7 @@ def test_spend_returns_a_new_filter_and_keeps_the_old_one():
     assert later.fits(scheme(2.0)) == state.fits(scheme(2.0)) - 1
 
 
-def test_a_filter_refuses_other_terms_traces_and_two_neighbour_bounds():
+def test_a_filter_refuses_schemes_with_another_relation_traces_or_two_neighbour_bounds():
     state = RenyiFilter.of(TERMS, 4.0, DELTA)
     with pytest.raises(ParameterError, match="relation"):
         state.spend(scheme(1.0, relation=Relation.ZERO_OUT))
@@ -103,7 +103,7 @@ def test_a_filter_refuses_other_terms_traces_and_two_neighbour_bounds():
         replace_one.run_of(Scheme(table, CheckIn(6), Relation.REPLACE_ONE))
 
 
-def test_a_filter_refuses_more_than_most_windows():
+def test_a_filter_refuses_more_windows_than_its_maximum():
     window = scheme(20.0, CheckIn(10))
     state = RenyiFilter.of(TERMS, 4.0, DELTA, most_windows=2)
     assert state.fits(window) == 2
@@ -127,7 +127,7 @@ def test_an_odometer_bound_increases_and_is_at_least_the_epsilon_of_the_plan():
     assert state.windows == 7
 
 
-def test_an_odometer_is_tightest_after_the_expected_number_of_windows():
+def test_an_odometer_made_for_a_number_of_windows_is_tightest_after_that_number():
     window, plan = scheme(1.0, CheckIn(64)), epsilon_upper(scheme(1.0, CheckIn(64, 7)), DELTA)
     states = [Odometer(TERMS), Odometer.of(window, 7, DELTA), Odometer.of(window, 500, DELTA)]
     for _ in range(7):
@@ -151,7 +151,7 @@ def test_an_odometer_with_one_order_has_the_closed_form_bound():
     st.lists(st.floats(1e-4, 8.0), min_size=3, max_size=3),
     st.sampled_from([1e-10, 1e-5, 0.01, 0.3]),
 )
-def test_mixture_epsilon_is_the_least_that_satisfies_every_loss(totals, delta):
+def test_the_epsilon_of_weighted_renyi_orders_is_the_least_valid_one(totals, delta):
     orders, weights = (1.5, 3.0, 17.0), (0.2, 0.5, 0.3)
     found = mixture_epsilon(orders, weights, tuple(totals), delta)
     losses = np.linspace(found - 1.0, found + 40.0, 40001)
@@ -190,7 +190,7 @@ def test_odometers_and_filters_refuse_invalid_parameters():
         state.record(scheme(1.0))
 
 
-def test_a_filter_with_an_overspent_odometer_is_refused():
+def test_a_filter_whose_odometer_exceeds_its_budget_is_refused():
     odometer = Odometer(TERMS, (8.0,), (1.0,), 1e-12, 10).record(scheme(0.5))
     with pytest.raises(BudgetExceededError):
         RenyiFilter(1.0, DELTA, odometer)

@@ -1,4 +1,4 @@
-"""Plans that are fixed in advance: what is spent, what is left."""
+"""Ledgers of phases that are fixed in advance: spent ε and remaining budget."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_squared_sensitivities_of_gaussian_phases_add_up():
 @pytest.mark.parametrize(
     "participation", [CheckIn(20, 6, 0.4), PoissonSampling(0.1, 60), KSubset(8, 2, 6)]
 )
-def test_a_plan_cut_into_phases_has_the_epsilon_of_the_whole(participation):
+def test_a_plan_split_into_phases_has_the_epsilon_of_the_whole_plan(participation):
     halved = {"windows": 3} if hasattr(participation, "windows") else {"steps": 30}
     half = scheme(1.5, replace(participation, **halved))
     pieces = Ledger(TERMS).add(half).add(half)
@@ -75,7 +75,7 @@ def test_a_plan_cut_into_phases_has_the_epsilon_of_the_whole(participation):
     assert pieces.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_epsilon_of_two_windows_is_below_that_of_two_copies_of_the_larger():
+def test_two_different_phases_have_less_epsilon_than_two_of_the_costlier_phase():
     mild, harsh = scheme(3.0, CheckIn(100, 3)), scheme(1.0, CheckIn(40, 3))
     ledger = Ledger(TERMS).add(mild).add(harsh)
     alone = [Ledger(TERMS).add(part).epsilon(DELTA) for part in (mild, harsh)]
@@ -93,7 +93,7 @@ def test_equal_phases_compose_under_every_relation_and_release(relation, release
     assert twice.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_phases_with_one_and_two_neighbour_bounds_compose():
+def test_a_phase_with_one_neighbour_bound_composes_with_one_with_two_bounds():
     relation = Relation.REPLACE_ONE
     two, one = scheme(3.0, CheckIn(100, 2), relation), scheme(3.0, EveryStep(1), relation)
     ledger = Ledger(BudgetTerms(relation)).add(two).add(one)
@@ -115,7 +115,7 @@ def test_a_trace_composed_with_another_phase_is_refused():
         alone.add(scheme(2.0, CheckIn(2))).epsilon(DELTA)
 
 
-def test_a_phase_with_other_terms_or_too_many_steps_is_refused():
+def test_a_phase_with_another_relation_or_too_many_steps_is_refused():
     with pytest.raises(ParameterError, match="'add-remove', as in the ledger"):
         Ledger(TERMS).add(scheme(1.0, CheckIn(5), Relation.ZERO_OUT))
     with pytest.raises(ParameterError, match="at most the scheme's steps = 5"):
@@ -123,7 +123,7 @@ def test_a_phase_with_other_terms_or_too_many_steps_is_refused():
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
-def test_fits_returns_the_largest_count_within_the_budget(epsilon):
+def test_fits_returns_the_largest_number_of_windows_within_the_budget(epsilon):
     window = scheme(1.2, CheckIn(30))
     done = Ledger(TERMS).add(scheme(2.0, CheckIn(50, 2)))
     count = done.fits(window, epsilon, DELTA)
@@ -143,7 +143,7 @@ def test_a_spent_budget_fits_no_further_window():
     assert refused.value.requested == done.epsilon(DELTA)
 
 
-def test_noise_of_a_further_phase_keeps_epsilon_within_the_budget():
+def test_the_least_noise_of_a_further_phase_keeps_epsilon_within_the_budget():
     done = Ledger(TERMS).add(scheme(3.0, CheckIn(50, 2)))
 
     def further(sigma):
@@ -159,7 +159,7 @@ def test_noise_of_a_further_phase_keeps_epsilon_within_the_budget():
         done.noise(lambda sigma: scheme(sigma, EveryStep(10**12)), 2.0, DELTA)
 
 
-def test_remaining_returns_spent_epsilon_windows_and_noise():
+def test_remaining_returns_the_spent_epsilon_and_the_windows_and_noise_left():
     plan = scheme(1.5, CheckIn(10, 4))
     state = remaining(plan, 15, 2.5, DELTA)
     assert state.spent == pytest.approx(spent(plan, DELTA, [15])[0], rel=1e-4)
@@ -176,7 +176,7 @@ def test_remaining_returns_spent_epsilon_windows_and_noise():
         remaining(plan, 35, 0.3, DELTA)
 
 
-def test_remaining_refuses_windows_that_are_not_equal():
+def test_remaining_refuses_a_plan_of_unequal_windows():
     with pytest.raises(UnsupportedError, match="not a sequence of equal windows"):
         remaining(scheme(1.0, SlidingWindow(5, 20)), 3, 2.0, DELTA)
 
@@ -193,12 +193,12 @@ PARTICIPATIONS = [
 
 
 @pytest.mark.parametrize("participation", PARTICIPATIONS)
-def test_schemes_round_trip(participation):
+def test_schemes_round_trip_through_json(participation):
     written = scheme(1.25, participation, Relation.ZERO_OUT, ReleaseRule.ONE_CLIENT)
     assert scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written)))) == written
 
 
-def test_traces_round_trip():
+def test_schemes_with_availability_traces_round_trip_through_json():
     rows = np.array([[1, 0, 1], [0, 0, 1]], dtype=np.bool_)
     written = scheme(1.0, AvailabilityCheckIn(rows, 2, 0.5))
     read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
@@ -219,13 +219,13 @@ def test_traces_round_trip():
         {"is": None},
     ],
 )
-def test_invalid_schemes_are_not_read(change):
+def test_a_dictionary_of_an_invalid_scheme_is_refused(change):
     data = scheme_to_dict(scheme(1.0, CheckIn(5))) | change
     with pytest.raises(ParameterError):
         scheme_from_dict(data)
 
 
-def test_a_ledger_round_trips():
+def test_a_ledger_round_trips_through_json():
     ledger = Ledger(TERMS).add(scheme(1.0, CheckIn(5, 3)), steps=7, label="pilot")
     ledger = ledger.add(scheme(2.0, PoissonSampling(0.1, 9)))
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
@@ -233,13 +233,13 @@ def test_a_ledger_round_trips():
     assert read.phases[0] == BudgetPhase(scheme(1.0, CheckIn(5, 3)), 7, "pilot")
 
 
-def test_running_uses_a_smaller_later_bound_for_earlier_steps():
+def test_a_smaller_bound_of_a_later_step_is_used_for_earlier_steps():
     jagged = {1: 0.5, 2: 0.9, 3: 0.8, 4: 1.0}
     assert running(jagged.__getitem__, [0, 2, 1, 3, 4]) == [0.0, 0.8, 0.5, 0.8, 1.0]
     assert running(jagged.__getitem__, [4, 1], whole=0.7) == [0.7, 0.5]
 
 
-def test_running_uses_the_next_steps_bound_if_a_step_has_no_bound():
+def test_a_step_without_a_bound_gets_the_bound_of_the_next_step():
     def bound(step):
         if step in (2, 3):
             raise NumericalError("not certified")
@@ -255,7 +255,7 @@ def test_running_uses_the_next_steps_bound_if_a_step_has_no_bound():
 
 @settings(max_examples=50)
 @given(st.integers(0, 2000), st.integers(1, 2000))
-def test_largest_finds_the_true_count_up_to_most(true, most):
+def test_the_search_for_a_count_finds_the_largest_valid_count_up_to_its_limit(true, most):
     tried = []
 
     def proved(count):
@@ -267,7 +267,7 @@ def test_largest_finds_the_true_count_up_to_most(true, most):
     assert len(tried) <= 2 * math.log2(2 * most) + 2
 
 
-def test_spent_is_never_below_the_lower_bound():
+def test_the_spent_epsilon_is_never_below_the_lower_bound():
     plan = scheme(1.0, CheckIn(10, 3))
     lower = price(scheme(1.0, CheckIn(10, 2)), DELTA).epsilon.lower
     assert spent(plan, DELTA, [20])[0] >= lower

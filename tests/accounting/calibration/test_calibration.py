@@ -1,4 +1,4 @@
-"""Any one unknown from a target ε: certified at the value that is printed, and no further away."""
+"""Calibration of one setting to a target ε: the printed value is certified and near the limit."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ def faults(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_ten_evaluations_find_the_last_value_that_is_certified(case, evaluations):
+def test_calibration_finds_the_last_certified_value_in_ten_evaluations(case, evaluations):
     assert faults(case) == []
     assert len(evaluations) <= 10
 
 
-def test_returning_the_wrong_end_of_the_bracket_is_detected(mutate):
+def test_a_search_that_returns_the_end_above_the_target_is_detected(mutate):
     def swapped(search):
         return search.missed
 
@@ -149,7 +149,7 @@ def test_returning_the_wrong_end_of_the_bracket_is_detected(mutate):
     assert "above the target" in faults(CASES[0])
 
 
-def test_checking_a_value_before_it_is_rounded_is_detected(monkeypatch):
+def test_a_search_that_checks_a_value_before_rounding_it_is_detected(monkeypatch):
     def unrounded(unknown, position):
         return math.exp(-position)
 
@@ -157,7 +157,7 @@ def test_checking_a_value_before_it_is_rounded_is_detected(monkeypatch):
     assert "not as printed" in faults(next(case for case in CASES if case.name == "probability"))
 
 
-def test_a_search_by_halving_alone_is_detected(mutate):
+def test_a_search_that_only_bisects_is_detected(mutate):
     def halves(search):
         if search.met is None or search.missed is None:
             return search.last.position + (1.0 if search.met is None else -1.0)
@@ -177,7 +177,9 @@ def test_a_search_by_halving_alone_is_detected(mutate):
         (EveryStep(4), 0.5, None),
     ],
 )
-def test_smallest_delta_meets_the_target(participation, epsilon, delta, evaluations):
+def test_calibrated_delta_is_the_smallest_that_meets_the_target_epsilon(
+    participation, epsilon, delta, evaluations
+):
     one = scheme(1.0, participation)
     found = calibrate_delta(one, epsilon)
     assert len(evaluations) <= 10
@@ -251,7 +253,7 @@ def test_smaller_tolerance_uses_more_of_the_target():
     assert 0.999 < checked.epsilon.upper == sharp.epsilon <= 1.0
 
 
-def test_a_tolerance_that_cannot_be_met_leaves_the_quick_answer(monkeypatch):
+def test_a_calibration_without_a_certified_bracket_returns_the_quick_value(monkeypatch):
     def refuses(*_):
         raise NumericalError("too wide")
 
@@ -271,7 +273,9 @@ def test_a_tolerance_that_cannot_be_met_leaves_the_quick_answer(monkeypatch):
         ("rate", lambda q: scheme(20.0, PoissonSampling(q, 1)), 3.0, 1.0),
     ],
 )
-def test_a_target_met_at_the_limit_gives_the_limit(name, scheme_for, epsilon, limit):
+def test_a_target_that_the_limit_of_a_setting_meets_gives_the_limit(
+    name, scheme_for, epsilon, limit
+):
     found = calibrate(scheme_for, UNKNOWNS[name], epsilon, 1e-6)
     assert (found.value, found.refused) == (limit, None)
 
@@ -297,7 +301,9 @@ def test_a_target_met_at_the_limit_gives_the_limit(name, scheme_for, epsilon, li
         ("steps", lambda n: scheme(1.0, EveryStep(n)), "at 1 ε ≤ 4.8"),
     ],
 )
-def test_a_target_out_of_reach_names_the_limit_that_was_tried(name, scheme_for, line):
+def test_an_error_about_an_unreachable_target_names_the_limit_that_was_tried(
+    name, scheme_for, line
+):
     with pytest.raises(UnsupportedError) as refusal:
         calibrate(scheme_for, UNKNOWNS[name], 0.1, 1e-6)
     assert line in str(refusal.value)
@@ -325,13 +331,13 @@ def test_an_unsupported_scheme_is_refused_with_its_own_error():
         lambda f: calibrate_noise(lambda s: scheme(s, EveryStep(1)), 1.0, 1e-6, 0.0),
     ],
 )
-def test_a_bad_target_is_refused(wrong):
+def test_an_invalid_target_of_a_calibration_is_refused(wrong):
     with pytest.raises(ParameterError):
         wrong(lambda t: scheme(1.0, CheckIn(t)))
 
 
 @pytest.mark.parametrize("relative_tolerance", [1e-2, 1e-4, 1e-7])
-def test_noise_is_within_the_requested_tolerance(relative_tolerance):
+def test_calibrated_noise_is_the_least_up_to_the_requested_tolerance(relative_tolerance):
     def cost(sigma):
         return epsilon_upper(scheme(sigma, CheckIn(50)), 1e-5)
 

@@ -1,4 +1,4 @@
-"""Where a calibration looks first: near the answer, and never a part of it."""
+"""First guess of a calibration: it is near the result, and the result does not depend on it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_first_guess_of_a_calibration_is_near_the_result(name, parameter, epsilo
 
 @pytest.mark.parametrize(("name", "parameter", "epsilon"), CASES)
 @pytest.mark.parametrize("factor", [0.1, 30])
-def test_a_bad_guess_does_not_change_the_guarantee(name, parameter, epsilon, factor):
+def test_a_bad_first_guess_does_not_change_the_result(name, parameter, epsilon, factor):
     unknown = with_guessed_start(by(parameter), UNKNOWNS[name], epsilon, DELTA)
     good = calibrate(by(parameter), unknown, epsilon, DELTA)
     start = max(unknown.start * factor, unknown.least)
@@ -66,14 +66,14 @@ def test_a_bad_guess_does_not_change_the_guarantee(name, parameter, epsilon, fac
     assert bad.value == pytest.approx(good.value, rel=5e-4)
 
 
-def test_a_target_beyond_the_rule_of_thumb_has_a_start_near_the_result():
-    """One message of ε₀ = 5 meets ε = 5; the rule of thumb must not start at the limit, 300."""
+def test_the_first_guess_is_near_the_result_where_its_approximation_fails():
+    """One message of ε₀ = 5 meets ε = 5; the first guess must not be the limit, 300."""
     unknown = with_guessed_start(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
     assert 3 < unknown.start < 12
     assert calibrate(by("epsilon0"), unknown, 5.0, DELTA).value >= 5.0 * (1 - 1e-4)
 
 
-def test_an_unreachable_target_has_the_default_start():
+def test_the_first_guess_for_an_unreachable_target_is_the_default():
     unknown = UNKNOWNS["rounds"]
     assert with_guessed_start(lambda n: shuffle(6.0, 100, int(n)), unknown, 1e-3, DELTA) == unknown
 

@@ -1,4 +1,4 @@
-"""The search alone, on costs of known form: the right side, the nearest value, few evaluations."""
+"""Calibration search on known cost functions: private side, nearest value, few evaluations."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_search_returns_the_more_private_end_of_its_bracket(unknown, root, pow
 
 
 @given(st.floats(-8.0, 8.0), st.floats(0.7, 1.5))
-def test_epsilon_that_is_a_power_of_the_noise_needs_few_evaluations(log_answer, power):
+def test_a_search_needs_few_evaluations_if_epsilon_is_a_power_of_the_noise(log_answer, power):
     search = searched(DEMO, lambda value: (value / math.exp(log_answer)) ** power)
     assert search.evaluations <= 8
     assert search.missed is not None
@@ -115,14 +115,14 @@ def test_values_without_a_certified_bound_count_as_above_the_target(border):
     assert cost(search.met.value) <= 1.0
 
 
-def test_a_value_with_epsilon_zero_is_accepted():
-    """Where δ alone pays for everything, ε is 0 and says nothing about how far to go."""
+def test_a_search_accepts_values_at_which_epsilon_is_zero():
+    """Where δ alone suffices, ε is 0 and gives no distance to the target."""
     search = searched(UNKNOWNS["rate"], lambda rate: max(0.0, 100 * rate - 5), most=20)
     assert search.met.value == pytest.approx(0.06, rel=2e-4)
     assert search.met.value <= 0.06
 
 
-def test_step_functions_are_searched_value_by_value():
+def test_a_search_over_a_step_function_ends_at_the_exact_whole_number():
     cost = {t: 10.0 / (t // 7) for t in range(7, 10_000)}
     window = replace(UNKNOWNS["window"], least=7, most=9_999)
     search = searched(window, cost.__getitem__, most=40)
@@ -142,12 +142,12 @@ def test_step_functions_are_searched_value_by_value():
         (DELTA, 1.23456789e-9, 1.23457e-9),
     ],
 )
-def test_values_are_rounded_to_the_printed_digits(unknown, value, printed):
+def test_values_of_a_search_are_rounded_to_the_printed_digits(unknown, value, printed):
     assert unknown.value(unknown.position(value)) == printed
 
 
 @pytest.mark.parametrize(("mu", "delta"), [(0.1, 1e-6), (1.0, 1e-3), (3.0, 1e-12), (20.0, 1e-5)])
-def test_cost_of_a_gaussian_pair_is_its_mu(mu, delta):
+def test_the_search_cost_of_a_gaussian_mechanism_is_its_mu(mu, delta):
     from mpmath import erfc, exp, mp, mpf, sqrt
 
     def gap(epsilon):

@@ -1,4 +1,4 @@
-"""Loss distributions keep their curves: total mass 1, no noise where steps are tiny.
+"""Privacy loss distributions: total mass 1, correct curves, no rounding noise at tiny rates.
 
 Compositions against closed forms, however small δ and however many blocks.
 """
@@ -39,7 +39,7 @@ def test_large_negative_losses_do_not_overflow():
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
-def test_an_upper_curve_equal_to_one_near_k_one_gives_a_valid_distribution():
+def test_an_upper_curve_that_is_one_at_small_k_gives_a_valid_loss_distribution():
     class Useless:
         def __init__(self, base: Curve, start: float):
             self.base, self.start = base, start
@@ -63,7 +63,7 @@ def test_an_upper_curve_equal_to_one_near_k_one_gives_a_valid_distribution():
 
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 2), (3.0, 30), (40.0, 1000), (2000.0, 10**6)])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-15, 1e-60])
-def test_gaussian_steps_add_up_to_one_gaussian(sigma, steps, delta):
+def test_composed_gaussian_steps_equal_one_gaussian_step_with_less_noise(sigma, steps, delta):
     """Composed as loss distributions, against the closed form of their sum."""
     run = [(PairBlock(GaussianPair(sigma)), steps)]
     total = PairBlock(GaussianPair(sigma / steps**0.5))

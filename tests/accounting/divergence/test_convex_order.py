@@ -1,4 +1,4 @@
-"""Grid laws bracket a ratio in convex order: prices above and below it on fine sets of points."""
+"""Grid distributions bracket a likelihood ratio in convex order, at many thresholds."""
 
 import mpmath
 import numpy as np
@@ -35,7 +35,7 @@ def grid_reverse_hockey_sticks(grid, distribution, k):
 
 @pytest.mark.parametrize(("step", "cells"), GRIDS)
 @pytest.mark.parametrize("name", RATIOS)
-def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
+def test_grid_hockey_sticks_from_chords_lie_above_and_from_tangents_below(name, step, cells):
     pair = RATIOS[name]
     upper_grid = convex_order.Grid(step, cells)
     lower_grid = convex_order.lower_grid(pair, step, upper_grid.cap)
@@ -86,7 +86,7 @@ def test_chords_lie_above_and_tangent_polygons_below(name, step, cells):
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_bracket_width_falls_with_the_square_of_the_grid_step(sigma):
+def test_the_width_of_a_grid_bracket_falls_with_the_square_of_the_grid_step(sigma):
     """Mean-preserving, so second order; rounding up would be first order."""
     pair = GaussianPair(sigma)
     widths = []
@@ -105,7 +105,7 @@ def test_bracket_width_falls_with_the_square_of_the_grid_step(sigma):
 
 @pytest.mark.parametrize("step", [0.01, 5.0, 400.0])
 @pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 20.0])
-def test_the_lower_grid_starts_at_a_conditional_mean(sigma, step):
+def test_the_first_point_of_the_lower_grid_is_a_conditional_mean(sigma, step):
     pair = GaussianPair(sigma)
     grid = convex_order.lower_grid(pair, step, 1.5 + 4 * step)
     edge = np.array(grid.edge)
@@ -118,7 +118,7 @@ def test_the_lower_grid_starts_at_a_conditional_mean(sigma, step):
 
 @pytest.mark.parametrize("sigma", [0.1, 0.2, 0.3])
 def test_a_coarse_lower_distribution_keeps_a_heavy_tail(sigma):
-    """Steps far above the bulk: tangents at the middles would cut the tail off at once."""
+    """With a step far above most of the mass, tangents at the middles would cut the tail off."""
     pair, step = GaussianPair(sigma), 1e3
     grid = convex_order.lower_grid(pair, step, 1e6)
     distribution = convex_order.lower_distribution(pair, grid, by_hockey_sticks=True)
@@ -127,7 +127,7 @@ def test_a_coarse_lower_distribution_keeps_a_heavy_tail(sigma):
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.3, 1.0, 20.0, 1000.0])
-def test_hockey_sticks_round_within_their_bound(sigma):
+def test_rounding_errors_of_hockey_sticks_are_within_their_bound(sigma):
     pair, scores = GaussianPair(sigma), np.random.default_rng(3).uniform(-9.0, 9.0, 60)
     with mpmath.workdps(40):
         mu = 1 / mpmath.mpf(sigma)
@@ -160,7 +160,7 @@ def _falling_slopes(kind, size, random):
 
 
 @pytest.mark.parametrize("kind", ["many", "few", "rounding", "last"])
-def test_pooled_slopes_are_those_of_isotonic_regression(kind):
+def test_slopes_made_convex_are_those_of_isotonic_regression(kind):
     random = np.random.default_rng(3)
     for size in (2, 3, 17, 300, 2000):
         for widths in (None, random.uniform(0.1, 10.0, size)):

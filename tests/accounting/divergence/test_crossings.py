@@ -1,4 +1,4 @@
-"""The ε at which a curve reaches δ: the returned point is proved, and close to the crossing."""
+"""ε at which a privacy curve reaches δ: on the proved side, and close to the crossing."""
 
 import math
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class SharpNear:
 
 @pytest.mark.parametrize("sigma", [0.2, 1.0, 30.0])
 @pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-9, 1e-60])
-def test_a_crossing_is_found_to_nine_digits_and_proved(sigma, delta):
+def test_the_epsilon_of_a_crossing_is_found_to_nine_digits_on_the_proved_side(sigma, delta):
     for side in Side:
         curve = PairCurve(GaussianPair(sigma), Direction.REMOVE, side)
         found = epsilon_at(curve, delta, side)
@@ -44,13 +44,13 @@ def test_a_crossing_is_found_to_nine_digits_and_proved(sigma, delta):
 
 
 @pytest.mark.parametrize("side", list(Side))
-def test_a_crossing_in_a_range_narrower_than_the_first_points_is_found(side):
+def test_a_crossing_between_two_points_of_the_first_search_is_found(side):
     root = 7.0
     curve = SharpNear(6.8, 7.15, side)
     assert epsilon_at(curve, math.exp(-root), side) == pytest.approx(root, rel=1e-8)
 
 
-def test_a_lower_curve_that_is_sharp_only_near_epsilon_is_found_from_a_hint():
+def test_a_hint_finds_the_crossing_of_a_curve_that_is_sharp_only_near_it():
     curve = SharpNear(0.9999, 1.1, Side.LOWER)
     found = epsilon_at(curve, math.exp(-1.0), Side.LOWER, near=1.00001)
     assert found == pytest.approx(1.0, rel=1e-8)

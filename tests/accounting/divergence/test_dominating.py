@@ -1,4 +1,4 @@
-"""Schemes of every randomizer: their pairs, others' prices, and how prices move."""
+"""Dominating pairs of every randomizer; ε against other software, and monotonicity of ε."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_dominating_pair_depends_on_the_sensitivity(randomizer, sensitivity, wor
     assert dominating(randomizer, sensitivity) == worst
 
 
-def test_equal_tables_share_a_pair():
+def test_equal_table_randomizers_share_one_dominating_pair():
     other = TableRandomizer([0.5, 0.3, 0.2], [0.2, 0.3, 0.5])
     assert other == TABLE
     assert dominating(TABLE, 1.0).pair is dominating(other, 1.0).pair
@@ -136,8 +136,8 @@ def theirs(randomizer, rate=1.0):
         (PureRandomizer(0.2), 1e-2),
     ],
 )
-def test_a_step_agrees_with_dp_accounting(randomizer, delta):
-    """They err upwards by less than a step of their grid."""
+def test_epsilon_without_sampling_agrees_with_dp_accounting(randomizer, delta):
+    """The ε of dp-accounting is too large by less than a step of its grid."""
     steps = [(EveryStep(1), 1), (CheckIn(1), 1), (EveryStep(3), 3), (CheckIn(1, 3), 3)]
     for law, count in steps:
         ours = price(scheme(randomizer, law), delta).epsilon
@@ -155,7 +155,7 @@ def test_a_step_agrees_with_dp_accounting(randomizer, delta):
         (DiscreteGaussianNoise(1.5), 0.1, 10),
     ],
 )
-def test_sampled_steps_agree_with_dp_accounting(randomizer, rate, steps):
+def test_epsilon_of_poisson_sampling_agrees_with_dp_accounting(randomizer, rate, steps):
     ours = price(scheme(randomizer, PoissonSampling(rate, steps)), 1e-5).epsilon
     epsilon = theirs(randomizer, rate).self_compose(steps).get_epsilon_for_delta(1e-5)
     assert ours.lower <= epsilon
@@ -196,7 +196,7 @@ def laplace_average(scale: float, k: float, direction: Direction) -> mp.mpf:
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("scale", [0.5, 2.0])
-def test_two_steps_of_laplace_noise(scale, direction):
+def test_a_check_in_with_laplace_noise_in_two_steps_agrees_with_quadrature(scale, direction):
     for share in (0.1, 0.5, 0.8):
         k = math.exp(share / scale)
         with mp.workdps(30):
@@ -242,7 +242,7 @@ NORMALS = MonotonePair(stats.norm(1.0, 1.5), stats.norm(0.0, 1.5), -45.0, 45.0)
 
 
 @pytest.mark.parametrize("law", [EveryStep(1), CheckIn(4)])
-def test_two_custom_normals_have_the_epsilon_of_gaussian_noise(law):
+def test_a_custom_pair_of_two_normals_has_the_epsilon_of_gaussian_noise(law):
     own = price(scheme(PairRandomizer(NORMALS), law), 1e-5, 1e-2)
     named = price(scheme(GaussianNoise(1.5), law), 1e-5, 1e-2)
     for direction, bounds in named.directions.items():
@@ -332,7 +332,7 @@ def test_window_epsilon_is_at_most_that_of_an_observed_step(randomizer):
         assert bounds.upper < single.directions[direction].lower
 
 
-def test_displacing_another_client_has_at_most_twice_the_sensitivity():
+def test_epsilon_of_displacing_a_client_is_at_most_that_of_twice_the_sensitivity():
     for randomizer, half in (
         (LaplaceNoise(2.0), LaplaceNoise(1.0)),
         (RoundedGaussianNoise(3.0, 1), RoundedGaussianNoise(3.0, 2)),

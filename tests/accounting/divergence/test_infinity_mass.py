@@ -1,4 +1,4 @@
-"""Outcomes that one world cannot have, against enumeration from the definition, in fractions."""
+"""Infinity mass (outcomes possible in one world only), against enumeration in fractions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bracketed(block, laws, direction, width, count=1):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", TABLES)
-def test_window_of_a_table_agrees_with_enumeration(name, window, direction):
+def test_a_window_of_a_table_randomizer_agrees_with_enumeration(name, window, direction):
     worst = table(*TABLES[name])
     laws = truths.window_laws(*TABLES[name], window, Fraction(1))
     # K·(1 − leak) < 1 is not exact in the add direction.
@@ -78,7 +78,7 @@ def test_window_of_a_table_agrees_with_enumeration(name, window, direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("window", [2, 3, 5])
-def test_window_of_an_approximate_randomizer_agrees_with_enumeration(window, direction):
+def test_a_window_of_an_approximate_randomizer_agrees_with_enumeration(window, direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     laws = truths.window_laws(*KOV, window, Fraction(1))
     width = 1e-9 + (worst.infinity_mass if direction is Direction.ADD else 0.0)
@@ -87,7 +87,7 @@ def test_window_of_an_approximate_randomizer_agrees_with_enumeration(window, dir
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("name", ["zero", "infinity_mass", "both"])
-def test_optional_participation_agrees_with_enumeration(name, direction):
+def test_a_window_with_optional_participation_agrees_with_enumeration(name, direction):
     worst, share = table(*TABLES[name]), Fraction(1, 4)
     laws = truths.window_laws(*TABLES[name], 3, share)
     block = AllocationBlock(worst.pair, 3, float(share), worst.infinity_mass)
@@ -146,7 +146,7 @@ def test_compositions_with_an_infinity_mass_are_bracketed(
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_compositions_of_any_approximate_randomizer(direction):
+def test_compositions_of_the_worst_approximate_randomizer_are_bracketed(direction):
     worst = dominating(ApproximateRandomizer(EPSILON0, float(DELTA0)), 1.0)
     laws = truths.product(truths.window_laws(*KOV, 2, Fraction(1)), 2)
     bracketed(AllocationBlock(worst.pair, 2, 1.0, worst.infinity_mass), laws, direction, 0.05, 2)
@@ -155,7 +155,7 @@ def test_compositions_of_any_approximate_randomizer(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_fixed_size_subset_has_infinity_mass_at_its_rate(direction):
+def test_the_infinity_mass_of_a_fixed_size_subset_scales_with_its_rate(direction):
     """Balle, Barthe & Gaboardi's bound on (1 − q)Q' + qP and (1 − q)Q' + qQ, both directions."""
     worst, rate = table(*TABLES["both"]), Fraction(1, 4)
     present, absent = TABLES["both"]
@@ -195,7 +195,7 @@ def test_a_delta_below_the_infinity_mass_is_refused(randomizer, law, delta, infi
         price(scheme, delta)
 
 
-def test_a_replaced_record_has_an_infinity_mass():
+def test_a_delta_below_the_infinity_mass_of_a_replaced_record_is_refused():
     scheme = Scheme(ApproximateRandomizer(1.0, 1e-3), CheckIn(100), Relation.REPLACE_ONE)
     with pytest.raises(UnsupportedError, match=r"delta = 0\.0001: expected more than 0\.001"):
         price(scheme, 1e-4)
@@ -217,7 +217,7 @@ def test_quick_bound_skips_the_infinity_mass_check():
         epsilon_upper(scheme, 1e-4)
 
 
-def test_a_pair_may_have_an_infinity_mass():
+def test_a_custom_pair_with_infinity_mass_has_the_epsilon_of_its_table():
     worst = table(*TABLES["both"])
     own = Scheme(PairRandomizer(worst.pair, worst.infinity_mass), CheckIn(5), Relation.ADD_REMOVE)
     present, absent = (floats(law) for law in TABLES["both"])

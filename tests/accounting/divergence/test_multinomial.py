@@ -1,4 +1,4 @@
-"""One check-in of a randomizer with few ratios: exact sums against others' sums."""
+"""One check-in with a randomizer of few likelihood ratios: exact against independent sums."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_grid_bounds_agree_with_exact_bounds(pair, window, delta, direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_table_of_randomized_response_equals_its_pure_pair(direction):
+def test_the_table_of_randomized_response_has_the_curve_of_its_pure_pair(direction):
     k = np.exp([0.0, 0.1, 0.5, 1.0])
     for pair in (PurePair(1.0), PurePair(1.0, 1e-3)):
         own = curve(pair, 40, direction, Side.UPPER).delta(k)
@@ -144,7 +144,7 @@ def test_table_of_randomized_response_equals_its_pure_pair(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_sums_equal_to_a_threshold_are_included(direction):
+def test_likelihood_ratio_sums_equal_to_a_threshold_are_included(direction):
     """K at a value of S, or next to it: nothing is lost between two floats."""
     fractions = [Fraction(3, 4), Fraction(1, 4)], [Fraction(1, 4), Fraction(3, 4)]
     pair = pair_of_table([0.75, 0.25], [0.25, 0.75])[0]
@@ -162,7 +162,7 @@ def test_sums_equal_to_a_threshold_are_included(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_slopes_are_those_of_the_curve(direction):
+def test_the_slope_of_a_curve_equals_its_numerical_derivative(direction):
     both = curve(ZEROS, 12, direction, Side.UPPER)
     k, step = np.array([1.0113, 1.2345, 1.9123, 3.1234]), 1e-7
     rise = (both.delta(k + step) - both.delta(k - step)) / (2 * step)
@@ -183,7 +183,7 @@ def test_ratios_near_one_have_small_relative_errors():
         assert high - low < 1e-5 * float(exact)
 
 
-def test_pairs_with_too_many_values_use_grids():
+def test_pairs_with_too_many_likelihood_ratios_use_grids():
     many = discrete_gaussian_pair(50.0, 50)
     for pair, window in ((LaplacePair(1.0), 5), (many, 1000), (THREE, 10**6)):
         assert multinomial_curve(pair, window, Direction.REMOVE, Side.UPPER) is None
@@ -192,8 +192,8 @@ def test_pairs_with_too_many_values_use_grids():
         assert multinomial_curve(pair, 10**7, Direction.REMOVE, Side.UPPER) is not None
 
 
-def test_zero_ratios_with_large_mass_are_kept():
-    """With t·δ₀ = 20 the number of zero ratios is summed over as any other."""
+def test_likelihood_ratios_of_zero_with_large_mass_are_included():
+    """With t·δ₀ = 20 the sum also runs over the number of zero ratios."""
     ratio, delta0, window = 2, Fraction(1, 4), 80
     pair = PurePair(math.log(ratio), float(delta0))
     with mp.workdps(40):
@@ -229,6 +229,6 @@ def test_binomial_masses_have_eleven_digits(trials, share):
                 assert abs(mass / truth - 1) < 1e-11
 
 
-def test_binomial_masses_of_a_certain_success_are_on_all_trials():
+def test_the_binomial_mass_of_certain_successes_is_on_the_number_of_trials():
     found = binomial_masses(np.array([0, 2, 3]), np.array([0, 3, 3]), 1.0)
     assert found.tolist() == [1.0, 0.0, 1.0]

@@ -1,4 +1,4 @@
-"""Tail functions of every pair, against enumeration and quadrature to forty digits."""
+"""Tail functions of every dominating pair, against enumeration and quadrature to forty digits."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_hockey_sticks_equal_their_definition_within_rounding(name):
 
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("name", PAIRS)
-def test_curves_lie_on_the_stated_side_of_the_truth(name, side):
+def test_upper_and_lower_curves_of_a_pair_enclose_the_exact_curve(name, side):
     pair, truth = PAIRS[name]
     k = np.exp([0.0, 1e-4, 0.02, 0.3, 0.69, 1.0, 2.0])
     for direction in Direction:
@@ -120,7 +120,7 @@ def test_curves_lie_on_the_stated_side_of_the_truth(name, side):
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_tail_functions_of_each_pair_are_probabilities_of_two_distributions(name):
+def test_tail_functions_of_each_pair_belong_to_two_probability_distributions(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-9, 1e9, 400))
     for below, above in (("q_below", "q_above"), ("p_below", "p_above")):
@@ -132,7 +132,7 @@ def test_tail_functions_of_each_pair_are_probabilities_of_two_distributions(name
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_hockey_sticks_belong_to_a_distribution_with_mean_one(name):
+def test_hockey_sticks_of_each_pair_belong_to_a_ratio_with_mean_one(name):
     pair, _ = PAIRS[name]
     k = np.append(0.0, np.geomspace(1e-6, 50.0, 300))
     hockey_sticks, reverse_hockey_sticks = hockey_stick(pair, k), reverse_hockey_stick(pair, k)
@@ -154,7 +154,7 @@ def test_second_moment_agrees_with_quadrature(name):
     assert pair.second_moment == pytest.approx(2 * integral, rel=1e-4)
 
 
-def test_a_table_has_infinity_mass_on_either_side():
+def test_the_pair_of_a_table_has_infinity_mass_in_both_directions():
     pair, infinity_mass = pair_of_table([float(p) for p in EIGHTHS], [float(q) for q in OTHERS])
     assert infinity_mass == 1 / 8
     assert pair.zero == 1 / 4
@@ -165,7 +165,7 @@ def test_a_table_has_infinity_mass_on_either_side():
     assert masses @ atoms == pytest.approx(1.0, abs=1e-15)
 
 
-def test_a_tiny_infinity_mass_is_kept():
+def test_a_tiny_infinity_mass_is_not_lost_to_rounding():
     pair, infinity_mass = pair_of_table([1.0, 0.0], [1.0 - 1e-17, 1e-17])
     assert (pair.zero, infinity_mass) == (1e-17, 0.0)
     pair, infinity_mass = pair_of_table([1.0, 1e-17], [1.0, 0.0])
@@ -223,7 +223,7 @@ def test_rounded_gaussian_noise_has_less_epsilon_than_gaussian_noise():
             assert np.all(less <= more * (1 + 1e-12) + 1e-15)
 
 
-def test_discrete_and_rounded_gaussians_agree_on_a_fine_lattice():
+def test_discrete_and_rounded_gaussian_noise_agree_on_a_fine_lattice():
     k = np.exp(np.linspace(0.0, 2.0, 20))
     whole = PairCurve(GaussianPair(1.0), Direction.REMOVE, Side.UPPER).delta(k)
     distances = []
@@ -241,7 +241,7 @@ def test_discrete_and_rounded_gaussians_agree_on_a_fine_lattice():
 NORMALS = MonotonePair(stats.norm(1.0, 2.0), stats.norm(0.0, 2.0), -60.0, 60.0)
 
 
-def test_monotone_pair_of_two_normals_equals_the_gaussian_pair():
+def test_a_monotone_pair_of_two_normals_equals_the_gaussian_pair():
     exact = GaussianPair(2.0)
     k = np.append(0.0, np.exp(np.linspace(-3.0, 3.0, 41)))
     for name in ("q_below", "q_above", "p_below", "p_above"):
@@ -249,7 +249,7 @@ def test_monotone_pair_of_two_normals_equals_the_gaussian_pair():
     assert NORMALS.second_moment == pytest.approx(exact.second_moment, rel=1e-4)
 
 
-def test_monotone_pair_of_two_laplaces_has_atoms_at_both_ends():
+def test_a_monotone_pair_of_two_laplace_distributions_has_atoms_at_both_ends():
     """The ratio is flat outside [0, 1]: its largest and smallest values have mass."""
     pair = MonotonePair(stats.laplace(1.0, 2.0), stats.laplace(0.0, 2.0), -200.0, 200.0)
     exact, k = LaplacePair(2.0), np.exp(np.linspace(-0.7, 0.7, 29))
@@ -259,7 +259,7 @@ def test_monotone_pair_of_two_laplaces_has_atoms_at_both_ends():
     )
 
 
-def test_monotone_pair_agrees_with_quadrature():
+def test_a_monotone_pair_of_two_exponentials_agrees_with_its_closed_form():
     """Exponentials: X = λe^{(1−λ)z} at rates λ and 1, H_K(P‖Q) in closed form."""
     rate = 0.8
     pair = MonotonePair(stats.expon(scale=1 / rate), stats.expon(), 0.0, 60.0)
@@ -269,7 +269,7 @@ def test_monotone_pair_agrees_with_quadrature():
         assert hockey_stick(pair, np.array(k)) == pytest.approx(exact, rel=1e-12)
 
 
-def test_a_ratio_that_falls_is_refused():
+def test_a_monotone_pair_whose_likelihood_ratio_falls_is_refused():
     for present, absent in (
         (stats.norm(0.0), stats.norm(1.0)),
         (stats.norm(0.0, 2.0), stats.norm(0.0, 1.0)),  # falls, then rises
@@ -279,7 +279,7 @@ def test_a_ratio_that_falls_is_refused():
             MonotonePair(present, absent, -8.0, 8.0)
 
 
-def test_array_pairs_are_compared_by_identity():
+def test_pairs_that_hold_arrays_are_compared_by_identity():
     one, other = (table(EIGHTHS, OTHERS) for _ in range(2))
     assert one == one
     assert one != other

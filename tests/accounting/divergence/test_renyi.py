@@ -27,7 +27,7 @@ ORDERS = (1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 33.0)
 
 
 @pytest.mark.parametrize("sigma", [0.4, 1.0, 20.0])
-def test_gaussian_renyi_divergence_is_exact_without_a_cut(sigma):
+def test_the_renyi_divergence_of_gaussian_noise_is_exact(sigma):
     found = block_renyi(PairBlock(GaussianPair(sigma)), ORDERS, 1e-9)
     exact = [order / (2 * sigma**2) for order in ORDERS]
     assert found.left_out == 0
@@ -37,7 +37,7 @@ def test_gaussian_renyi_divergence_is_exact_without_a_cut(sigma):
 
 
 @pytest.mark.parametrize("block", [response(0.2), response(2.0), TwoOutcomes(0.1, 0.001)])
-def test_bounds_of_two_outcomes_are_above_and_close_to_the_truth(block):
+def test_renyi_bounds_of_two_outcome_mechanisms_are_slightly_above_exact_divergences(block):
     found = block_renyi(block, ORDERS, 1e-12)
     assert found.left_out < 1e-12
     for direction in Direction:
@@ -58,7 +58,9 @@ def gaussian_averages(sigma: float, window: int, probability: float, order: floa
 
 
 @pytest.mark.parametrize(("sigma", "window", "probability"), [(1.0, 2, 1.0), (2.0, 3, 0.4)])
-def test_check_ins_agree_with_quadrature_in_both_directions(sigma, window, probability):
+def test_renyi_bounds_of_check_ins_agree_with_quadrature_in_both_directions(
+    sigma, window, probability
+):
     orders = (1.25, 1.5, 2.0, 3.0)
     found = block_renyi(AllocationBlock(GaussianPair(sigma), window, probability), orders, 1e-12)
     for i, order in enumerate(orders):
@@ -96,7 +98,7 @@ def theorem_4_6(sigma: float, window: int, order: int) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "window"), [(1.0, 64), (2.0, 50), (1.0, 150)])
-def test_check_ins_agree_with_theorem_4_6(sigma, window):
+def test_renyi_bounds_of_check_ins_agree_with_theorem_4_6(sigma, window):
     orders = (2.0, 3.0, 5.0)
     found = block_renyi(AllocationBlock(GaussianPair(sigma), window), orders, 1e-11)
     exact = [math.log(theorem_4_6(sigma, window, int(a))) / (a - 1) for a in orders]
@@ -104,7 +106,7 @@ def test_check_ins_agree_with_theorem_4_6(sigma, window):
 
 
 @pytest.mark.parametrize(("sigma", "rate"), [(1.0, 0.01), (3.0, 0.3)])
-def test_poisson_sampling_agrees_with_dp_accounting_where_little_is_cut(sigma, rate):
+def test_renyi_bounds_of_poisson_sampling_agree_with_dp_accounting_at_low_orders(sigma, rate):
     # dp-accounting gives the remove direction, which is the larger one (Mironov, Talwar & Zhang
     # 2019, Theorem 5).
     orders = (2.0, 3.0, 5.0)
@@ -114,7 +116,7 @@ def test_poisson_sampling_agrees_with_dp_accounting_where_little_is_cut(sigma, r
     assert all(a <= b for a, b in zip(found.add, found.remove, strict=True))
 
 
-def test_larger_left_out_probability_lowers_high_order_divergences():
+def test_a_larger_left_out_probability_lowers_divergences_of_high_order():
     block = AllocationBlock(GaussianPair(1.0), 100)
     little, much = (block_renyi(block, ORDERS, cut) for cut in (1e-11, 1e-7))
     assert little.left_out <= 1e-11
@@ -143,8 +145,8 @@ def test_left_out_probability_of_a_run_is_divided_among_its_blocks():
     assert 0 < run_renyi(run, (2.0,), 1e-8).left_out <= 1e-8
 
 
-def test_renyi_divergence_from_one_direction_alone_is_no_bound():
-    """The sum needs prices on both sides of 1, and each of them."""
+def test_hockey_sticks_on_one_side_of_ratio_1_do_not_bound_the_renyi_divergence():
+    """The sum needs hockey-stick divergences at ratios on both sides of 1."""
     block, order = response(1.0), 3.0
     losses = np.linspace(-2.0, 2.0, 4001)
     points = np.exp(losses)

@@ -1,4 +1,4 @@
-"""The law of a sum by one FFT: equal to exact convolution, and its round-off bound holds."""
+"""Distribution of a sum by one FFT: equal to exact convolution within its rounding bound."""
 
 import mpmath
 import numpy as np
@@ -41,7 +41,9 @@ CASES = [(11, 1, 64, 0), (11, 2, 64, 0), (40, 5, 512, 17), (40, 60, 1536, 300), 
 
 @pytest.mark.parametrize(("cells", "count", "size", "first"), CASES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size, first):
+def test_convolution_powers_agree_with_exact_convolution_within_the_error_bound(
+    seed, cells, count, size, first
+):
     masses = distribution(seed, cells)
     result = power(masses, count, size, first)
     truth = wrapped(exact_power(masses, count), size, first)
@@ -52,7 +54,7 @@ def test_powers_agree_with_convolution_within_the_bound(seed, cells, count, size
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_wrong_number_of_summands_is_detected(seed):
+def test_a_convolution_power_with_another_number_of_summands_is_detected(seed):
     """Negative control for the test above."""
     masses = distribution(seed, 40)
     result = power(masses, 4, 512, 17)
@@ -84,7 +86,7 @@ def binomial(count: int, successes: int, likely: float):
 
 
 def test_the_rounding_error_of_hockey_sticks_is_added():
-    """Masses differenced from prices that are off move the law by no more than the bound."""
+    """Errors of hockey sticks change the masses computed from them by at most the bound."""
     masses, count, size = distribution(5, 30), 20, 1024
     errors = np.full(masses.size + 2, 1e-10)
     noise = np.random.default_rng(6).choice([-1.0, 1.0], errors.size) * errors
@@ -97,8 +99,8 @@ def test_the_rounding_error_of_hockey_sticks_is_added():
     assert difference > exact.l2_error  # not charged, not covered
 
 
-def test_a_distribution_far_from_zero_has_small_errors():
-    """Round-off goes by the variance, not by how far the bins are from the first one."""
+def test_sums_of_a_distribution_far_from_zero_have_small_errors():
+    """Rounding errors depend on the variance, not on the distance from the first bin."""
     masses = np.zeros(4001)
     masses[3990:] = distribution(9, 10)
     near, far = power(distribution(9, 10), 10**4, 1 << 12, 10**4), power(masses, 10**4, 1 << 12, 0)
@@ -109,7 +111,7 @@ def test_a_distribution_far_from_zero_has_small_errors():
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 10, 1000, 60_000])
-def test_hockey_sticks_are_double_tail_sums(cells):
+def test_hockey_sticks_on_a_grid_are_sums_of_tail_sums(cells):
     masses = distribution(8, cells)
     exact = np.zeros(cells + 1, dtype=np.longdouble)
     tails = np.cumsum(masses[::-1].astype(np.longdouble))[::-1]
@@ -118,13 +120,13 @@ def test_hockey_sticks_are_double_tail_sums(cells):
     assert np.all(np.abs(hockey_sticks - exact) <= sums.hockey_sticks_rounding(cells) * exact)
 
 
-def test_transform_with_zeros_is_handled():
+def test_a_distribution_whose_fourier_transform_has_zeros_is_convolved_exactly():
     masses = np.array([0.5, 0.5])  # φ(π) = 0
     result = power(masses, 2, 8, 0)
     np.testing.assert_allclose(result.masses, [0.25, 0.5, 0.25, 0, 0, 0, 0, 0], atol=1e-15)
 
 
-def test_complex_logarithm_is_computed_without_cancellation():
+def test_the_complex_logarithm_is_computed_without_cancellation():
     small = np.array([1e-9 + 2e-9j, 0.03 - 0.02j, 0.3 + 0.2j])
     omega = np.array([1e-7, 0.01, 0.9, 1.1, 3.0])
     with mpmath.workdps(40):

@@ -1,4 +1,4 @@
-"""Closed forms above and below every price, and one Gaussian release in logarithms."""
+"""Closed-form bounds without amplification, and one Gaussian release computed in logarithms."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def true_delta(mu: float, epsilon: Any) -> Any:
         (1e3, 1e-15),
     ],
 )
-def test_bounds_of_one_gaussian_enclose_epsilon_of_any_size(mu, delta):
+def test_bounds_of_one_gaussian_release_enclose_epsilon_of_any_size(mu, delta):
     with mp.workdps(60):
         upper, lower = (mp.mpf(gaussian_epsilon(mu, delta, side)) for side in Side)
         assert true_delta(mp.mpf(mu), upper) <= delta
@@ -48,7 +48,7 @@ def test_bounds_of_one_gaussian_enclose_epsilon_of_any_size(mu, delta):
     assert gaussian_epsilon(1e-6, 1e-3, Side.UPPER) == 0.0
 
 
-def test_closed_form_parameters_add_up_under_composition():
+def test_parameters_of_closed_forms_add_up_under_composition():
     both = Unhidden([(UnhiddenBlock(ClosedForm.gaussian(1.0), releases=2), 3)])
     assert both.upper(1e-6) == pytest.approx(gaussian_epsilon(math.sqrt(6), 1e-6, Side.UPPER))
     # A little above what grids find of the same release, whose digits stand in documents.
@@ -68,7 +68,9 @@ def test_closed_form_parameters_add_up_under_composition():
 @pytest.mark.parametrize(
     ("count", "chance", "tail"), [(1000, 0.01, 1e-7), (50, 0.8, 1e-4), (10**9, 1e-7, 1e-12)]
 )
-def test_number_of_blocks_exceeds_its_chernoff_bound_rarely(count, chance, tail):
+def test_the_number_of_releases_exceeds_its_chernoff_bound_with_small_probability(
+    count, chance, tail
+):
     most = most_blocks(count, chance, tail)
     assert binom.sf(most, count, chance) <= tail
     assert most < count

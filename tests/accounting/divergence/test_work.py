@@ -1,4 +1,4 @@
-"""The work of a question is counted: the same whatever was computed before, and never too much."""
+"""Work budget of a computation of ε: the same for any cache, and never exceeded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store(mutate):
     return lambda: work._STORE
 
 
-def test_a_budget_ends_work_that_exceeds_it():
+def test_a_work_budget_ends_a_computation_that_exceeds_it():
     with budget(10) as meter:
         charge(10)
         with pytest.raises(WorkSpentError):
@@ -44,7 +44,7 @@ def test_a_budget_ends_work_that_exceeds_it():
     charge(10**12)  # outside of a question nothing is limited
 
 
-def test_cached_results_count_once_per_question(store):
+def test_the_work_of_a_cached_result_counts_once_per_question(store):
     calls = []
 
     @remembered
@@ -81,7 +81,7 @@ def test_cached_results_count_once_per_question(store):
     assert meter.used == 12
 
 
-def test_failed_computations_count_against_the_work_budget():
+def test_failed_computations_use_up_the_work_budget():
     @remembered
     def failing() -> None:
         charge(30)
@@ -94,7 +94,7 @@ def test_failed_computations_count_against_the_work_budget():
     assert meter.used == 60
 
 
-def test_the_cache_keeps_recent_results_within_its_bytes(store, mutate):
+def test_the_cache_keeps_recent_results_within_its_limit_of_bytes(store, mutate):
     mutate(work, "_MOST_BYTES", 10_000)
     calls = []
 
@@ -110,8 +110,8 @@ def test_the_cache_keeps_recent_results_within_its_bytes(store, mutate):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 2.0])
-def test_answers_do_not_depend_on_the_cache(monkeypatch, mutate, store, share):
-    """Cold, and after questions that share its blocks, at budgets that end it early or not."""
+def test_computed_epsilons_do_not_depend_on_the_cache(monkeypatch, mutate, store, share):
+    """With an empty cache, and after questions that share blocks, at small and large budgets."""
     asked = scheme(CheckIn(20, 3), 1.5)
     with budget(10**12) as meter:
         whole = price(asked, 1e-6)
@@ -139,7 +139,7 @@ def test_answers_do_not_depend_on_the_cache(monkeypatch, mutate, store, share):
 def test_questions_that_exceed_the_work_budget_get_a_looser_bound(
     monkeypatch, law, sigma, delta, relation
 ):
-    """The units are those of a second; every budget ends alike, by what is certified by then."""
+    """A question that is cut short still has both bounds, in order."""
     monkeypatch.setattr(work, "QUESTION", 2 * 10**7)
     asked = scheme(law, sigma, relation)
     with budget(10**12) as meter:
@@ -150,7 +150,7 @@ def test_questions_that_exceed_the_work_budget_get_a_looser_bound(
     assert epsilon_upper(asked, delta) < float("inf")
 
 
-def test_searches_and_profiles_respect_the_work_budget(monkeypatch):
+def test_calibrations_and_privacy_profiles_respect_the_work_budget(monkeypatch):
     monkeypatch.setattr(work, "QUESTION", 10**6)
     found = calibrate_noise(lambda s: scheme(CheckIn(10**8, 10), s), 1.0, 1e-6)
     assert epsilon_upper(scheme(CheckIn(10**8, 10), found), 1e-6) <= 1.0
@@ -158,14 +158,14 @@ def test_searches_and_profiles_respect_the_work_budget(monkeypatch):
         profile_curves(scheme(CheckIn(10**8, 10), 1.0))
 
 
-def test_work_of_long_arrays_is_counted():
+def test_the_work_on_long_arrays_is_counted():
     with budget(10**9) as meter:
         check_ins.allocation_curve.cache_clear()
         epsilon_upper(scheme(CheckIn(1000), 1.0), 1e-6)
     assert 10**5 < meter.used < 10**8
 
 
-def test_a_block_whose_curves_are_too_large_ends_refinement(mutate, store):
+def test_refinement_ends_at_a_block_whose_curves_are_too_large(mutate, store):
     asked = scheme(CheckIn(20, 3), 1.5)
     whole = price(asked, 1e-6, 1e-5)
     mutate(work, "_STORE", work._Store())

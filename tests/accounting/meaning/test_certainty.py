@@ -1,4 +1,4 @@
-"""How sure an attacker becomes but for a chance of δ: proved, reached, and held by simulation."""
+"""Certainty of an attacker, exceeded with probability at most δ: bounds against simulation."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def demo():
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_certainty_exceeds_its_bound_at_most_with_delta(demo, present):
+def test_simulated_certainty_exceeds_its_bound_with_probability_at_most_delta(demo, present):
     runs = 120_000
     drawn = log_ratios(np.random.default_rng(20), runs, present) * (1 if present else -1)
     shown = (demo.presence if present else demo.absence).upper
@@ -78,8 +78,8 @@ def test_certainty_of_the_demo_plan_has_its_documented_value(demo):
     assert 0.9715 < demo.absence.lower <= demo.absence.upper <= 0.9716
 
 
-def test_updates_that_stop_exceed_the_tail_of_the_worst_pair_but_not_the_bound():
-    """Her updates fall to zero once the ratio is high: clipping allows that, and it stays high."""
+def test_a_client_that_stops_sending_exceeds_the_gaussian_tail_but_not_the_bound():
+    """The updates are zero once the ratio is high, as clipping allows, so the ratio stays high."""
     mu, steps, runs, delta = 0.2, 100, 100_000, 0.01
     drawn = np.random.default_rng(21).normal(mu * mu / 2, mu, (runs, steps))
     highest = np.cumsum(drawn, axis=1).max(axis=1)
@@ -90,7 +90,7 @@ def test_updates_that_stop_exceed_the_tail_of_the_worst_pair_but_not_the_bound()
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_the_shift_is_the_ratio_of_true_to_false_positives_at_delta(delta):
+def test_the_largest_shift_is_the_log_ratio_of_true_to_false_positives_at_delta(delta):
     mu = 1.0
     shift = largest_shift(gaussian_curve(mu, delta=delta), delta)
     # The best test with δ true positives has Φ(Φ⁻¹(δ) − μ) false ones.
@@ -100,7 +100,7 @@ def test_the_shift_is_the_ratio_of_true_to_false_positives_at_delta(delta):
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_the_likelihood_ratio_exceeds_the_shift_with_chance_delta_at_most(delta):
+def test_the_likelihood_ratio_exceeds_the_shift_with_probability_at_most_delta(delta):
     """Under P the log-ratio of Gaussian noise is N(μ²/2, μ²)."""
     mu = 1.0
     shift = largest_shift(gaussian_curve(mu, delta=delta), delta).upper
@@ -117,7 +117,7 @@ def test_the_likelihood_ratio_exceeds_the_shift_with_chance_delta_at_most(delta)
 
 @pytest.mark.parametrize("delta", [0.3, 0.05, 1e-3])
 def test_certainty_bounds_enclose_the_posterior_of_an_enumerated_mechanism(delta):
-    """Every event of an enumerable law, sorted by its ratio, and half of the last one."""
+    """All outcomes of an enumerated mechanism, sorted by ratio, and half of the last one."""
     distribution = average(randomized_response(Fraction(8)), 5)
     curve = TradeOff.of(profile_of(distribution, np.linspace(0.0, 2.2, 400)))
     shift, back = largest_shift(curve, delta), largest_shift(curve.inverse(), delta)
@@ -145,7 +145,7 @@ def test_largest_shift_is_refused_if_the_profile_stays_above_delta():
         largest_shift(curve, 1e-6)
 
 
-def test_posterior_log_odds_equal_prior_plus_shift():
+def test_the_posterior_log_odds_equal_the_prior_log_odds_plus_the_shift():
     def after(prior: float, shift: float) -> Bounds:
         return posterior(prior, Bounds(shift, shift))
 
@@ -156,7 +156,7 @@ def test_posterior_log_odds_equal_prior_plus_shift():
     assert posterior(0.5, Bounds(0.0, 2.0)).lower == pytest.approx(0.5)
 
 
-def test_certainty_of_partial_runs_uses_one_bound_on_epsilon(demo):
+def test_the_certainty_of_a_partial_run_follows_from_one_bound_on_epsilon(demo):
     part = scheme_certainty(DEMO, DELTA, steps=150)
     assert 0.5 < part.presence.upper < demo.presence.upper
     whole = scheme_certainty(DEMO, DELTA, steps=300)
@@ -169,7 +169,7 @@ def test_certainty_of_partial_runs_uses_one_bound_on_epsilon(demo):
     assert max(hers.sides) <= found.presence.upper < max(hers.sides) + 0.01
 
 
-def test_certainty_of_a_slow_profile_uses_one_bound_on_epsilon():
+def test_the_certainty_under_k_subsets_follows_from_one_bound_on_epsilon():
     subset = Scheme(GaussianNoise(2.0), KSubset(4, picks=2), Relation.ADD_REMOVE)
     found = scheme_certainty(subset, 1e-3)
     assert found.presence.lower == pytest.approx(0.5)
@@ -179,7 +179,7 @@ def test_certainty_of_a_slow_profile_uses_one_bound_on_epsilon():
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, math.nan])
-def test_a_prior_and_a_delta_are_strictly_between_0_and_1(prior):
+def test_a_prior_or_delta_outside_the_open_interval_0_to_1_is_refused(prior):
     profile = privacy_profile(DEMO, np.array([4.0]))
     with pytest.raises(ParameterError, match="prior"):
         certainty(profile, prior, 0.1)

@@ -1,4 +1,4 @@
-"""The Gaussian fit: what it promises holds between grid points and in the tails."""
+"""Gaussian fit of a privacy profile: its guarantees hold between grid points and in the tails."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def profile(participation, sigma: float, reach: float, points: int = 601) -> Pro
 
 
 @pytest.mark.parametrize(("sigma", "reach"), [(0.5, 14.0), (1.0, 5.5), (5.0, 0.9), (40.0, 0.1)])
-def test_gaussian_fit_of_gaussian_noise_has_its_own_mu(sigma, reach):
+def test_the_gaussian_fit_of_gaussian_noise_has_the_mu_of_the_noise(sigma, reach):
     fit = gaussian_fit(profile(EveryStep(1), sigma, reach), DELTA)
     assert fit.mu.lower <= 1 / sigma <= fit.mu.upper
     assert fit.mu.relative_width <= 1e-4
     assert fit.delta <= DELTA
 
 
-def test_mu_on_a_coarse_grid_is_never_smaller():
+def test_a_coarser_grid_never_makes_the_fitted_mu_smaller():
     fits = [gaussian_fit(profile(EveryStep(1), 1.0, 5.5, n), DELTA).mu for n in (12, 50, 200)]
     assert fits[0].upper > fits[1].upper > fits[2].upper >= 1.0
     # Second order: sixteen times the points, less than a hundredth of the excess.
@@ -48,7 +48,7 @@ def test_mu_on_a_coarse_grid_is_never_smaller():
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_gaussian_fit_holds_between_points_of_a_coarse_grid(sigma):
+def test_the_gaussian_fit_holds_between_points_of_a_coarse_grid(sigma):
     """Guarantee 1 and 2 against quadrature, for one of two steps."""
     fit = gaussian_fit(profile(CheckIn(2), sigma, 9.0 / sigma, 40), DELTA)
     for epsilon in np.linspace(0.0, fit.epsilon, 60)[:-1]:
@@ -59,7 +59,7 @@ def test_gaussian_fit_holds_between_points_of_a_coarse_grid(sigma):
         assert max(remove_delta(epsilon, 2, sigma), add_delta(epsilon, 2, sigma)) <= fit.delta
 
 
-def test_gaussian_fit_is_the_smallest_valid_mu():
+def test_the_gaussian_fit_has_the_smallest_valid_mu():
     """The lower bound: a smaller μ is exceeded somewhere in the range."""
     fit = gaussian_fit(profile(CheckIn(2), 0.7, 12.0), DELTA)
     less = 0.999 * fit.mu.lower
@@ -77,7 +77,7 @@ def respects(fit: GaussianFit, participation, delta) -> bool:
     )
 
 
-def test_gaussian_fit_needs_both_directions():
+def test_a_gaussian_fit_to_the_remove_direction_alone_is_invalid():
     participation = average(randomized_response(Fraction(math.exp(3.0))), 5)
     exact = profile_of(participation, np.linspace(0.0, 3.2, 81))
     fit = gaussian_fit(exact, 0.05)
@@ -95,8 +95,8 @@ TELL_TALE = {Fraction(100): Fraction(1, 5000), Fraction(4900, 4999): Fraction(49
 
 
 @pytest.mark.parametrize(("participation", "delta"), [(ONE_OF_FIVE, 0.05), (TELL_TALE, 0.015)])
-def test_trade_off_of_the_scheme_is_above_its_gaussian_fit(participation, delta):
-    """Guarantees 3 and 4 against the best tests of an enumerated law, in both directions."""
+def test_the_trade_off_curve_of_a_scheme_is_above_its_gaussian_fit(participation, delta):
+    """Guarantees 3 and 4 against the best tests of an enumerated mechanism, in both directions."""
     fit = gaussian_fit(profile_of(participation, np.linspace(0.0, 5.0, 251)), delta)
     alphas = np.concatenate([np.geomspace(1e-9, 1e-2, 60), np.linspace(0.0, 1.0, 201)])
     gaussian = gaussian_trade_off(fit.mu.upper, alphas)
@@ -108,8 +108,8 @@ def test_trade_off_of_the_scheme_is_above_its_gaussian_fit(participation, delta)
         assert np.all(truth[inside] >= gaussian[inside] - 1e-12)
 
 
-def test_a_gaussian_fit_outside_its_range_needs_delta():
-    """Negative control: f ≥ G_μ everywhere would be false, at the few α that give her away."""
+def test_a_gaussian_fit_is_invalid_below_its_smallest_false_positive_rate():
+    """Negative control: f ≥ G_μ everywhere is false at tiny α, where outputs reveal the client."""
     fit = gaussian_fit(profile_of(TELL_TALE, np.linspace(0.0, 5.0, 251)), 0.015)
     alpha = Fraction(1, 5000)
     assert float(misses(TELL_TALE, alpha)) == pytest.approx(0.98)
@@ -117,7 +117,7 @@ def test_a_gaussian_fit_outside_its_range_needs_delta():
     assert float(alpha) < fit.alpha_lower
 
 
-def test_lower_trade_off_bound_is_above_its_gaussian_fit():
+def test_the_lower_trade_off_bound_is_above_its_gaussian_fit():
     found = profile(PoissonSampling(0.05, 20), 1.0, 4.0)
     fit = gaussian_fit(found, DELTA)
     alphas = np.linspace(0.0, 1.0, 201)

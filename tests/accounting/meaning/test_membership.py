@@ -47,7 +47,7 @@ def best_guess(participation: Law, prior: Fraction) -> Fraction:
 
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_bayes_success_equals_the_best_of_all_guesses(steps, prior):
+def test_the_bayes_success_equals_that_of_the_best_enumerated_guess(steps, prior):
     participation = average(randomized_response(Fraction(8)), steps)
     truth = float(best_guess(participation, Fraction(prior)))
     mark = abs(math.log((1 - prior) / prior))
@@ -61,8 +61,8 @@ def test_bayes_success_equals_the_best_of_all_guesses(steps, prior):
     assert truth * (1 - 1e-14) <= coarse.upper
 
 
-def test_swapped_directions_are_detected():
-    """Negative control: at a prior off ½ the two directions answer different questions."""
+def test_success_computed_with_swapped_directions_is_detected():
+    """Negative control: at a prior other than ½ the two directions give different success."""
     participation = average(randomized_response(Fraction(20)), 5)
     exact = profile_of(participation, np.linspace(0.0, 4.5, 200))
     swapped = Profile(exact.backward, exact.forward, exact.relation)
@@ -73,7 +73,7 @@ def test_swapped_directions_are_detected():
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_success_against_gaussian_noise_equals_the_closed_form(prior):
+def test_the_bayes_success_against_gaussian_noise_equals_the_closed_form(prior):
     """The best threshold of one Gaussian observation, in closed form."""
     mu = 1.3
     odds = math.log((1 - prior) / prior)
@@ -84,7 +84,7 @@ def test_success_against_gaussian_noise_equals_the_closed_form(prior):
     assert success.upper - success.lower < 1e-5
 
 
-def test_at_even_odds_success_is_half_of_one_plus_the_advantage():
+def test_at_prior_one_half_success_is_half_of_one_plus_the_advantage():
     found = profile(CheckIn(30))
     success, advantage = bayes_success(found, 0.5), TradeOff.of(found).advantage
     assert success.upper == pytest.approx((1 + advantage.upper) / 2, rel=1e-13)
@@ -93,7 +93,7 @@ def test_at_even_odds_success_is_half_of_one_plus_the_advantage():
 
 @hypothesis_settings(max_examples=12)
 @given(st.floats(0.01, 0.99))
-def test_bayes_risk_is_the_least_weighted_sum_of_both_errors(prior):
+def test_the_bayes_risk_is_the_least_weighted_sum_of_both_errors(prior):
     """1 − success = min over α of (1 − π)α + π·f(α)."""
     found = profile_of(average(randomized_response(Fraction(8)), 2), np.linspace(0.0, 4.6, 60))
     alphas, success = np.linspace(0.0, 1.0, 501), bayes_success(found, prior)
@@ -104,14 +104,14 @@ def test_bayes_risk_is_the_least_weighted_sum_of_both_errors(prior):
 
 
 @pytest.mark.parametrize("prior", [0.0, 1.0, -1.0, math.nan])
-def test_a_prior_is_strictly_between_0_and_1(prior):
+def test_a_prior_outside_the_open_interval_0_to_1_is_refused(prior):
     with pytest.raises(ParameterError, match="prior"):
         bayes_success(profile(EveryStep(1)), prior)
     with pytest.raises(ParameterError, match="prior"):
         posterior(prior, Bounds(1.0, 1.0))
 
 
-def test_the_first_table_of_the_page_bounds_every_attacker_at_small_delta():
+def test_the_documented_success_table_bounds_every_attacker_at_small_delta():
     delta, rate = 1e-4, 0.01
     rows = re.findall(
         r"^\| ([\d.]+) \| ([\d.]+) % \| ([\d.]+) % \|$", PAGE.read_text(), re.MULTILINE

@@ -1,4 +1,4 @@
-"""The privacy profile: proved at every ε, in both directions, and between the ε's."""
+"""Privacy profile: its bounds hold in both directions, at grid points and between them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def holds(bounds: DeltaBounds, truth) -> bool:
 
 
 @pytest.mark.parametrize(("steps", "sigma"), [(1, 0.5), (1, 3.0), (9, 2.0)])
-def test_gaussian_noise_in_every_step_is_exact(steps, sigma):
+def test_the_profile_of_gaussian_noise_in_every_step_is_exact(steps, sigma):
     profile = privacy_profile(scheme(EveryStep(steps), sigma), GRID)
     mu = math.sqrt(steps) / sigma
     for bounds in (profile.forward, profile.backward):
@@ -63,14 +63,14 @@ def test_gaussian_noise_in_every_step_is_exact(steps, sigma):
     assert not holds(profile.forward, lambda e: gaussian_delta(e, 1.01 * mu))
 
 
-def test_replacing_a_record_doubles_the_gaussian_sensitivity():
+def test_the_profile_of_replacing_a_record_has_twice_the_gaussian_sensitivity():
     profile = privacy_profile(scheme(EveryStep(1), 2.0, Relation.REPLACE_ONE), GRID)
     assert list(profile.directions) == ["replace"]
     assert holds(profile.directions["replace"], lambda e: gaussian_delta(e, 1.0))
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_two_steps_against_quadrature(sigma):
+def test_the_profile_of_one_of_two_steps_agrees_with_quadrature(sigma):
     epsilons = np.array([0.0, 0.05, 0.4, 1.0, 2.0])
     profile = privacy_profile(scheme(CheckIn(2), sigma), epsilons)
     truths = {
@@ -90,7 +90,7 @@ def test_two_steps_against_quadrature(sigma):
     [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)],
     ids=repr,
 )
-def test_upper_profiles_decrease_are_convex_and_have_equal_delta_at_zero(participation):
+def test_upper_profiles_are_decreasing_and_convex_with_equal_delta_at_epsilon_zero(participation):
     profile = privacy_profile(scheme(participation), np.linspace(0.0, 1.5, 61))
     for bounds in (profile.forward, profile.backward):
         slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
@@ -112,8 +112,8 @@ def test_upper_profiles_decrease_are_convex_and_have_equal_delta_at_zero(partici
     ],
     ids=repr,
 )
-def test_the_guarantee_is_a_point_of_the_profile(participation, relation):
-    """ε's bounds and δ's bounds speak of one curve."""
+def test_the_bounds_on_epsilon_and_the_profile_describe_one_curve(participation, relation):
+    """At the bounds on ε, the bounds on δ enclose the given δ."""
     delta = 1e-5
     epsilon = price(scheme(participation, relation=relation), delta).epsilon
     profile = privacy_profile(
@@ -136,19 +136,19 @@ def replaced_poisson_delta(epsilon: float, rate: float) -> float:
     return float(np.sum(density * np.maximum(up - math.exp(epsilon) * down, 0.0)) * step)
 
 
-def test_replacement_is_bounded_by_two_neighbour_bounds_but_not_by_one():
+def test_replacement_delta_is_below_two_neighbour_bounds_but_above_one():
     participation = PoissonSampling(0.3, 1)
     epsilons = np.linspace(0.0, 1.5, 16)
     replaced = privacy_profile(scheme(participation, relation=Relation.REPLACE_ONE), epsilons).worst
     truth = np.array([replaced_poisson_delta(e, 0.3) for e in epsilons])
     assert np.all(replaced.lower <= truth + 1e-8)
     assert np.all(truth <= replaced.upper + 1e-8)
-    # Negative control: the price of adding or removing her is too low.
+    # Negative control: the δ of adding or removing the client is too low.
     removed = privacy_profile(scheme(participation), epsilons).worst
     assert np.any(removed.upper < truth - 1e-4)
 
 
-def test_zero_out_delta_with_one_client_per_step_is_at_least_that_of_a_sum():
+def test_zero_out_delta_of_one_client_releases_is_at_least_that_of_sums():
     one = scheme(CheckIn(20), relation=Relation.ZERO_OUT, release=ReleaseRule.ONE_CLIENT)
     profile = privacy_profile(one, np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
     single = privacy_profile(scheme(CheckIn(20)), np.linspace(0.0, 6.0, 13), sharp_to=1e-5)
@@ -180,7 +180,7 @@ def test_profile_bounds_hold_between_grid_points(points, steps):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_loose_profile_bounds_hold_between_grid_points(seed):
-    """Where bounds are wide, chords are drawn from the upper one through the lower one."""
+    """Where bounds are wide, chords run from the upper bound through the lower bound."""
     participation = average(randomized_response(Fraction(6)), 3)
     exact = profile_of(participation, np.linspace(0.0, 1.7, 12)).forward
     loose = np.random.default_rng(seed).uniform(0.0, 0.2, (2, exact.epsilons.size))
@@ -196,24 +196,24 @@ def test_loose_profile_bounds_hold_between_grid_points(seed):
         assert truth * (1 - 1e-12) <= found.upper
 
 
-def test_a_polygon_through_the_points_is_no_lower_bound():
+def test_chords_between_lower_bounds_on_delta_are_no_lower_bound():
     """Negative control: chords, which bound from above, would fail from below."""
     participation = average(randomized_response(Fraction(6)), 2)
     bounds = profile_of(participation, np.linspace(0.0, 1.6, 6)).forward
-    # Between these two ε lies an atom of the law, where δ(K) bends.
+    # Between these two ε lies an atom of the likelihood ratio, where δ(K) bends.
     middle = float(0.5 * (bounds.epsilons[3] + bounds.epsilons[4]))
     chord = float(np.interp(math.exp(middle), bounds.ratios, bounds.lower))
     assert chord > float(forward_delta(participation, Fraction(math.exp(middle)))) * (1 + 1e-6)
 
 
-def test_combined_bounds_are_the_tightest_of_several_curves():
+def test_bounds_combined_from_several_curves_are_the_tightest():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-8, refinement=2)
     profile = curves.at(np.linspace(0.0, curves.reach(1e-8), 60))
     width = profile.worst.upper - profile.worst.lower
     assert np.all(width <= 1e-3 * profile.worst.upper)
 
 
-def test_a_window_with_participation_near_one_is_at_most_one_step():
+def test_the_profile_of_a_window_is_at_most_that_of_one_sure_step():
     """At small σ a window's grid is coarse where δ is large; one step's closed form is not."""
     profile = privacy_profile(scheme(CheckIn(2), 0.25), np.linspace(0.0, 1.0, 5))
     for bounds in (profile.forward, profile.backward):
@@ -221,7 +221,7 @@ def test_a_window_with_participation_near_one_is_at_most_one_step():
     assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
 
 
-def test_reach_is_an_epsilon_with_negligible_delta():
+def test_the_reach_of_a_profile_is_near_the_epsilon_of_the_given_delta():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
     reach = curves.reach(1e-5)
     assert curves.at(np.array([reach])).worst.upper[-1] <= 1e-5

@@ -1,4 +1,4 @@
-"""Trade-off curves: no test beats the lower one, some test reaches the upper one."""
+"""Trade-off curves: no attack is below the lower curve, and some attack reaches the upper one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def holds(curve: TradeOff, alphas: np.ndarray, truth: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("grid", [FINE, np.array([0.0, 0.4, 1.0, 3.0])], ids=["fine", "coarse"])
-def test_gaussian_noise_has_the_trade_off_of_two_gaussians(mu, grid):
+def test_gaussian_noise_has_the_trade_off_curve_of_two_gaussians(mu, grid):
     curve = TradeOff.of(profile(EveryStep(1), min(mu, 1.0) * grid, 1 / mu))
     inner = ALPHAS[1:-1]
     truth = np.array([gaussian_misses(a, mu) for a in inner])
@@ -57,13 +57,13 @@ def test_gaussian_noise_has_the_trade_off_of_two_gaussians(mu, grid):
 
 
 @pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
-def test_advantage_of_gaussian_noise_equals_the_closed_form(mu):
+def test_the_advantage_against_gaussian_noise_equals_the_closed_form(mu):
     advantage = TradeOff.of(profile(EveryStep(1), FINE, 1 / mu)).advantage
     assert advantage.lower <= 2 * phi(mu / 2) - 1 <= advantage.upper
     assert advantage.relative_width <= 1e-12
 
 
-def test_gaussian_trade_off_is_that_of_two_gaussians():
+def test_the_gaussian_trade_off_function_equals_its_closed_form():
     for alpha in (1e-9, 0.01, 0.3, 0.99):
         expected = gaussian_misses(alpha, 0.7)
         assert float(gaussian_trade_off(0.7, np.array(alpha))) == pytest.approx(expected, rel=1e-6)
@@ -99,7 +99,7 @@ def test_trade_off_bounds_enclose_the_best_test_of_an_enumerated_mechanism(name,
         assert np.all(curve.upper(ALPHAS) - curve.lower(ALPHAS) <= 6e-3)
 
 
-def test_swapped_directions_are_detected():
+def test_a_trade_off_curve_with_swapped_directions_is_detected():
     """Negative control: remove taken for add brackets the inverse of f, not f."""
     participation = LAWS["one of five, ε₀ = 3"]
     curve = TradeOff.of(profile_of(participation, np.linspace(0.0, 3.2, 400)))
@@ -107,8 +107,8 @@ def test_swapped_directions_are_detected():
     assert not brackets(curve.inverse(), participation, ALPHAS)
 
 
-def test_the_maximum_over_a_grid_is_no_upper_bound():
-    """Negative control: with lower δ's on a grid, but no polygon, f comes out too low."""
+def test_the_maximum_over_a_grid_is_no_upper_bound_on_a_trade_off_curve():
+    """Negative control: from lower bounds on δ at grid points alone, f is too low."""
     participation = LAWS["one of two, three values"]
     exact = profile_of(participation, np.linspace(0.0, 3.2, 8))
     careless = TradeOff.of(exact).lower(ALPHAS)  # upper and lower δ's agree here
@@ -138,7 +138,7 @@ def above(threshold: float, weighted: bool, mu: float) -> float:
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
-def test_one_of_two_steps_against_quadrature(sigma):
+def test_the_trade_off_curve_of_one_of_two_steps_agrees_with_quadrature(sigma):
     """Accusing where S > K errs with α = Q(S > K) and misses with 1 − P(S > K): a point of f."""
     curve = TradeOff.of(profile(CheckIn(2), np.linspace(0.0, 5.0, 601), sigma))
     thresholds = (0.5, 0.8, 1.0, 1.3, 2.0, 4.0)
@@ -156,8 +156,8 @@ def test_one_of_two_steps_against_quadrature(sigma):
 @pytest.mark.parametrize(
     "participation", [CheckIn(30), CheckIn(10, 4), PoissonSampling(0.05, 20)], ids=repr
 )
-def test_results_have_the_shape_of_the_arguments(participation):
-    """Decreasing, convex, between 0 and a coin; the inverse undoes it; symmetric is symmetric."""
+def test_trade_off_curves_are_decreasing_convex_and_inverted_by_their_inverse(participation):
+    """The curves lie between 0 and 1 − α, and the symmetric curve is its own inverse."""
     curve = TradeOff.of(profile(participation, np.linspace(0.0, 3.0, 301)))
     alphas = np.linspace(0.0, 1.0, 101)
     for side in (curve.lower, curve.upper, curve.symmetric().lower, curve.symmetric().upper):
@@ -172,7 +172,7 @@ def test_results_have_the_shape_of_the_arguments(participation):
     assert np.all(curve.symmetric().lower(alphas) <= curve.inverse().lower(alphas))
 
 
-def test_true_positives_are_one_minus_misses():
+def test_the_true_positive_rate_is_one_minus_the_false_negative_rate():
     curve = TradeOff.of(profile(CheckIn(30), np.linspace(0.0, 3.0, 301)))
     for rate in (0.0, 0.001, 0.01, 0.1, 1.0):
         found = curve.true_positive_rate(rate)
@@ -184,7 +184,7 @@ def test_true_positives_are_one_minus_misses():
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, math.nan])
-def test_a_rate_out_of_range_is_refused(alpha):
+def test_a_false_positive_rate_out_of_range_is_refused(alpha):
     curve = TradeOff.of(profile(EveryStep(1), FINE))
     for call in (curve.lower, curve.upper):
         with pytest.raises(ParameterError, match="alpha"):

@@ -1,4 +1,4 @@
-"""Averaged check-ins as shuffles, against the paper's figure and an enumeration."""
+"""Averaged check-ins analysed as shuffles, against the ε of the paper and an enumeration."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_averaged_window_delta_is_at_most_that_of_a_shuffle_of_its_participants(
                 assert truths.hockey_stick(one, other, math.exp(epsilon)) <= delta * (1 + 1e-9)
 
 
-def test_lower_bound_is_attained_by_a_window_of_one_step():
+def test_a_window_of_one_step_attains_its_lower_bound():
     """If all other records are equal, averaged bits show what a shuffler shows."""
     for probability in (1.0, 0.5):
         window = averaged_window(PureRandomizer(1.0), 4, probability)
@@ -100,7 +100,7 @@ def test_averaged_window_epsilon_is_below_theorem_4_1():
     "randomizer", [PureRandomizer(1.0), GaussianNoise(4.0), ApproximateRandomizer(1.0, 1e-13)]
 )
 @pytest.mark.parametrize("windows", [1, 3])
-def test_lower_bound_of_windows_is_below_the_upper_bound(randomizer, windows):
+def test_the_lower_bound_of_averaged_windows_is_below_the_upper_bound(randomizer, windows):
     for probability in (0.2, 1.0):
         window = averaged_window(randomizer, 10_000, probability)
         upper = run_epsilon([(window.upper, windows)], Direction.REMOVE, Side.UPPER, 1e-6, 0)

@@ -65,8 +65,8 @@ def test_no_cohort_of_four_clients_exceeds_the_upper_bound_on_delta(size):
             assert hockey_stick(q, p, k) <= uppers[Direction.ADD][i] + 1e-14
 
 
-def test_a_table_with_an_output_of_the_client_alone_is_attained():
-    """The mass that only the client can have counts beside the scaled pair."""
+def test_the_bound_is_attained_for_an_output_that_only_the_client_can_send():
+    """The mass of outputs that only the client can send counts in addition to the scaled pair."""
     epsilon0, lost, rate, k = 1.0, 0.05, 0.3, 1.5
     high = math.exp(epsilon0) / (1.0 + math.exp(epsilon0))
     null = np.array([1 - high, high, 0.0])
@@ -108,7 +108,7 @@ def exact_step(sigma: float, rate: float, k: float, direction: Direction, b: flo
 
 @pytest.mark.parametrize(("sigma", "rate"), CELLS[:3])
 @pytest.mark.parametrize("k", [1.05, 1.7])
-def test_one_gaussian_step_is_attained_in_both_directions(sigma, rate, k):
+def test_the_bound_of_one_gaussian_step_is_attained_in_both_directions(sigma, rate, k):
     """b = −r attains the remove direction, b = r the add direction."""
     upper = ZeroOutCohortBlock(GaussianPair(sigma), rate)
     point = np.array([k])
@@ -130,7 +130,7 @@ def density(sigma: float, shift: float):
 
 
 @pytest.mark.parametrize(("sigma", "rate"), CELLS)
-def test_no_substitute_on_the_line_has_a_larger_delta(sigma, rate):
+def test_no_one_dimensional_updates_have_a_larger_delta_than_the_bound(sigma, rate):
     width = GRID[1] - GRID[0]
     upper = ZeroOutCohortBlock(GaussianPair(sigma), rate)
     curves = {d: upper.curve(d, Side.UPPER, 1e-6, 0).delta(RATIOS) for d in Direction}
@@ -151,7 +151,7 @@ def test_the_bound_for_a_smaller_clip_norm_is_exceeded(sigma, rate):
     assert (found > bound)[RATIOS <= 1.5].all()
 
 
-def test_a_mutant_that_counts_half_of_the_substitute_is_exceeded(mutate):
+def test_a_bound_that_counts_half_of_the_substitute_is_exceeded(mutate):
     """Negative control: the least mass of the substitute's update counts in full."""
     sigma, rate = 1.0, 0.3
     whole = fixed_size.antithetic_upper
@@ -184,7 +184,7 @@ def adaptive_delta(sigma: float, rate: float, k: float) -> float:
 
 
 @pytest.mark.parametrize(("sigma", "rate", "k"), [(1.0, 0.5, 1.3), (2.0, 0.3, 1.1)])
-def test_two_adaptive_steps_stay_below_the_composed_bound(sigma, rate, k):
+def test_delta_of_two_adaptive_steps_stays_below_the_composed_bound(sigma, rate, k):
     size = round(rate * 10)
     scheme = tn.Scheme(tn.GaussianNoise(sigma), tn.FixedSize(size, 10, 2), relation="zero-out")
     bounds = tn.PrivacyCurve.of(scheme).delta(math.log(k))
@@ -201,7 +201,9 @@ def test_two_adaptive_steps_stay_below_the_composed_bound(sigma, rate, k):
         (100, 10_000, 100, 1.0, 1e-6, (6.19, 6.22), (7.91, 8.081)),
     ],
 )
-def test_documented_cohorts(size, population, steps, sigma, delta, zero_out, replaced):
+def test_documented_fixed_size_schemes_have_their_documented_epsilon(
+    size, population, steps, sigma, delta, zero_out, replaced
+):
     noise, cohort = tn.GaussianNoise(sigma), tn.FixedSize(size, population, steps)
     for relation, (low, high) in (("zero-out", zero_out), ("replace-one", replaced)):
         found = tn.price(tn.Scheme(noise, cohort, relation=relation), delta=delta).epsilon
@@ -209,7 +211,7 @@ def test_documented_cohorts(size, population, steps, sigma, delta, zero_out, rep
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_a_cohort_of_all_clients_is_every_step(relation):
+def test_a_cohort_of_all_clients_has_the_epsilon_of_every_step(relation):
     noise = tn.GaussianNoise(2.0)
     cohort = tn.price(tn.Scheme(noise, tn.FixedSize(50, 50, 10), relation=relation), delta=1e-6)
     always = tn.price(tn.Scheme(noise, tn.EveryStep(10), relation=relation), delta=1e-6)
@@ -217,7 +219,7 @@ def test_a_cohort_of_all_clients_is_every_step(relation):
     assert cohort.epsilon.lower == pytest.approx(always.epsilon.lower, rel=1e-6)
 
 
-def test_a_table_is_priced_under_zero_out_and_refused_under_replace_one():
+def test_a_table_randomizer_is_accepted_under_zero_out_but_not_replace_one():
     noise = tn.TableRandomizer([0.7, 0.3], [0.5, 0.5])
     scheme = tn.Scheme(noise, tn.FixedSize(1, 10, 5), relation="zero-out")
     found = tn.price(scheme, delta=1e-6).epsilon
@@ -226,7 +228,7 @@ def test_a_table_is_priced_under_zero_out_and_refused_under_replace_one():
         tn.price(tn.Scheme(noise, tn.FixedSize(1, 10, 5), relation="replace-one"), delta=1e-6)
 
 
-def test_a_custom_pair_has_no_attack_by_opposite_updates():
+def test_the_lower_bound_of_a_custom_pair_does_not_use_opposite_updates():
     cohort = tn.FixedSize(100, 10_000, 100)
     custom = tn.Scheme(PairRandomizer(GaussianPair(1.0)), cohort, relation="zero-out")
     noise = tn.Scheme(tn.GaussianNoise(1.0), cohort, relation="zero-out")
@@ -235,7 +237,7 @@ def test_a_custom_pair_has_no_attack_by_opposite_updates():
     assert found.lower < 1.0 < 6.0 < known.lower
 
 
-def test_the_substitution_pair_bounds_both_directions():
+def test_the_substitution_bound_is_attained_in_the_remove_direction():
     """Balle, Barthe, Gaboardi 2018, Theorem 11, is attained by b = z' in the remove direction."""
     sigma, rate, k = 1.0, 0.3, 1.4
     width = GRID[1] - GRID[0]

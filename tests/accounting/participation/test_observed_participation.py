@@ -70,7 +70,7 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_bracket_contains_epsilon_of_all_outcomes(name):
+def test_the_bracket_contains_the_epsilon_summed_over_all_outcomes(name):
     participation, rounds = ROUNDS[name]
     epsilon = price(local(participation), 1e-3).epsilon
     assert exact_delta(rounds, epsilon.upper) <= 1e-3 * (1 + 1e-9)
@@ -79,14 +79,14 @@ def test_bracket_contains_epsilon_of_all_outcomes(name):
     assert exact_delta(rounds, 0.9 * epsilon.lower) > 1e-3
 
 
-def test_visible_senders_have_no_amplification_by_sampling():
+def test_sampling_does_not_amplify_privacy_if_senders_are_visible():
     """Poisson sampling by a trusted coordinator has a smaller ε than visible self-sampling."""
     hidden = Scheme(PureRandomizer(0.7), PoissonSampling(0.3, 6), Relation.ZERO_OUT)
     observed = local(SelfSampling(0.3, 6), relation=Relation.ZERO_OUT)
     assert price(hidden, 1e-4).epsilon.upper < 0.8 * price(observed, 1e-4).epsilon.lower
 
 
-def test_observed_curve_is_the_rate_times_the_message_curve():
+def test_delta_of_an_observed_step_is_the_rate_times_delta_of_a_message():
     k = np.array([1.0, 1.2, 1.5, 1.9])
     one = PairBlock(PurePair(0.7))
     observed = ObservedBlock(one, 0.25)
@@ -96,7 +96,7 @@ def test_observed_curve_is_the_rate_times_the_message_curve():
     assert part.slope(k) == pytest.approx(0.25 * whole.slope(k))
 
 
-def test_lower_bound_is_zero_unless_the_worst_case_is_attained():
+def test_a_randomizer_without_attained_worst_case_has_lower_bound_zero():
     worst, five, bit = (
         price(local(EveryStep(3), randomizer), 1e-3).epsilon
         for randomizer in (PureRandomizer(0.7), KaryResponse(0.7, 5), SampledBitResponse(0.7))
@@ -106,7 +106,7 @@ def test_lower_bound_is_zero_unless_the_worst_case_is_attained():
     assert bit.lower == pytest.approx(worst.lower, rel=3e-3)
 
 
-def test_gaussian_messages_compose_to_one_gaussian():
+def test_gaussian_messages_compose_to_one_message_with_less_noise():
     found = price(local(EveryStep(16), GaussianNoise(8.0)), 1e-5).epsilon
     once = price(Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE), 1e-5).epsilon
     assert found.lower <= once.upper * (1 + 1e-9)

@@ -1,4 +1,4 @@
-"""One-client releases: bounds against enumeration, quadrature and attacks that are played exactly.
+"""One-client releases: bounds against enumeration, quadrature and exactly computed attacks.
 
 Noise is Gaussian of deviation σ, updates are numbers in [−1, 1] or points of the unit disc.
 """
@@ -112,7 +112,7 @@ def test_no_adaptive_choice_of_other_clients_exceeds_the_upper_bound(
             assert best_delta(k, steps, chosen) <= bound * (1 + 1e-9)
 
 
-def test_a_bound_with_the_displaced_client_at_half_the_distance_is_exceeded():
+def test_a_bound_with_half_the_distance_of_the_displaced_client_is_exceeded():
     alone = GaussianPair(1.0)
     wrong = AllocationBlock(one_client_pair(alone, alone), 2)
     played = best_delta(4.0, 2, choices(1.0, ADD, Direction.REMOVE, 60))
@@ -127,7 +127,7 @@ def plane(points: int = 181, reach: float = 7.0) -> tuple[np.ndarray, np.ndarray
 
 
 @pytest.mark.parametrize("to_null", [True, False])
-def test_updates_in_the_plane_stay_below_the_bound_of_two_records(to_null):
+def test_two_dimensional_updates_stay_below_the_bound_of_two_records(to_null):
     at, area = plane()
     generator = np.random.default_rng(5)
 
@@ -162,7 +162,7 @@ def opposed_delta(sigma: float, k: float, relation: Relation, direction: Directi
 
 
 @pytest.mark.parametrize(("relation", "direction"), list(itertools.product((ADD, ZERO), Direction)))
-def test_lower_bounds_are_attained_by_one_opposite_client_a_step(relation, direction):
+def test_one_client_per_step_with_opposite_updates_attains_the_lower_bound(relation, direction):
     for sigma, k in ((1.0, 1.3), (2.0, 1.2)):
         exact = opposed_delta(sigma, k, relation, direction)
         if relation is ZERO:
@@ -176,7 +176,7 @@ def test_lower_bounds_are_attained_by_one_opposite_client_a_step(relation, direc
         assert found >= 0.97 * exact
 
 
-def test_one_step_has_the_larger_of_two_closed_forms():
+def test_delta_of_one_step_is_the_larger_of_two_closed_forms():
     def gaussian_delta(mu: float, k: float) -> mpmath.mpf:
         score = mpmath.log(k) / mu
         return mpmath.ncdf(mu / 2 - score) - k * mpmath.ncdf(-mu / 2 - score)
@@ -188,7 +188,7 @@ def test_one_step_has_the_larger_of_two_closed_forms():
 
 
 @pytest.mark.parametrize("pair", [GaussianPair, LaplacePair])
-def test_the_worst_ratio_of_a_step_is_a_distribution_of_mean_one(pair):
+def test_the_worst_likelihood_ratio_of_a_step_is_a_distribution_with_mean_one(pair):
     worst = one_client_pair(pair(1.0), pair(0.5))
     k = np.geomspace(1e-3, 1e4, 4001)
     assert worst.q_below(k) + worst.q_above(k) == pytest.approx(1.0, abs=1e-12)
@@ -208,13 +208,13 @@ def test_the_worst_ratio_of_a_step_is_a_distribution_of_mean_one(pair):
     ],
     ids=str,
 )
-def test_epsilon_under_add_remove_lies_in_the_reviewed_bracket(participation, low, high):
+def test_epsilon_under_add_remove_lies_in_the_reference_bracket(participation, low, high):
     found = price(scheme(1.0, participation, ADD), 1e-6).epsilon
     assert low <= found.lower
     assert found.upper <= high
 
 
-def test_two_records_in_a_window_of_a_hundred_steps_cost_the_reviewed_epsilon():
+def test_two_records_in_a_window_of_a_hundred_steps_have_the_reference_epsilon():
     def delta(epsilon: float, side: Side, *, to_null: bool) -> float:
         block = OneClientBlock(GaussianPair(1.0), GaussianPair(0.5), 100, to_null=to_null)
         return block.delta(math.exp(epsilon), Direction.REMOVE, side)
@@ -224,7 +224,7 @@ def test_two_records_in_a_window_of_a_hundred_steps_cost_the_reviewed_epsilon():
 
 
 @pytest.mark.parametrize("noise", [GaussianNoise(2.0), LaplaceNoise(3.0)], ids=str)
-def test_zero_out_costs_at_most_replace_one_and_at_least_a_client_alone(noise):
+def test_zero_out_epsilon_lies_between_that_of_sums_and_of_replace_one(noise):
     def bound(relation: Relation, release: str) -> float:
         return epsilon_upper(Scheme(noise, CheckIn(20), relation, release), 1e-5)
 
@@ -234,7 +234,7 @@ def test_zero_out_costs_at_most_replace_one_and_at_least_a_client_alone(noise):
     assert replaced >= bound(REPLACE, "aggregated") * (1 - 1e-3)
 
 
-def test_a_client_in_every_step_costs_what_it_costs_in_a_sum():
+def test_a_client_selected_in_every_step_has_the_epsilon_of_a_sum():
     for relation in (ZERO, REPLACE):
         one = price(scheme(3.0, EveryStep(4), relation), 1e-5)
         summed = price(scheme(3.0, EveryStep(4), relation, "aggregated"), 1e-5)
@@ -242,7 +242,7 @@ def test_a_client_in_every_step_costs_what_it_costs_in_a_sum():
         assert one.exact
 
 
-def test_clients_of_an_availability_trace_cost_what_their_windows_cost():
+def test_clients_of_a_full_availability_trace_have_the_epsilon_of_check_ins():
     trace = AvailabilityCheckIn(np.ones((2, 20), bool), 10)
     found = price(scheme(1.0, trace, ADD), 1e-5).epsilon
     same = price(scheme(1.0, CheckIn(10, 2), ADD), 1e-5).epsilon

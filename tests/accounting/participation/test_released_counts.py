@@ -42,7 +42,7 @@ def test_sums_with_counts_have_the_simulated_delta():
     assert gains.mean() - error > privacy_profile(SUMS, np.array([epsilon])).forward.at(0.5).upper
 
 
-def test_sum_and_count_of_a_known_step_are_one_gaussian():
+def test_a_sum_and_a_count_of_one_step_are_one_gaussian_release():
     known = Scheme(GaussianNoise(3.0), EveryStep(1), Relation.ADD_REMOVE)
     both = with_released_counts(known, 4.0)
     assert both.randomizer.noise_multiplier == pytest.approx(2.4)
@@ -65,6 +65,6 @@ def test_counts_without_noise_are_refused(deviation):
         Scheme(LaplaceNoise(1.0), CheckIn(5), Relation.ADD_REMOVE),
     ],
 )
-def test_released_counts_refuse_other_combinations(scheme):
+def test_released_counts_with_an_unsupported_scheme_are_refused(scheme):
     with pytest.raises(UnsupportedError, match="noisy counts"):
         with_released_counts(scheme, 1.0)

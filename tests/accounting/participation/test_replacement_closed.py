@@ -35,7 +35,7 @@ def scheme(mu: float, steps: int, picks: int, windows: int = 1) -> tn.Scheme:
 
 @pytest.mark.parametrize(("steps", "picks"), [(2, 1), (4, 2), (6, 3)])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
-def test_delta_of_half_of_the_steps_is_that_of_sampled_ratios(steps, picks, epsilon):
+def test_delta_of_half_of_the_steps_agrees_with_simulated_likelihood_ratios(steps, picks, epsilon):
     mu = 0.7
     gains = np.maximum(likelihood_ratios(mu, steps, picks, seed=3) - math.exp(epsilon), 0.0)
     error = gains.std() / DRAWS**0.5
@@ -65,7 +65,7 @@ def test_two_steps_equal_one_step_with_less_noise():
     assert two.upper == pytest.approx(tn.price(single, delta=1e-6).epsilon.upper, rel=1e-6)
 
 
-def test_windows_of_half_of_the_steps_compose():
+def test_windows_of_half_of_the_steps_compose_as_gaussian_releases():
     """Each window is one Gaussian release, so n of them are one with √n times less noise."""
     windows = tn.price(scheme(0.5, 4, 2, windows=5), delta=1e-6).epsilon
     single = tn.Scheme(tn.GaussianNoise(1.0), tn.EveryStep(5), relation="zero-out")

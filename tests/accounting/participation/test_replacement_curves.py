@@ -1,4 +1,4 @@
-"""Curves through points with bounds, and composed windows under replace-one."""
+"""Privacy curves through points with bounds on δ, and composed windows under replace-one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def noisy(nodes, noise, seed):
 )
 @example([1.0, 1.0000000000000002], 0.0, 0)  # neighbouring floats
 @example([1.9], 0.0, 0)  # a point of `FINE` is the float after the last node
-def test_polygons_lie_on_their_side(epsilons, noise, seed):
+def test_lower_polygons_lie_below_and_upper_polygons_above_the_exact_curve(epsilons, noise, seed):
     nodes = np.exp(np.array([0.0, *sorted(epsilons)]))
     lowers, uppers = noisy(nodes, noise, seed)
     truth = TRUTH.delta(FINE)
@@ -74,7 +74,7 @@ def test_polygons_lie_on_their_side(epsilons, noise, seed):
         assert (lines <= curve.delta(FINE)[None, :] + 1e-12).all()
 
 
-def test_polygons_converge_with_more_nodes():
+def test_polygons_converge_to_the_exact_curve_with_more_nodes():
     errors = []
     for count in (20, 40, 80):
         nodes = np.exp(np.linspace(0.0, 2.5, count))
@@ -86,7 +86,7 @@ def test_polygons_converge_with_more_nodes():
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
-def test_upper_polygon_is_one_where_no_bound_is_known():
+def test_the_upper_polygon_is_one_where_no_bound_is_known():
     nodes = np.exp(np.array([0.0, 0.5, 1.0]))
     patchy = upper_polygon(nodes, np.array([np.inf, *TRUTH.delta(nodes[1:])]))
     assert float(patchy.delta(np.array(1.0))) == 1.0
@@ -99,7 +99,7 @@ def priced(k: float, side: Side) -> float:
 
 @pytest.mark.parametrize("delta", [0.15, 1e-3, 1e-9])
 @pytest.mark.parametrize("side", Side)
-def test_nodes_surround_the_epsilon_of_delta(delta, side):
+def test_nodes_lie_on_both_sides_of_the_epsilon_of_the_requested_delta(delta, side):
     root = epsilon_at(TRUTH, delta, Side.UPPER)
     nodes = np.log(nodes_near(priced, side, delta, 0.5))
     assert nodes[0] == 0
@@ -112,7 +112,7 @@ def test_nodes_surround_the_epsilon_of_delta(delta, side):
     assert priced(float(whole[-1]), side) <= delta < priced(float(whole[-2]), side)
 
 
-def test_delta_that_no_bound_reaches_is_refused():
+def test_a_delta_below_all_bounds_of_a_curve_is_refused():
     with pytest.raises(NumericalError, match="cannot be certified"):
         nodes_near(lambda k, side: 0.5, Side.UPPER, 1e-6, 0.3)
     with pytest.raises(NumericalError, match="cannot be certified"):
@@ -132,14 +132,14 @@ def composed(block, count, delta, refinement=0):
     return bounds
 
 
-def test_windows_of_one_step_compose_to_a_gaussian():
+def test_windows_of_one_step_compose_to_one_gaussian_release():
     """Four steps with shifts of ±1/4 are one Gaussian step with noise multiplier 1."""
     truth = epsilon_at(PairCurve(GaussianPair(1.0), Direction.REMOVE, Side.UPPER), 1e-6, Side.UPPER)
     lower, upper = composed(ReplacementBlock(GaussianPair(4.0), 1), 4, 1e-6)
     assert lower <= truth <= upper <= lower * (1 + 1e-3)
 
 
-def test_two_windows_compose_between_one_window_and_twice_its_epsilon(mutate):
+def test_epsilon_of_two_windows_lies_between_once_and_twice_that_of_one_window(mutate):
     """Two windows of two steps: ε is above that of one window and below twice that at δ/3."""
     mutate(replace_one, "_DENSITY", 6.0)
     block, delta = ReplacementBlock(GaussianPair(3.0), 2), 1e-4
@@ -151,7 +151,7 @@ def test_two_windows_compose_between_one_window_and_twice_its_epsilon(mutate):
     replace_one._pair_curve.cache_clear()
 
 
-def test_composed_local_windows_bound_the_enumeration():
+def test_bounds_of_composed_local_windows_enclose_the_enumerated_delta():
     """Two windows of two randomized responses with a = 2, enumerated in fractions."""
     a = Fraction(2)
     block = LocalReplacementBlock(math.log(2), 2)
@@ -179,7 +179,7 @@ def test_composed_local_windows_have_a_narrow_bracket(mutate):
     assert 0.44 < lower < upper < 0.455
 
 
-def test_composed_any_two_windows_have_ordered_bounds(mutate):
+def test_composed_windows_compared_between_any_two_records_have_ordered_bounds(mutate):
     """The lower bound is that of a record against absence, in the given direction."""
     mutate(replace_one, "_DENSITY", 8.0)
     block = ReplacementBlock(GaussianPair(10.0), 2, 1.0, Closeness.ANY_TWO)
@@ -187,7 +187,7 @@ def test_composed_any_two_windows_have_ordered_bounds(mutate):
     assert 0 < lower <= upper <= 1.5 * lower
 
 
-def test_curve_digits_do_not_depend_on_the_number_of_threads():
+def test_the_digits_of_a_curve_do_not_depend_on_the_number_of_threads():
     found = []
     for threads in (1, 2):
         with threadpool_limits(threads):

@@ -1,4 +1,4 @@
-"""Replace-one: lines of events from below, capped steps from above, and what windows compose to."""
+"""Replace-one: lower bounds from events, upper bounds from capped steps, composed windows."""
 
 from __future__ import annotations
 
@@ -113,8 +113,10 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("pair", "window", "probability", "epsilon"), PAIRS)
-def test_lines_and_capped_steps_enclose_the_sums_with_one_jump(pair, window, probability, epsilon):
-    """The older engine shares neither the events nor the cap: all four bounds must be in order."""
+def test_bounds_from_events_and_capped_steps_are_in_order_with_the_bounds_from_grids(
+    pair, window, probability, epsilon
+):
+    """The bounds from grids use neither events nor a cap: all four bounds must be in order."""
     k = math.exp(epsilon)
     total = Sum(
         AntitheticStep(pair, k), window, window * (k - 1.0) * (1.0 - probability) / probability
@@ -126,8 +128,8 @@ def test_lines_and_capped_steps_enclose_the_sums_with_one_jump(pair, window, pro
 
 
 @pytest.mark.parametrize(("window", "epsilon"), [(10, 0.7), (50, 0.4)])
-def test_the_event_of_a_line_is_an_attack(window, epsilon):
-    """An adversary who sees the noisy steps and says "z" where ΣY > τ reaches the line."""
+def test_a_simulated_attack_by_its_event_reaches_the_lower_bound(window, epsilon):
+    """An adversary who sees the noisy steps and guesses "z" where ΣY > τ reaches the line."""
     k, samples, generator = math.exp(epsilon), 100_000, np.random.default_rng(7)
     noise = generator.standard_normal((2, samples, window))
     noise[0, :, 0] += 1.0
@@ -142,7 +144,7 @@ def test_the_event_of_a_line_is_an_attack(window, epsilon):
     assert lines_at(pair, window // 2, k) > reached + margin
 
 
-def test_lines_hold_at_every_k():
+def test_the_lower_bound_from_one_event_holds_at_every_ratio():
     """One event's line lies below δ far from its own K₀ too, with and without participation."""
     near = np.exp(np.linspace(0.0, 1.5, 31))
     for probability in (1.0, 0.3):
@@ -153,7 +155,7 @@ def test_lines_hold_at_every_k():
 
 
 @given(st.integers(0, 10**6))
-def test_half_lines_enclose_the_sum(seed):
+def test_tail_bounds_enclose_the_probability_that_a_sum_exceeds_a_threshold(seed):
     generator = np.random.default_rng(seed)
     size, count = int(generator.integers(2, 12)), int(generator.integers(1, 6))
     one, other = (generator.dirichlet(np.ones(size)) for _ in range(2))
@@ -192,7 +194,7 @@ def padded(tails, shift, size):
     ),
     st.floats(0.0, 0.01),
 )
-def test_the_curve_of_lines_lies_below_the_largest_line(pairs, floor):
+def test_the_curve_made_of_lines_lies_below_the_largest_line(pairs, floor):
     heights, slopes = (np.array(column) for column in zip(*pairs, strict=True))
     near, fine = np.exp(np.linspace(0.0, 2.0, 60)), np.exp(np.linspace(0.0, 3.0, 401))
     curve = under_lines([Lines(heights, slopes)], near, floor)
@@ -205,7 +207,7 @@ def test_the_curve_of_lines_lies_below_the_largest_line(pairs, floor):
 
 
 @pytest.mark.parametrize("pair", [LaplacePair(1.5), TABLE, PurePair(0.7), GaussianPair(0.7)])
-def test_event_masses_are_those_of_nested_events(pair):
+def test_event_probabilities_are_those_of_nested_events(pair):
     c = np.linspace(-6.0, 4.0, 101)
     step = AntitheticStep(pair, 1.7)
     present, elsewhere, share = event_masses(step, c)
@@ -224,7 +226,7 @@ def test_event_masses_are_those_of_nested_events(pair):
     ],
 )
 def test_composed_windows_meet_the_default_tolerance(noise, window, windows, low, high):
-    """The brackets of an independent computation overlap with ours."""
+    """The brackets of an independent computation overlap with those of turnout."""
     found = price(Scheme(noise, CheckIn(window, windows), "replace-one"), 1e-6)
     assert found.meets_tolerance
     assert found.epsilon.lower <= high
@@ -235,7 +237,9 @@ LITTLE_NOISE = [(0.4, 2, 1.0, 12.0), (0.4, 2, 0.02, 4.0), (0.5, 3, 1.0, 6.0), (0
 
 
 @pytest.mark.parametrize(("sigma", "window", "probability", "epsilon"), LITTLE_NOISE)
-def test_unequal_levels_enclose_quadrature(sigma, window, probability, epsilon):
+def test_bounds_with_unequal_levels_enclose_the_quadrature_value(
+    sigma, window, probability, epsilon
+):
     k = math.exp(epsilon)
     truth = gaussian_delta(k, window, sigma, probability, 6000 if window == 2 else 360)
     block = ReplacementBlock(GaussianPair(sigma), window, probability)
@@ -257,7 +261,7 @@ def on_levels(sigma, window, k, probability=1.0, refinement=0):
     )
 
 
-def test_unequal_levels_reach_what_grids_refuse():
+def test_bounds_with_unequal_levels_enclose_a_delta_that_grids_cannot_bound():
     """δ of ten steps at σ = 0.1, ε = 137 by simulation with importance weights."""
     generator, samples, mu = np.random.default_rng(3), 500_000, 10.0
     # Importance sampling: the client's score moved up, the other nine moved as well.
@@ -297,7 +301,7 @@ def keep_the_tops_of_cells(mutate):
 
 
 @pytest.mark.parametrize("mutant", [move_sums_to_the_level_below, keep_the_tops_of_cells])
-def test_mutants_of_levels_miss_the_quadrature(mutate, mutant):
+def test_bounds_of_mutants_with_unequal_levels_miss_the_quadrature_value(mutate, mutant):
     k = math.exp(6.0)
     truth = gaussian_delta(k, 3, 0.5)
     assert on_levels(0.5, 3, k)[0] <= truth <= on_levels(0.5, 3, k)[1]
@@ -333,7 +337,7 @@ def forget_the_other_record(mutate):
 @pytest.mark.parametrize(
     "mutant", [forget_the_cap, bound_half_lines_of_one_step_less, forget_the_other_record]
 )
-def test_mutants_put_the_bounds_out_of_order(mutate, mutant):
+def test_mutants_make_an_upper_bound_fall_below_a_lower_bound(mutate, mutant):
     k = math.exp(0.8)
     lower, upper = lines_at(GaussianPair(1.0), 10, k), capped(GaussianPair(1.0), 10, k)
     assert lower <= upper

@@ -32,7 +32,7 @@ def bracket(sigma, window, k, probability=1.0, refinement=0):
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("probability", [1.0, 0.2])
-def test_one_step_agrees_with_quadrature(sigma, probability):
+def test_delta_of_one_step_agrees_with_quadrature(sigma, probability):
     """p = 1: the Gaussian mechanism at twice the sensitivity; else quadrature of a mixture."""
     curves = [
         ReplacementBlock(GaussianPair(sigma), 1, probability).curve(HERE, side, 1e-6, 0)
@@ -47,7 +47,7 @@ def test_one_step_agrees_with_quadrature(sigma, probability):
         assert upper - lower < 2e-9 * upper + 1e-15
 
 
-def test_one_step_slope_is_the_derivative_of_delta():
+def test_the_slope_of_one_step_is_the_derivative_of_delta():
     curve = ReplacementBlock(GaussianPair(1.0), 1, 0.3).curve(HERE, Side.LOWER, 1e-6, 0)
     k = np.linspace(1.05, 1.6, 12)
     step = 1e-5
@@ -58,7 +58,7 @@ def test_one_step_slope_is_the_derivative_of_delta():
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 2.5])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.5])
 @pytest.mark.parametrize("probability", [1.0, 0.4])
-def test_two_steps_agree_with_quadrature(sigma, epsilon, probability):
+def test_delta_of_two_steps_agrees_with_quadrature(sigma, epsilon, probability):
     k = math.exp(epsilon)
     truth = gaussian_delta(k, 2, sigma, probability)
     lower, upper = bracket(sigma, 2, k, probability)
@@ -67,7 +67,7 @@ def test_two_steps_agree_with_quadrature(sigma, epsilon, probability):
     assert upper - lower <= 2e-3 * truth + 1e-12
 
 
-def test_three_steps_agree_with_quadrature():
+def test_delta_of_three_steps_agrees_with_quadrature():
     truth = gaussian_delta(math.exp(0.8), 3, 1.0)
     lower, upper = bracket(1.0, 3, math.exp(0.8))
     assert lower <= truth * (1 + 1e-6)
@@ -100,12 +100,12 @@ def agrees(sigma, window, k, wrong=None, seed=1):
 @pytest.mark.parametrize(
     ("sigma", "window", "epsilon"), [(1.0, 50, 0.7), (0.6, 12, 2.5), (2.0, 8, 0.6)]
 )
-def test_simulated_delta_lies_in_the_bracket(sigma, window, epsilon):
+def test_the_bracket_contains_the_simulated_delta(sigma, window, epsilon):
     assert agrees(sigma, window, math.exp(epsilon))
 
 
 @pytest.mark.parametrize("wrong", ["independent", "same side", "one step more"])
-def test_simulation_rejects_wrong_couplings(wrong):
+def test_the_simulation_detects_wrong_couplings_of_the_two_ratios(wrong):
     """Negative controls: other couplings of the two ratios, and another window."""
     assert not agrees(1.0, 10, math.exp(0.7), wrong)
 
@@ -123,7 +123,7 @@ def softened(hockey_stick, c: float, soft: float) -> float:
 
 
 @pytest.mark.parametrize("closeness", Closeness)
-def test_random_shifts_stay_below_the_bound(closeness):
+def test_updates_with_random_shifts_stay_below_the_bound(closeness):
     """Smooth convex functions of X − K·X', for random shifts u and u' in the plane."""
     generator = np.random.default_rng(3)
     kind = AntitheticStep if closeness is Closeness.TO_ABSENCE else AnyTwoStep
@@ -145,7 +145,7 @@ def test_random_shifts_stay_below_the_bound(closeness):
     assert largest > 0.8
 
 
-def test_opposite_shifts_attain_the_bound():
+def test_updates_with_opposite_shifts_attain_the_bound():
     u = np.array([0.48, 0.64])
     x, other = (np.exp(PLANE @ v - v @ v / 2) for v in (u, -u))
     value = float(DENSITY @ softplus(x - 2.0 * other - 0.3, 0.25))
@@ -153,7 +153,7 @@ def test_opposite_shifts_attain_the_bound():
     assert value == pytest.approx(bound, rel=1e-7)
 
 
-def test_adaptive_second_steps_stay_below_the_bound():
+def test_adaptive_choices_of_the_second_step_stay_below_the_bound():
     """The shifts of the second step may depend on the output of the first one."""
     mu, k, soft = 1.0, math.exp(0.6), 0.25
     x, other = gaussian_ratios(LINE, mu)
@@ -180,7 +180,9 @@ CELLS = [(1.0, 1000, 1e-6, 0.2674), (0.6, 100, 1e-5, 3.607)]
 
 
 @pytest.mark.parametrize(("sigma", "window", "delta", "epsilon"), CELLS)
-def test_epsilon_is_below_two_hops_over_absence(sigma, window, delta, epsilon):
+def test_epsilon_is_below_that_of_removing_one_record_and_adding_the_other(
+    sigma, window, delta, epsilon
+):
     block = ReplacementBlock(GaussianPair(sigma), window)
     lower, upper = (
         epsilon_at(block.curve(HERE, side, delta, 0), delta, side)
@@ -205,8 +207,8 @@ def two_bounds(pair, window, delta):
     return best
 
 
-def test_any_two_lies_between_one_direction_and_the_coupling():
-    """With twice the sensitivity between any two, ε is hardly above that of one direction."""
+def test_epsilon_of_close_records_lies_between_that_of_removal_and_of_opposite_records():
+    """With full sensitivity between any two records, ε is at least that of removal."""
     pair, window, delta = GaussianPair(1.0), 1000, 1e-6
     uppers = {
         closeness: epsilon_at(
@@ -228,7 +230,7 @@ def test_any_two_lies_between_one_direction_and_the_coupling():
     ("sigma", "window", "epsilon"),
     [(0.4, 30, 6.0), (1.0, 10**6, 0.01), (30.0, 5, 0.15), (0.3, 2, 20.0)],
 )
-def test_refinement_narrows_the_bracket(sigma, window, epsilon):
+def test_refinement_narrows_the_bracket_on_delta(sigma, window, epsilon):
     """Every upper bound is above every lower bound, and finer grids have narrower brackets."""
     coarse, fine = (bracket(sigma, window, math.exp(epsilon), 1.0, r) for r in (0, 2))
     assert max(coarse[0], fine[0]) <= min(coarse[1], fine[1])
@@ -242,18 +244,18 @@ def test_small_deltas_keep_their_relative_accuracy():
     assert upper < 1.02 * lower
 
 
-def test_excess_is_tiny_at_a_threshold_beyond_all_ratios():
+def test_the_expected_excess_over_a_threshold_beyond_all_ratios_is_tiny():
     total = Sum(AntitheticStep(GaussianPair(1.0), 3.0), 4, threshold(3.0, 4, 1e-9))
     assert 0 <= excess(total, Side.LOWER) <= excess(total, Side.UPPER) < 1e-30
 
 
-def test_replacement_block_refuses_bad_parameters():
+def test_invalid_parameters_of_a_replacement_block_are_refused():
     for bad in ({"window": 0}, {"probability": 0.0}, {"probability": 1.01}, {"infinity_mass": 1.0}):
         with pytest.raises(ParameterError):
             ReplacementBlock(**{"pair": GaussianPair(1.0), "window": 5, **bad})
 
 
-def test_closed_form_of_the_truth_agrees_with_quadrature():
+def test_the_reference_closed_form_agrees_with_quadrature():
     """The closed form in `replacement_truths` against plain quadrature."""
     k, mu = 1.7, 0.9
 

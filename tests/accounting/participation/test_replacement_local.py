@@ -35,7 +35,7 @@ def log(a: Fraction) -> float:
 
 
 @pytest.mark.parametrize("a", RATIOS)
-def test_extreme_distributions_are_all_vertices(a):
+def test_the_five_extreme_distributions_are_all_vertices_of_their_polytope(a):
     """The five distributions are the vertices that solving every 3 × 3 system gives."""
     written = {
         tuple(sorted((float(w), float(x), float(y)) for w, x, y in zip(*rows, strict=True)))
@@ -63,7 +63,7 @@ def test_extreme_distributions_are_all_vertices(a):
 
 @pytest.mark.parametrize("a", RATIOS)
 @pytest.mark.parametrize("window", [1, 2, 3])
-def test_upper_bound_is_the_supremum_over_adaptive_steps(a, window):
+def test_the_upper_bound_equals_the_supremum_over_adaptive_steps(a, window):
     for share in (Fraction(0), Fraction(1, 4), Fraction(3, 4)):
         k = 1 + share * (a - 1)
         truth = adaptive_supremum(a, k, window, Fraction(0))
@@ -101,7 +101,7 @@ def test_adaptive_randomizers_stay_below_the_upper_bound():
 
 @pytest.mark.parametrize("a", RATIOS)
 @pytest.mark.parametrize("response", [0, 1, 2])
-def test_delta_of_randomized_responses_is_exact(a, response):
+def test_delta_of_randomized_response_is_exact(a, response):
     names = {0: (3, 3), 1: (1, 2), 2: (2, 2)}
     triple = [
         tuple(Fraction(w).limit_denominator(10**6) * m for m in (1, x, y))
@@ -177,7 +177,7 @@ def test_delta_is_monotone_in_every_parameter():
     assert delta(k=math.exp(1.0)) == 0
 
 
-def test_local_replacement_block_refuses_bad_parameters():
+def test_invalid_parameters_of_a_local_replacement_block_are_refused():
     for bad in ({"epsilon0": 0.0}, {"window": 0}, {"probability": 1.5}, {"probability": 0.0}):
         with pytest.raises(ParameterError):
             LocalReplacementBlock(**{"epsilon0": 1.0, "window": 5, **bad})

@@ -86,7 +86,7 @@ def laplace_delta(k, window, reach, shifts=None):
 
 @pytest.mark.parametrize("reach", [0.4, 1.0, 2.5])
 @pytest.mark.parametrize("window", [1, 2])
-def test_laplace_bracket_contains_the_quadrature(reach, window):
+def test_the_bracket_for_laplace_noise_contains_the_quadrature_value(reach, window):
     block = ReplacementBlock(LaplacePair(1 / reach), window)
     for epsilon in (0.0, 0.3 * reach, 0.9 * reach):
         k = math.exp(epsilon)
@@ -97,7 +97,7 @@ def test_laplace_bracket_contains_the_quadrature(reach, window):
         assert upper - lower <= 2e-3 * truth
 
 
-def test_other_laplace_shifts_stay_below_the_bound():
+def test_laplace_noise_with_other_shifts_stays_below_the_bound():
     reach, k = 1.0, math.exp(0.5)
     generator = np.random.default_rng(5)
     upper = ReplacementBlock(LaplacePair(1 / reach), 2).delta(k, Side.UPPER)
@@ -107,7 +107,7 @@ def test_other_laplace_shifts_stay_below_the_bound():
 
 
 @pytest.mark.parametrize("window", [50, 5000])
-def test_bracket_of_long_laplace_windows_is_narrow(window):
+def test_the_bracket_for_laplace_noise_in_long_windows_is_narrow(window):
     block = ReplacementBlock(LaplacePair(1.25), window)
     k = math.exp(3.5 * 0.8 * 1.3 / math.sqrt(window))
     lower, upper = (block.delta(k, side, 1) for side in (Side.LOWER, Side.UPPER))
@@ -147,7 +147,9 @@ def antithetic_atoms(pair):
     ("pair", "infinity_mass"), CASES, ids=["response", "three", "with_infinity_mass", "pure"]
 )
 @pytest.mark.parametrize(("window", "probability"), [(1, 1.0), (1, 0.6), (2, 0.6), (4, 1.0)])
-def test_bracket_of_atoms_contains_the_enumeration(pair, infinity_mass, window, probability):
+def test_the_bracket_for_discrete_ratios_contains_the_enumerated_delta(
+    pair, infinity_mass, window, probability
+):
     outcomes = antithetic_atoms(INFINITE if isinstance(pair, PurePair) else pair)
     block = ReplacementBlock(pair, window, probability, infinity_mass=infinity_mass)
     for k in (1.0, 1.5):
@@ -173,7 +175,7 @@ def test_bracket_of_atoms_contains_the_enumeration(pair, infinity_mass, window, 
     ids=["three", "with_zero", "one", "discrete_gaussian"],
 )
 @pytest.mark.parametrize("k", [1.0, 3.0, 40.0])
-def test_hockey_stick_of_few_ratios_is_that_of_the_coupling(pair, k):
+def test_the_hockey_stick_of_a_discrete_pair_is_that_of_its_coupled_ratios(pair, k):
     outcomes = antithetic_atoms(AtomPair(*map(tuple, pair.atoms)))
     masses, x, other = map(np.array, zip(*outcomes, strict=True))
     y = x - k * other
@@ -192,7 +194,7 @@ def test_hockey_stick_of_few_ratios_is_that_of_the_coupling(pair, k):
     assert x.size == 1 or (worse > truth + 1e-6 * scale).any()
 
 
-def test_infinity_mass_is_the_floor_of_the_curve():
+def test_delta_at_large_epsilon_equals_the_infinity_mass():
     """The infinity mass is δ at ε = ∞ if no other output excludes a record."""
     pair = PurePair(math.log(2), 0.05)
     for window, probability in ((1, 1.0), (2, 0.5)):
@@ -204,7 +206,7 @@ def test_infinity_mass_is_the_floor_of_the_curve():
         assert floor >= probability * 0.05 * (1 - 1e-9)
 
 
-def test_tangents_of_one_step_with_atoms_lie_below_the_curve():
+def test_tangents_to_the_curve_of_a_discrete_pair_lie_below_the_curve():
     """The tangent at one K lies below the curve at every K."""
     for pair in (RESPONSE, THREE, LaplacePair(1.0)):
         for probability in (1.0, 0.3):
@@ -216,7 +218,7 @@ def test_tangents_of_one_step_with_atoms_lie_below_the_curve():
 
 
 @pytest.mark.parametrize("ratio", [Fraction(3, 2), Fraction(4)])
-def test_any_two_bound_holds_for_random_triples(ratio):
+def test_the_bound_between_any_two_records_holds_for_random_triples_of_distributions(ratio):
     a = float(ratio)
     pair = AtomPair((a, 1 / a), (1 / (a + 1), a / (a + 1)))
     generator = np.random.default_rng(6)
@@ -228,7 +230,7 @@ def test_any_two_bound_holds_for_random_triples(ratio):
             assert mean_excess(triples, k) <= upper * (1 + 1e-12)
 
 
-def test_any_two_is_never_above_the_coupling():
+def test_the_bound_between_any_two_records_is_at_most_that_of_coupled_ratios():
     """`ANY_TWO` also assumes that the two records are close to each other."""
     c = np.concatenate([-np.geomspace(1e-3, 50, 40), [0.0], np.geomspace(1e-3, 50, 40)])
     for pair in (GaussianPair(1.0), LaplacePair(0.7), THREE):
@@ -239,14 +241,14 @@ def test_any_two_is_never_above_the_coupling():
             assert (closer >= np.maximum(1 - k - c, 0.0) - 1e-12).all()
 
 
-def test_any_two_hockey_stick_is_convex_with_mean_one_less_k():
+def test_the_hockey_stick_between_any_two_records_is_convex_with_mean_one_minus_k():
     c = np.linspace(-60.0, 60.0, 24_001)
     hockey_stick = AnyTwoStep(GaussianPair(1.2), 1.4).upper(c)
     assert np.diff(hockey_stick, 2).min() > -1e-11
     assert hockey_stick[0] - (-c[0]) == pytest.approx(1 - 1.4, abs=1e-4)
 
 
-def test_under_replacement_converts_blocks():
+def test_under_replacement_turns_blocks_into_replacement_blocks():
     pair = GaussianPair(1.0)
     run = [(AllocationBlock(pair, 30, 0.5, 0.01), 3), (PairBlock(pair, 0.1), 20)]
     assert under_replacement(run) == [

@@ -69,7 +69,9 @@ CELLS = [(1.0, 4, 2, 3.0), (0.8, 16, 4, 4.0), (1.0, 64, 2, 0.8), (2.0, 12, 6, 1.
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "window", "picks", "epsilon"), CELLS)
-def test_k_subset_bracket_contains_the_simulated_delta(sigma, window, picks, epsilon, direction):
+def test_the_k_subset_bracket_contains_the_simulated_delta(
+    sigma, window, picks, epsilon, direction
+):
     delta, error = simulated(sigma, window, picks, direction, epsilon)
     upper, lower = bracket(
         SubsetBlock(GaussianPair(sigma), window, picks), direction, delta, epsilon
@@ -78,7 +80,7 @@ def test_k_subset_bracket_contains_the_simulated_delta(sigma, window, picks, eps
     assert lower - STANDARD_ERRORS * error <= delta <= upper + STANDARD_ERRORS * error
 
 
-def test_block_bound_is_above_delta():
+def test_delta_of_two_separate_windows_exceeds_that_of_the_k_subset():
     """Negative control: at t = 4, k = 2, σ = 1, ε = 3 two windows of two have δ = 0.00556."""
     delta, error = simulated(1.0, 4, 2, Direction.REMOVE, 3.0)
     blocks = [(AllocationBlock(GaussianPair(1.0), 2), 2)]
@@ -94,8 +96,10 @@ def test_block_bound_is_above_delta():
     [(1.0, 64, 2, 1e-6), (1.0, 64, 8, 1e-5), (0.5, 16, 4, 1e-3), (2.0, 20, 10, 1e-8)],
 )
 @pytest.mark.parametrize("direction", Direction)
-def test_k_subset_epsilon_is_strictly_below_the_block_bound(sigma, window, picks, delta, direction):
-    """ε is below the lower bound of the block scheme, so below every upper bound from it."""
+def test_epsilon_of_a_k_subset_is_below_that_of_k_separate_windows(
+    sigma, window, picks, delta, direction
+):
+    """ε is below the lower bound of k separate windows, so below every upper bound from them."""
     pair = GaussianPair(sigma)
     run = [(AllocationBlock(pair, window // picks), picks)]
     curve = SubsetBlock(pair, window, picks).curve(direction, Side.UPPER, delta, 0)
@@ -104,7 +108,7 @@ def test_k_subset_epsilon_is_strictly_below_the_block_bound(sigma, window, picks
 
 
 @pytest.mark.parametrize(("sigma", "window", "picks"), [(1.0, 64, 2), (0.7, 100, 10), (3.0, 30, 9)])
-def test_lower_bound_is_above_that_of_the_sum_of_outputs(sigma, window, picks):
+def test_the_lower_bound_exceeds_epsilon_of_an_attack_on_the_sum_of_outputs(sigma, window, picks):
     delta = 1e-5
     pair = GaussianPair(sigma)
     curve = SubsetBlock(pair, window, picks).curve(Direction.REMOVE, Side.LOWER, delta, 0)
@@ -115,7 +119,7 @@ def test_lower_bound_is_above_that_of_the_sum_of_outputs(sigma, window, picks):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_bracket_of_long_windows_is_narrow(direction):
+def test_the_k_subset_bracket_of_long_windows_is_narrow(direction):
     block, delta = SubsetBlock(GaussianPair(1.0), 50_000, 3), 1e-7
     upper, lower = (
         epsilon_at(block.curve(direction, side, delta, 0), delta, side) for side in Side
@@ -123,14 +127,14 @@ def test_bracket_of_long_windows_is_narrow(direction):
     assert lower < upper < 1.002 * lower
 
 
-def test_block_run_uses_all_steps_of_the_window():
+def test_separate_windows_of_a_k_subset_together_have_all_its_steps():
     """Three of 11 steps: windows of 4, 4 and 3 steps, not three windows of ⌊11/3⌋ = 3."""
     pair = GaussianPair(1.0)
     run = block_run(SubsetProblem(pair, 11, 3, Direction.REMOVE, 1e-5))
     assert run == [(AllocationBlock(pair, 3), 1), (AllocationBlock(pair, 4), 2)]
 
 
-def test_one_pick_is_a_check_in_and_all_picks_are_every_step():
+def test_one_pick_equals_a_check_in_and_all_picks_equal_every_step():
     pair, k = GaussianPair(1.5), np.exp(np.linspace(0.0, 3.0, 7))
     for direction in Direction:
         for side in Side:
@@ -211,7 +215,7 @@ ODDS = [(3, 6, 2, Fraction(2)), (2, 9, 4, Fraction(7, 4)), (7, 5, 3, Fraction(20
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
-def test_pairs_with_two_atoms_are_exact(odds, window, picks, k, direction):
+def test_the_curve_of_a_pair_with_two_likelihood_ratios_is_exact(odds, window, picks, k, direction):
     truth = float(exact_delta(Atoms(odds), window, picks, direction, k))
     block = SubsetBlock(Atoms(odds), window, picks)
     upper, lower = bracket(block, direction, 1e-3, math.log(k))
@@ -220,7 +224,7 @@ def test_pairs_with_two_atoms_are_exact(odds, window, picks, k, direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_infinity_mass_counts_once_for_each_pick(direction):
+def test_the_infinity_mass_counts_once_for_each_pick(direction):
     """(ε₀, δ₀) with e^ε₀ = 2, δ₀ = 1/50, 2 of 3: X is 0, 1/2, 2, or infinite under P only."""
     values, infinity_mass, k = (
         (Fraction(0), Fraction(1, 2), Fraction(2)),
@@ -248,7 +252,9 @@ def test_infinity_mass_counts_once_for_each_pick(direction):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("odds", "window", "picks", "k"), ODDS)
-def test_general_bounds_contain_delta_of_two_point_ratios(odds, window, picks, k, direction):
+def test_the_bounds_for_general_pairs_contain_delta_of_two_likelihood_ratios(
+    odds, window, picks, k, direction
+):
     """The same ratios without the property `atoms`: the bounds for general pairs apply."""
     truth = float(exact_delta(TwoPoints(odds), window, picks, direction, k))
     task = SubsetProblem(TwoPoints(odds), window, picks, direction, truth)
@@ -282,20 +288,20 @@ def quadrature(sigma: float, direction: Direction, k: float) -> float:
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("sigma", "epsilon"), [(1.0, 3.0), (0.6, 6.0), (2.0, 1.0)])
-def test_two_of_three_steps_agree_with_quadrature(sigma, epsilon, direction):
+def test_delta_of_two_of_three_steps_agrees_with_quadrature(sigma, epsilon, direction):
     truth = quadrature(sigma, direction, math.exp(epsilon))
     upper, lower = bracket(SubsetBlock(GaussianPair(sigma), 3, 2), direction, truth, epsilon)
     assert lower < truth < upper < 1.02 * lower
 
 
-def test_probability_of_absence_dilutes_delta():
+def test_participation_with_probability_one_half_halves_delta_at_a_larger_ratio():
     pair, k = GaussianPair(1.0), np.array([1.5, 3.0])
     sure = SubsetBlock(pair, 8, 2).curve(Direction.REMOVE, Side.UPPER, 0.02, 0)
     rare = SubsetBlock(pair, 8, 2, 0.5).curve(Direction.REMOVE, Side.UPPER, 0.01, 0)
     assert rare.delta(k) == pytest.approx(0.5 * sure.delta(1 + (k - 1) / 0.5), rel=1e-9)
 
 
-def test_composed_k_subset_windows_stay_below_the_block_bound():
+def test_epsilon_of_composed_k_subsets_is_below_that_of_separate_windows():
     pair, delta = GaussianPair(1.0), 1e-4
     run, blocks = [(SubsetBlock(pair, 16, 2), 3)], [(AllocationBlock(pair, 8), 6)]
     upper, lower = (run_epsilon(run, Direction.REMOVE, side, delta, 0) for side in Side)
@@ -303,7 +309,7 @@ def test_composed_k_subset_windows_stay_below_the_block_bound():
     assert upper < 0.99 * run_epsilon(blocks, Direction.REMOVE, Side.LOWER, delta, 0)
 
 
-def test_all_picks_of_a_discrete_pair_are_composed():
+def test_a_k_subset_of_all_steps_with_a_discrete_pair_equals_its_composition():
     block = SubsetBlock(TwoPoints(3), 4, 4)
     upper, lower = bracket(block, Direction.REMOVE, 0.1, math.log(5))
     truth = float(exact_delta(TwoPoints(3), 4, 4, Direction.REMOVE, Fraction(5)))
@@ -316,13 +322,13 @@ def test_all_picks_of_a_discrete_pair_are_composed():
 @pytest.mark.parametrize(
     "arguments", [(0, 1), (4, 5), (4, 0), (4, 2, 0.0), (4, 2, 1.5), (4, 2.0), (True, 1)]
 )
-def test_subset_block_parameters_out_of_range_are_refused(arguments):
+def test_parameters_of_a_k_subset_out_of_range_are_refused(arguments):
     with pytest.raises(ParameterError):
         SubsetBlock(GaussianPair(1.0), *arguments)
 
 
-def test_second_moment_out_of_float_range_is_refused():
-    """σ is so small that E[S²] exceeds the range of floats; only the block bound remains."""
+def test_a_k_subset_bound_whose_second_moment_overflows_is_refused():
+    """σ is so small that E[S²] exceeds the range of floats; the bound raises an error."""
     task = SubsetProblem(GaussianPair(0.1), 50, 5, Direction.REMOVE, 1e-6)
     with pytest.raises(NumericalError):
         conditional_bound(task, 0)
@@ -340,7 +346,7 @@ TEST_TASK = SubsetProblem(GaussianPair(1.0), 4, 2, Direction.REMOVE, 0.003984)
 TRUTH = 0.003984 - 6.1 * 6e-6
 
 
-def test_mutant_without_subset_overlaps_is_detected(mutate, forget):
+def test_a_bound_without_overlaps_of_subsets_is_detected(mutate, forget):
     """The mutant computes E[S²] as if two subsets never shared a step."""
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) > TRUTH
     forget()
@@ -348,7 +354,7 @@ def test_mutant_without_subset_overlaps_is_detected(mutate, forget):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_the_range_of_equal_values_is_detected(mutate, forget):
+def test_a_bound_with_a_maximum_of_the_wrong_symmetric_function_is_detected(mutate, forget):
     """The mutant takes S as largest where all values are equal, true for their sum (Maclaurin)."""
 
     def equal(statistic, scale, groups, picks):
@@ -358,7 +364,7 @@ def test_mutant_with_the_range_of_equal_values_is_detected(mutate, forget):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_ratios_rounded_down_is_detected(mutate, forget):
+def test_a_bound_with_likelihood_ratios_rounded_down_is_detected(mutate, forget):
     """The mutant moves ratios to the level below instead of spreading them."""
 
     def rounded(ratio_bounds, points):
@@ -370,7 +376,7 @@ def test_mutant_with_ratios_rounded_down_is_detected(mutate, forget):
     assert conditional_bound(TEST_TASK, 0).delta(math.exp(3.0)) < TRUTH
 
 
-def test_mutant_with_participation_in_every_step_is_detected(mutate):
+def test_a_bound_with_participation_in_every_step_is_detected(mutate):
     """In the mutant the client takes part in all steps of the adversary's statistic."""
     assert statistic_curve(TEST_TASK, 0).value(math.exp(3.0)) < TRUTH + 2 * 6.1 * 6e-6
     real = k_subset_statistic.BinSum
@@ -383,7 +389,7 @@ def test_mutant_with_participation_in_every_step_is_detected(mutate):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_statistic_reaches_the_gaussian_limit_for_large_noise(direction):
+def test_the_attack_statistic_reaches_the_gaussian_limit_for_large_noise(direction):
     """In the Gaussian limit the mean of the steps moves by k/√t/σ."""
     drift = 2 / math.sqrt(8) / 3e4
     curve = statistic_curve(SubsetProblem(GaussianPair(3e4), 8, 2, direction, 1e-6), 0)
@@ -391,7 +397,7 @@ def test_statistic_reaches_the_gaussian_limit_for_large_noise(direction):
     assert 0.9 * limit < curve.value(1.0) <= limit * (1 + 1e-3)
 
 
-def test_very_many_windows_use_a_closed_form_without_finer_grids(mutate):
+def test_epsilon_of_very_many_windows_uses_a_closed_form_without_finer_grids(mutate):
     tried, of = [], composition.LossGrid.of
     mutate(composition.LossGrid, "of", lambda *given: tried.append(1) or of(*given))
     check_ins = Scheme(GaussianNoise(1.0), CheckIn(window=4, windows=10**8), Relation.ADD_REMOVE)

@@ -58,7 +58,9 @@ def problem(window, picks, steps, direction, delta):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("window", "picks", "steps"), WINDOWS)
-def test_few_ratios_have_the_exact_curve_of_a_begun_window(window, picks, steps, direction):
+def test_the_curve_of_a_partial_window_with_few_likelihood_ratios_is_exact(
+    window, picks, steps, direction
+):
     truth = exact((PRESENT, ABSENT), window, picks, steps, direction, KS)
     block = BegunSubsetBlock(PAIR, window, picks, steps)
     for side in Side:
@@ -70,7 +72,7 @@ def test_few_ratios_have_the_exact_curve_of_a_begun_window(window, picks, steps,
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("window", "picks", "steps"), WINDOWS)
 @pytest.mark.parametrize("composed", [True, False])
-def test_splits_lie_above_and_events_below_the_exact_curve(
+def test_bounds_from_splits_lie_above_and_from_events_below_the_exact_curve(
     window, picks, steps, direction, composed
 ):
     truth = exact((PRESENT, ABSENT), window, picks, steps, direction, KS)
@@ -85,7 +87,7 @@ def test_splits_lie_above_and_events_below_the_exact_curve(
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_a_message_that_shows_the_client_counts_once_for_each_pick(direction):
+def test_an_identifying_message_counts_once_for_each_pick(direction):
     pair, infinity_mass = pair_of_table(*CERTAIN)
     for window, picks, steps in WINDOWS[:4]:
         truth = exact(CERTAIN, window, picks, steps, direction, KS)
@@ -98,8 +100,8 @@ def test_a_message_that_shows_the_client_counts_once_for_each_pick(direction):
         assert block.curves(Side.UPPER, 0.1, 0).floor(direction) == pytest.approx(floor, abs=1e-9)
 
 
-def test_mutant_with_too_few_picks_in_the_begun_part_is_detected(mutate):
-    """The mutant draws one pick less: its upper bound is below the exact curve."""
+def test_a_bound_with_too_few_picks_in_the_released_part_is_detected(mutate):
+    """The mutant draws one pick fewer: its upper bound is below the exact curve."""
     direction, k = Direction.REMOVE, np.array([2.0])
     truth = exact((PRESENT, ABSENT), 6, 4, 3, direction, k)[0]
     block = BegunSubsetBlock(PAIR, 6, 4, 3)
@@ -109,8 +111,8 @@ def test_mutant_with_too_few_picks_in_the_begun_part_is_detected(mutate):
     assert block.curve(direction, Side.UPPER, 0.1, 0).delta(k)[0] < 0.9 * truth
 
 
-def test_mutant_that_takes_the_mean_number_of_picks_is_detected():
-    """Two of four picks in half of a window for sure: less private loss than a random number."""
+def test_a_bound_with_the_mean_number_of_picks_is_detected():
+    """The mutant always has two of four picks in half of a window: its ε is too small."""
     truth = exact((PRESENT, ABSENT), 8, 4, 4, Direction.REMOVE, np.array([4.0]))[0]
     sure = SubsetBlock(PAIR, 4, 2).curve(Direction.REMOVE, Side.UPPER, 0.05, 0)
     begun = BegunSubsetBlock(PAIR, 8, 4, 4).curve(Direction.REMOVE, Side.UPPER, 0.05, 0)
@@ -138,7 +140,9 @@ def simulated(window, picks, steps, direction, k):
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("window", "picks", "steps"), [(8, 3, 4), (40, 4, 16)])
-def test_begun_bracket_contains_the_simulated_delta(window, picks, steps, direction):
+def test_the_bracket_of_a_partial_window_contains_the_simulated_delta(
+    window, picks, steps, direction
+):
     k = 4.0 if direction is Direction.REMOVE else 2.0
     delta, error = simulated(window, picks, steps, direction, k)
     block = BegunSubsetBlock(GaussianPair(1.0), window, picks, steps)
@@ -149,7 +153,7 @@ def test_begun_bracket_contains_the_simulated_delta(window, picks, steps, direct
     assert lower - 6 * error <= delta <= upper + 6 * error
 
 
-def test_first_steps_have_the_blocks_of_exact_analyses():
+def test_partial_windows_with_an_exact_analysis_use_that_analysis():
     """One step is a Poisson step, k = 1 a shorter window, k = t every step."""
     for scheme, steps, blocks in (
         (KSubset(3, 2), 1, [PairBlock(GaussianPair(1.0), 2 / 3)]),
@@ -165,14 +169,14 @@ def test_first_steps_have_the_blocks_of_exact_analyses():
         assert found == pytest.approx(truth, rel=1e-9)
 
 
-def test_epsilon_grows_with_the_released_steps_up_to_the_whole_window():
+def test_epsilon_grows_with_the_released_steps_up_to_that_of_the_whole_window():
     scheme = Scheme(GaussianNoise(1.0), KSubset(3, 2), Relation.ADD_REMOVE)
     found = [epsilon_upper(scheme, 1e-3, steps) for steps in (1, 2, 3)]
     assert found == pytest.approx([2.62698, 3.55706, 4.01815], rel=1e-4)
     assert found[-1] == epsilon_upper(scheme, 1e-3) >= price(scheme, 1e-3).epsilon.upper
 
 
-def test_shared_blocks_lie_above_the_begun_window_they_stand_for():
+def test_the_shared_bound_of_a_partial_window_is_above_its_own_bound():
     block = BegunSubsetBlock(GaussianPair(1.0), 16, 3, 5)
     k = np.array([1.5, 3.0])
     for direction in Direction:

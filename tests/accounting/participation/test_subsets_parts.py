@@ -45,7 +45,7 @@ GROUPS = [(3, 2), (4, 2), (5, 4), (6, 3)]
 
 @pytest.mark.parametrize(("groups", "picks"), GROUPS)
 @pytest.mark.parametrize("scale", [0.05, 0.7, 20.0])
-def test_random_ratios_stay_in_their_range(groups, picks, scale):
+def test_the_subset_mean_of_random_ratios_stays_in_its_range(groups, picks, scale):
     """Random values, many of them at an end of their range, keep S within its range."""
     generator = np.random.default_rng(groups)
     ranges = StatisticRange(scale, 0.2, 6.0)
@@ -64,7 +64,7 @@ def test_random_ratios_stay_in_their_range(groups, picks, scale):
 
 
 @pytest.mark.parametrize(("groups", "picks"), GROUPS)
-def test_extremal_values_reach_the_range(groups, picks):
+def test_extremal_ratios_reach_the_ends_of_the_range(groups, picks):
     """S is largest with equal values and zeros, smallest with all values but one at an end."""
     scale = 0.5
     for positive in range(picks, groups + 1):
@@ -78,7 +78,7 @@ def test_extremal_values_reach_the_range(groups, picks):
     assert 0.0 < smallest <= subset_mean(x, picks)
 
 
-def test_overlaps_of_subsets_are_hypergeometric():
+def test_the_overlap_of_two_random_subsets_is_hypergeometric():
     chances = overlap_chances(6, 3)
     counts = [0] * 4
     for subset in itertools.combinations(range(6), 3):
@@ -87,7 +87,7 @@ def test_overlaps_of_subsets_are_hypergeometric():
 
 
 @pytest.mark.parametrize(("groups", "picks"), [(3, 2), (4, 1), (4, 3), (5, 2), (4, 4)])
-def test_moments_agree_with_enumeration(groups, picks):
+def test_conditional_moments_agree_with_enumeration(groups, picks):
     levels, masses = np.array([0.2, 0.9, 2.0, 3.1]), np.array([0.4, 0.3, 0.2, 0.1])
     cells = conditional_moments(levels, masses, groups, picks, 3 * groups + 1)
     wanted = np.zeros((3, 3 * groups + 1))
@@ -101,7 +101,7 @@ def test_moments_agree_with_enumeration(groups, picks):
 
 
 @pytest.mark.parametrize("picks", [0, 2])
-def test_chernoff_tail_bounds_the_tail_of_the_statistic(picks):
+def test_the_chernoff_bound_is_above_the_tail_of_the_statistic(picks):
     levels, masses = np.array([0.5, 1.0, 2.0]), np.array([0.5, 0.375, 0.0625])
     tail = ChernoffTail.of(levels, masses, 6, picks)
     cells = conditional_moments(levels, masses, 6, max(picks, 1), 13)
@@ -118,7 +118,9 @@ def test_chernoff_tail_bounds_the_tail_of_the_statistic(picks):
     threshold=st.floats(0.05, 6.0),
     margin=st.floats(0.0, 1.0),
 )
-def test_moment_bounds_are_above_the_payoffs(values, weights, threshold, margin):
+def test_hockey_stick_bounds_from_moments_are_above_the_exact_hockey_sticks(
+    values, weights, threshold, margin
+):
     """One cell with an arbitrary distribution, given by its moments and a range."""
     s, q = np.array(values), np.array(weights[: len(values)])
     moments = (np.array([float(q @ s**power)]) for power in range(3))
@@ -129,7 +131,7 @@ def test_moment_bounds_are_above_the_payoffs(values, weights, threshold, margin)
     assert below >= float(q @ np.maximum(threshold - s, 0.0)) - 1e-15
 
 
-def test_moment_bounds_are_attained():
+def test_hockey_stick_bounds_from_moments_are_attained():
     """Exact without spread; two points with the threshold halfway attain Scarf's bound."""
     sure = MomentCells(np.array([0.5]), np.array([1.0]), np.array([2.0]), 0.0)
     assert hockey_stick_bound(sure, np.array([9.0]), 1.5) == pytest.approx(0.25, rel=1e-6)
@@ -140,7 +142,7 @@ def test_moment_bounds_are_attained():
 
 
 @pytest.mark.parametrize("steps", [1, 8])
-def test_hockey_sticks_of_levels_are_above_those_of_the_ratio(steps):
+def test_a_ratio_rounded_to_levels_has_larger_hockey_sticks(steps):
     """The levels have larger hockey sticks than the ratio, also between the levels."""
     pair = GaussianPair(0.8)
     ratio_bounds = RatioBounds.of(pair, steps, 1e-7)
@@ -184,7 +186,7 @@ def test_invalid_hockey_sticks_are_refused():
 
 
 @pytest.mark.parametrize("tilt", [0.0, 0.3, 2.0])
-def test_tilted_tails_bracket_the_convolution(tilt):
+def test_tail_bounds_by_exponential_tilting_bracket_the_exact_convolution(tilt):
     first, second = np.array([0.5, 0.25, 0.0, 0.2, 0.05]), np.array([0.1, 0.6, 0.3])
     product = BinSum((first, second), (5, 7))
     distribution = np.ones(1)
@@ -204,7 +206,7 @@ def test_tilted_tails_bracket_the_convolution(tilt):
     assert np.all(upper[typical] - lower[typical] < 1e-10 * truth[typical])
 
 
-def test_tilts_reach_the_requested_mean_and_tail():
+def test_exponential_tilts_reach_the_requested_mean_and_tail():
     product = BinSum((np.array([0.5, 0.3, 0.2]),), (100,))
     assert product.moments(product.tilt_to_mean(90.0)).mean == pytest.approx(90.0, rel=1e-6)
     assert product.tilt_to_mean(10.0) == 0.0
@@ -215,7 +217,7 @@ def test_tilts_reach_the_requested_mean_and_tail():
     assert 0.5e-8 < distribution[math.ceil(mean) :].sum() < 2e-8
 
 
-def test_bin_masses_bracket_the_true_masses():
+def test_bin_probabilities_bracket_the_exact_probabilities():
     pair, edges = GaussianPair(0.7), np.geomspace(0.01, 100.0, 60)
     low, high = bin_masses(pair.q_below(edges), pair.q_above(edges))
     mpmath = pytest.importorskip("mpmath")
@@ -226,14 +228,14 @@ def test_bin_masses_bracket_the_true_masses():
     assert np.all(high - low < 1e-12)
 
 
-def test_largest_ratio_leaves_the_requested_mass_of_p():
+def test_the_largest_kept_ratio_leaves_out_the_requested_probability():
     pair = GaussianPair(1.0)
     cap = largest_ratio(pair, 1e-6)
     assert float(pair.p_above(np.array(cap))) == pytest.approx(1e-6, rel=1e-4)
 
 
 @given(st.integers(2, 100_000), st.integers(1, 200), st.integers(0, 3))
-def test_groups_fit_into_the_window(window, picks, refinement):
+def test_groups_of_steps_fit_into_the_window(window, picks, refinement):
     for direction in Direction:
         if picks < window:
             task = SubsetProblem(GaussianPair(1.0), window, picks, direction, 1e-6)
@@ -242,14 +244,14 @@ def test_groups_fit_into_the_window(window, picks, refinement):
             assert groups * steps <= window < (groups + 1) * steps
 
 
-def test_enumeration_has_a_limit_of_states():
+def test_an_enumeration_with_too_many_states_is_refused():
     assert math.comb(4 + levels_that_fit(4, 0) - 1, 4) <= 250_000
     assert levels_that_fit(4, 1) > levels_that_fit(4, 0)
     with pytest.raises(NumericalError, match="too many steps"):
         multiset_curve(SubsetProblem(GaussianPair(1.0), 9, 2, Direction.ADD, 1e-3), Side.LOWER, 0)
 
 
-def test_chords_lie_above_the_bound_and_meet_it_at_delta():
+def test_the_curve_of_chords_lies_above_the_bound_and_meets_it_at_delta():
     class Smooth(ConditionalBound):
         def delta(self, k):
             return math.exp(-3.0 * math.log(k))
@@ -267,13 +269,13 @@ def test_chords_lie_above_the_bound_and_meet_it_at_delta():
     assert float(best.slope(np.array([1.0]))[0]) == pytest.approx(-0.3 / 89)
 
 
-def test_search_for_a_minimum_terminates():
+def test_the_search_for_a_minimum_terminates():
     assert valley(lambda x: (math.log(x) - 3.0) ** 2, 1.0, 1.25) == pytest.approx(20.0, rel=0.15)
     assert valley(lambda x: -x, 1.0, 2.0) == 2.0**16
 
 
 @pytest.mark.parametrize("size", [700, 1999, 5000])
-def test_long_truncated_products_have_the_digits_of_exact_sums(size):
+def test_moments_over_many_levels_agree_with_extended_precision(size):
     """Moments of S from levels so many that products are computed in halves."""
     random = np.random.default_rng(5)
     masses = random.uniform(size=1400) ** 8 * np.exp(-0.02 * np.arange(1400))

@@ -1,4 +1,4 @@
-"""k of t steps under replace-one: bounds against simulation, enumeration and adaptive worlds."""
+"""k of t steps under replace-one: bounds against simulation, enumeration, adaptive choices."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_bound_for_a_smaller_clip_norm_is_exceeded():
     assert wrong[1] < delta - 6 * error
 
 
-def test_a_mutant_that_forgets_a_window_is_exceeded(mutate):
+def test_a_bound_that_omits_a_window_is_exceeded(mutate):
     windows = k_subset_records.record_windows
 
     def forget(pair, window, picks):
@@ -137,7 +137,7 @@ def test_no_adaptive_choice_of_messages_exceeds_the_upper_curve():
         assert truth <= upper * (1 + 1e-9) <= 1.3 * truth
 
 
-def test_opposite_records_are_enumerated_exactly():
+def test_the_lower_curve_is_at_most_the_enumerated_delta_of_opposite_records():
     """The lower curve is at most δ of all outputs of two of five binary messages."""
     high, window, picks, k = 0.7, 5, 2, 1.4
     pair, _ = pair_of_table([high, 1 - high], [0.5, 0.5])
@@ -156,7 +156,7 @@ def test_opposite_records_are_enumerated_exactly():
     ("window", "picks", "sigma", "low", "high"),
     [(100, 10, 2.0, 4.890, 4.911), (5, 2, 1.0, 9.60, 9.911)],
 )
-def test_documented_brackets_under_replace_one(window, picks, sigma, low, high):
+def test_documented_brackets_under_replace_one_are_reproduced(window, picks, sigma, low, high):
     scheme = tn.Scheme(tn.GaussianNoise(sigma), tn.KSubset(window, picks), relation="replace-one")
     found = tn.price(scheme, delta=1e-6).epsilon
     assert low <= found.lower <= found.upper <= high
@@ -174,7 +174,9 @@ def test_composed_windows_of_subsets_have_a_narrow_bracket():
     ("window", "picks", "sigma", "delta", "most"),
     [(4, 3, 1.0, 1e-3, 13.498), (5, 2, 4.0, 1e-2, 0.8005)],
 )
-def test_the_way_through_absence_counts_where_it_is_shorter(window, picks, sigma, delta, most):
+def test_replacement_uses_the_bound_by_removal_and_addition_where_it_is_smaller(
+    window, picks, sigma, delta, most
+):
     scheme = tn.Scheme(tn.GaussianNoise(sigma), tn.KSubset(window, picks), relation="replace-one")
     found = tn.price(scheme, delta=delta).epsilon
     assert found.upper <= most

@@ -1,4 +1,4 @@
-"""Feldman and Shenfeld's results: against brute force, quadrature, and what they do not cover."""
+"""Feldman and Shenfeld's theorems against brute force and quadrature, and cases outside them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def true_epsilon(sigma, window, delta):
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 10, 1000, 10**7])
-def test_theorem_4_6_against_the_sum_over_partitions(window):
+def test_theorem_4_6_agrees_with_the_sum_over_partitions(window):
     sigma, local = 0.8, 1.3
     gauss = random_allocation.corollary_4_7(sigma, window, largest_order=9)
     moments = allocation_forms.randomized_response_log_moments(local, 9)
@@ -80,7 +80,7 @@ def test_theorem_4_6_against_the_sum_over_partitions(window):
         assert 0 <= response.log_moments[order] - exact <= 1e-10 * (1 + exact)
 
 
-def test_theorem_4_6_against_quadrature_of_two_steps():
+def test_theorem_4_6_agrees_with_quadrature_of_two_steps():
     sigma, order = 0.9, 5
     scores, weights = np.polynomial.hermite_e.hermegauss(120)
     ratio = np.exp(scores / sigma - 0.5 / sigma**2)
@@ -92,13 +92,13 @@ def test_theorem_4_6_against_quadrature_of_two_steps():
 
 
 @pytest.mark.parametrize("window", [10, 10**4, 10**7])
-def test_order_two_has_a_closed_form(window):
+def test_the_renyi_divergence_of_order_two_has_its_closed_form(window):
     curve = random_allocation.corollary_4_7(1.5, window, largest_order=64)
     exact = mpmath.log1p(mpmath.expm1(1 / mpmath.mpf(1.5) ** 2) / window)
     assert 0 <= curve.log_moments[2] - exact <= 1e-10
 
 
-def test_high_orders_against_high_precision():
+def test_renyi_divergences_of_high_order_agree_with_high_precision():
     window, sigma, order = 1000, 2.0, 60
     with mpmath.workdps(60):
         series = [
@@ -114,7 +114,7 @@ def test_high_orders_against_high_precision():
     assert 0 <= curve.log_moments[order] - exact <= 1e-7
 
 
-def test_real_orders_lie_above_the_truth():
+def test_renyi_divergences_at_real_orders_lie_above_the_exact_ones():
     curve = RenyiCurve(random_allocation.gaussian_log_moments(1.0, 8))
     for order in (1.01, 1.5, 2.0, 2.25, 7.9):
         assert curve.divergence(order) >= order / 2 - 1e-12
@@ -137,7 +137,7 @@ def test_renyi_conversion_equals_the_published_formula():
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.3, 5.0), st.integers(1, 5000), st.floats(1e-12, 0.1))
-def test_epsilon_and_delta_are_inverse(sigma, window, delta):
+def test_epsilon_and_delta_of_a_renyi_curve_are_inverse_functions(sigma, window, delta):
     curve = random_allocation.corollary_4_7(sigma, window, largest_order=32)
     epsilon = curve.epsilon(delta)
     if epsilon > 0:
@@ -167,7 +167,7 @@ def test_theorem_4_1_is_within_its_stated_factor_of_the_truth():
         assert truth < random_allocation.theorem_4_1(GaussianPair(sigma), window, 1e-6) < 2 * truth
 
 
-def test_theorem_3_2_is_useful_for_much_noise_and_many_steps():
+def test_theorem_3_2_is_close_to_exact_for_large_noise_and_many_steps():
     pair, delta = GaussianPair(4.0), 1e-6
     truth = true_epsilon(4.0, 10_000, delta)
     sinh = allocation_forms.theorem_3_2(pair, 10_000, delta)
@@ -183,7 +183,7 @@ def test_theorem_3_2_is_useful_for_much_noise_and_many_steps():
         allocation_forms.theorem_3_2_as_printed(pair, 10_000, delta, 0.5)
 
 
-def test_the_rate_of_theorem_3_2_holds_with_its_probability():
+def test_simulated_sums_exceed_the_rate_of_theorem_3_2_as_rarely_as_stated():
     """Σ(1 − Xⱼ) ≤ γt throughout, on simulated paths, and not by a wide margin."""
     generator = np.random.default_rng(7)
     window, pair, chance = 2000, GaussianPair(2.0), 0.1
@@ -197,7 +197,7 @@ def test_the_rate_of_theorem_3_2_holds_with_its_probability():
     assert (worst > gamma / 2 * window).sum() > binom.isf(1e-9, 4000, chance)
 
 
-def test_corollary_3_12_for_gaussian_noise():
+def test_corollary_3_12_for_gaussian_noise_is_above_the_exact_epsilon():
     bound = allocation_forms.corollary_3_12_gaussian(40.0, 100, 1e-4)
     assert bound >= true_epsilon(40.0, 100, 1e-4)
     with pytest.raises(UnsupportedError, match="noise multiplier above"):
@@ -206,7 +206,7 @@ def test_corollary_3_12_for_gaussian_noise():
         allocation_forms.corollary_3_12_gaussian(60.0, 100, 1e-4, picks=3)
 
 
-def test_epsilon_rises_with_the_number_of_picks():
+def test_published_epsilon_rises_with_the_number_of_picks():
     pair = GaussianPair(4.0)
     costs = [
         allocation_forms.theorem_3_2_by_variance(pair, 10_000, 1e-6, picks) for picks in (1, 2, 5)
@@ -246,7 +246,7 @@ def poisson_delta(local, window, rate, epsilon):
     return total
 
 
-def test_these_theorems_do_not_cover_the_add_direction():
+def test_theorems_4_1_and_4_6_do_not_cover_the_add_direction():
     local, window, epsilon = 3.0, 5, 2.0
     present, absent = response_law(local, window)
     remove = hockey_stick(present, absent, epsilon)
@@ -297,7 +297,7 @@ def test_theorem_4_6_is_above_the_delta_of_randomized_response(local, window):
 
 
 @pytest.mark.parametrize(("window", "picks"), [(4, 1), (5, 2), (6, 3), (4, 4)])
-def test_bound_of_dong_et_al_equals_its_table(window, picks):
+def test_the_bound_of_dong_et_al_equals_its_published_table(window, picks):
     sigma = 1.2
     exact = allocation_forms.dong_2025_exact(sigma, window, picks, 4)
     bound = allocation_forms.dong_2025(sigma, window, picks, 4)
@@ -314,7 +314,7 @@ def test_bound_of_dong_et_al_equals_its_table(window, picks):
         assert bound.log_moments == pytest.approx(full)
 
 
-def test_dong_et_al_are_looser_for_few_picks_and_tighter_for_many():
+def test_the_bound_of_dong_et_al_is_looser_for_few_picks_and_tighter_for_many():
     few, many = ((1024, 4), (1024, 500))
     for window, picks in (few, many):
         theirs = allocation_forms.dong_2025(1.0, window, picks, 64).epsilon(1e-6)
@@ -322,7 +322,7 @@ def test_dong_et_al_are_looser_for_few_picks_and_tighter_for_many():
         assert (blocks < theirs) == ((window, picks) == few)
 
 
-def test_the_overlap_distribution_is_exact_for_long_windows():
+def test_the_bound_of_dong_et_al_is_exact_for_long_windows():
     window, picks = 10**7, 100
     curve = allocation_forms.dong_2025(1.0, window, picks, 2)
     with mpmath.workdps(40):
@@ -334,19 +334,19 @@ def test_the_overlap_distribution_is_exact_for_long_windows():
     assert 0 <= curve.log_moments[2] - exact <= 1e-11
 
 
-def test_too_many_subsets_are_refused():
+def test_a_window_with_too_many_subsets_is_refused():
     with pytest.raises(UnsupportedError, match="too many"):
         allocation_forms.dong_2025_exact(1.0, 100, 3, 4)
 
 
-def test_invalid_moments_are_refused():
+def test_invalid_renyi_moments_are_refused():
     with pytest.raises(ParameterError, match="log_moments"):
         random_allocation.theorem_4_6(np.array([0.0, 0.5, 1.0]), 3)
     with pytest.raises(ParameterError, match="log_moments"):
         RenyiCurve(np.zeros(2))
 
 
-def test_unamplified_pair_has_a_larger_epsilon():
+def test_theorem_4_1_is_far_below_epsilon_without_amplification():
     pair = GaussianPair(1.0)
     alone = epsilon_at(PairCurve(pair, Direction.REMOVE, Side.LOWER), 1e-6, Side.LOWER)
     assert random_allocation.theorem_4_1(pair, 1000, 1e-6) < alone / 5

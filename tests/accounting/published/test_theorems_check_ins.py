@@ -1,4 +1,4 @@
-"""The check-in paper's privacy results: against their proofs, brute force, and their misprints."""
+"""Privacy theorems of the check-in paper against their proofs and brute force, and misprints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def step_sum(steps, delta):
     return float(sum(t[0] for t in terms) + mpmath.sqrt(-2 * mpmath.log(delta) * square))
 
 
-def test_published_numbers_are_reproduced():
+def test_published_numbers_of_the_check_in_paper_are_reproduced():
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) == pytest.approx(0.47493, abs=1e-5)
     assert check_in_forms.theorem_4_1_best_split(1.0, 10**6, 10**3, 1e-6) == pytest.approx(
         2.49, abs=0.01
@@ -158,12 +158,12 @@ def test_theorem_5_1_is_never_below_shuffled_randomized_response():
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(1e-4, 1.0), st.integers(1, 10**6), st.floats(1e-15, 0.01), st.floats(0.0, 1.0))
-def test_simple_form_of_theorem_3_2_is_above_the_full_form(local, window, delta, chance):
+def test_the_simple_form_of_theorem_3_2_is_above_the_full_form(local, window, delta, chance):
     simple = check_in_forms.theorem_3_2_simple(local, window, delta, chance)
     assert simple >= check_ins.theorem_3_2(local, window, delta, chance)
 
 
-def test_the_simple_form_refuses_values_outside_its_range():
+def test_the_simple_form_of_theorem_3_2_refuses_values_outside_its_range():
     with pytest.raises(ParameterError, match="local_epsilon"):
         check_in_forms.theorem_3_2_simple(1.01, 10, 1e-6)
     with pytest.raises(ParameterError, match="delta"):
@@ -194,7 +194,7 @@ def test_one_condition_of_corollary_3_3_does_not_give_epsilon_one_half():
         check_in_forms.corollary_3_3_closed_form(local, population, 1, beta, 1e-6)
 
 
-def test_corollary_3_3_is_advanced_composition():
+def test_corollary_3_3_equals_advanced_composition_of_theorem_3_2():
     first = check_ins.theorem_3_2(0.5, 50, 1e-9, 50 / 1000)
     point = check_in_forms.corollary_3_3(0.5, 1000, 50, 1e-9, 1e-6)
     expected = first * math.sqrt(2 * 20 * math.log(1e6)) + 20 * first * math.expm1(first)
@@ -207,7 +207,7 @@ def test_corollary_3_3_is_advanced_composition():
 
 
 @pytest.mark.parametrize("load_delta", [0.9, 0.5, 0.1, 0.01])
-def test_lemma_a_6_holds_for_all_assignments_to_bins(load_delta):
+def test_lemma_a_6_holds_by_enumeration_of_all_assignments_to_bins(load_delta):
     balls, bins = 7, 3
     bound = check_ins.lemma_a_6(balls, bins, load_delta)
     norms = Counter(
@@ -239,7 +239,7 @@ def test_theorem_3_2_refuses_invalid_arguments(local, window, delta, chance):
         check_ins.theorem_3_2(local, window, delta, chance)
 
 
-def test_epsilon_is_infinite_for_very_large_local_epsilon():
+def test_published_epsilon_is_infinite_for_very_large_local_epsilon():
     assert check_ins.theorem_3_2(400.0, 10, 1e-6) == math.inf
     assert check_ins.theorem_5_1(400.0, 10, 1e-6) == math.inf
     assert check_ins.theorem_3_2(1.0, 10, 1e-6, 0.0) == 0.0
@@ -270,7 +270,7 @@ def test_lemma_a_3_needs_a_whole_number_of_rounds():
     assert check_ins.lemma_a_3_largest_delta(local, slack) < printed
 
 
-def test_lemma_a_3_inverse_returns_its_argument():
+def test_the_inverse_of_lemma_a_3_undoes_the_lemma():
     slack = check_ins.lemma_a_3_slack(0.5, 1e-14)
     largest = check_ins.lemma_a_3_largest_delta(0.5, slack)
     assert 1e-14 <= largest <= 1.001e-14
@@ -279,7 +279,7 @@ def test_lemma_a_3_inverse_returns_its_argument():
     assert check_ins.lemma_a_3_largest_delta(200.0, 0.1) == 0.0
 
 
-def test_the_approximate_branch_is_the_pure_one_at_eight_epsilons():
+def test_theorem_3_2_for_approximate_randomizers_is_the_pure_bound_at_eight_epsilon():
     point = check_ins.theorem_3_2_approximate(0.1, 1e-17, 100, 1e-6, slack=1e-13)
     pure = check_ins.theorem_3_2(0.8, 100, 1e-6)
     assert point.epsilon == pure
@@ -290,7 +290,7 @@ def test_the_approximate_branch_is_the_pure_one_at_eight_epsilons():
     assert half.epsilon < point.epsilon
 
 
-def test_delta_of_approximate_bounds_counts_every_message():
+def test_delta_of_bounds_for_approximate_randomizers_counts_every_message():
     right = check_ins.theorem_5_1_approximate(0.05, 1e-18, 1000, 1e-6, slack=1e-14)
     printed = check_ins.theorem_a_7_as_printed(0.05, 1e-18, 1000, 1e-6, messages=10, slack=1e-14)
     assert printed.epsilon == right.epsilon
@@ -302,14 +302,14 @@ def test_delta_of_approximate_bounds_counts_every_message():
     assert averaged.delta == pytest.approx(1.1e-6 + 1000 * growth * 1e-14, rel=1e-9)
 
 
-def test_the_approximate_branch_refuses_values_outside_its_range():
+def test_bounds_for_approximate_randomizers_refuse_values_outside_their_range():
     with pytest.raises(ParameterError, match="local_delta"):
         check_ins.theorem_3_2_approximate(0.5, 1e-9, 10, 1e-6, slack=1e-9)
     with pytest.raises(UnsupportedError, match="vacuous"):
         check_ins.theorem_5_1_approximate(1.0, 1e-30, 100, 1e-6)
 
 
-def test_bounds_at_total_delta_use_nearly_all_of_delta():
+def test_bounds_at_a_total_delta_use_nearly_all_of_it():
     def point(delta):
         return check_ins.theorem_3_2_approximate(0.1, 1e-16, 100, delta)
 

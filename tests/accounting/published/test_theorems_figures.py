@@ -1,4 +1,4 @@
-"""The figures' own arithmetic: the uncertified price of Poisson sampling, and drawing twice."""
+"""Computations for figures: uncertified ε of Poisson sampling, and identical redrawing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def poisson(sigma, rate, steps, delta, side):
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta"), [(1.0, 1e-3, 1000, 1e-6), (0.8, 1 / 60, 60, 1e-5)]
 )
-def test_poisson_sampling_agrees_with_a_tilted_transform(figures, sigma, rate, steps, delta):
+def test_epsilon_of_poisson_sampling_agrees_with_an_independent_computation(
+    figures, sigma, rate, steps, delta
+):
     found = figures("poisson").poisson_epsilon(GaussianPair(sigma), rate, steps, delta)
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.UPPER), rel=1e-3)
     assert found == pytest.approx(poisson(sigma, rate, steps, delta, Side.LOWER), rel=1e-3)
@@ -52,7 +54,7 @@ def test_the_plotted_loss_distribution_has_the_epsilon_of_theorem_4_1(figures):
     assert float(distribution[1] @ np.exp(-distribution[0])) <= 1 + 1e-6
 
 
-def test_figures_are_drawn_identically_each_time(figures):
+def test_figures_drawn_twice_are_identical(figures):
     curves = figures("curves")
 
     def drawn():

@@ -1,4 +1,4 @@
-"""The list of results: complete, unique, and honest about what is unsafe."""
+"""List of published results: complete, with unique names, sources and statuses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HELPERS = {"composed", "at_total_delta", "estimate", "engine_poisson"} | {
 }
 
 
-def test_names_are_unique():
+def test_names_of_published_results_are_unique():
     names = [result.name for result in RESULTS]
     assert len(names) == len(set(names))
 
@@ -64,7 +64,7 @@ def test_names_are_unique():
     ],
     ids=lambda module: module.__name__.rpartition(".")[2],
 )
-def test_every_public_function_is_listed(module):
+def test_every_public_function_of_published_results_is_listed(module):
     public = {
         member
         for member, value in vars(module).items()
@@ -89,7 +89,7 @@ def test_a_published_result_has_its_source_and_status(result):
     assert result.randomizer
 
 
-def test_keys_are_in_the_list_of_references():
+def test_cited_keys_are_in_the_list_of_references():
     keys = set(re.findall(r"@\w+\{(\w+),", (ROOT / "docs" / "references.bib").read_text()))
     cited = {result.source.split(",")[0] for result in RESULTS}
     papers = (ROOT / "benchmarks" / "papers").glob("*.py")
@@ -98,7 +98,7 @@ def test_keys_are_in_the_list_of_references():
     assert cited <= keys
 
 
-def test_computing_epsilon_does_not_import_published_bounds():
+def test_computing_epsilon_imports_no_published_bounds():
     script = (
         "import sys, turnout.accounting\nassert 'turnout.accounting.published' not in sys.modules"
     )

@@ -1,4 +1,4 @@
-"""The thesis' theorems on whole runs: never below the price, and refused where they say nothing."""
+"""Theorems of the thesis on whole runs: never below the exact ε, and only within their range."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_theorems_on_runs_equal_the_composition_of_their_rounds():
 @pytest.mark.parametrize(
     "participation", [tn.EveryStep(1), tn.FixedSize(1, 1, 3), SelfSampling(0.5, 2)]
 )
-def test_rounds_with_zero_epsilon_cost_delta_only(participation):
+def test_theorems_accept_rounds_whose_epsilon_is_zero(participation):
     alone = tn.Scheme(
         SampledBitResponse(1e-3), participation, "replace-one", trust="shuffled", population=1
     )
@@ -68,7 +68,7 @@ def test_rounds_with_zero_epsilon_cost_delta_only(participation):
         assert epsilon >= 0.0
 
 
-def test_settings_without_a_theorem_return_no_bound():
+def test_a_scheme_without_a_theorem_has_no_published_bound():
     participation = LAWS["every step"][0]
     several = RepeatedMessages.of(NonAdaptiveRandomizer(1.0), 3)
     assert thesis_epsilons(scheme(participation, several), DELTA) == {}

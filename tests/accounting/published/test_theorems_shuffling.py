@@ -1,4 +1,4 @@
-"""Shuffled messages by the papers' names: their numbers, their ranges, never below the truth."""
+"""Published shuffling bounds: printed numbers, ranges, and never below the exact value."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_conjectured_and_unsafe_results_are_not_listed_as_bounds():
         (shuffling.stronger_clones_2023, (".0181", ".0124", ".0130", ".0451")),
     ],
 )
-def test_the_table_of_single_rounds(function, expected):
+def test_published_bounds_of_one_round_equal_the_reference_table(function, expected):
     for setting, printed in zip(TABLE, expected, strict=True):
         assert float(three_digits(function(*setting))) == float(printed)
 
@@ -175,7 +175,7 @@ def test_theorem_5_1_implies_corollary_9_up_to_a_half_and_theorem_7(epsilon0, cl
     assert smaller <= shuffling.efm19_theorem_7(*setting) == shuffling.efm19_theorem_8(*setting)
 
 
-def test_theorem_7_at_every_epsilon0():
+def test_theorem_7_equals_its_formula_at_small_and_large_epsilon0():
     assert shuffling.efm19_theorem_7(0.5, 10**4, 1e-6) == pytest.approx(0.18663, abs=1e-5)
     first = 2 * math.exp(2) * (math.e - 1) / 10**5
     expected = first * math.sqrt(2e5 * math.log(1e6)) + 1e5 * first * math.expm1(first)
@@ -193,7 +193,7 @@ def test_the_closed_form_of_clones_is_refused_above_its_limit():
         shuffling.clones_2021_closed_form(0.1, 100, 1e-6)
 
 
-def test_result_6_10_as_printed_is_below_the_truth():
+def test_result_6_10_as_printed_allows_an_epsilon0_that_exceeds_delta():
     local = shuffling.thesis_6_10_as_printed(4.0, 10**4, 1e-6)
     assert local == pytest.approx(9.72, abs=0.005)
     # All hold a zero, or all but the victim: one sum over the number of ones.
@@ -208,7 +208,7 @@ def test_result_6_10_as_printed_is_below_the_truth():
     assert shuffling.clones_2021(local, clients, 1e-6) > 4
 
 
-def test_the_first_part_of_lemma_2_3_1_is_a_rate_with_a_range():
+def test_the_first_part_of_lemma_2_3_1_equals_its_formula_within_its_range():
     value = shuffling.lemma_2_3_1_first(0.5, 10**4, 1e-6, constant=2.0)
     assert value == pytest.approx(math.exp(0.5) * math.sqrt(math.log(1e6) / 10**4))
     with pytest.raises(UnsupportedError, match="epsilon_0"):
@@ -220,7 +220,7 @@ BOUNDS = (*SINGLE_ROUND.values(), stronger_clones_2023)
 
 @pytest.mark.parametrize("epsilon0", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("clients", [1, 2, 5, 12])
-def test_no_bound_is_below_binary_response(epsilon0, clients):
+def test_no_published_bound_is_below_binary_response(epsilon0, clients):
     for function in BOUNDS:
         for delta in (1e-1, 1e-3):
             try:
@@ -232,7 +232,7 @@ def test_no_bound_is_below_binary_response(epsilon0, clients):
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 @pytest.mark.parametrize(("clients", "categories"), [(8, 3), (25, 3), (25, 6)])
-def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
+def test_no_published_bound_is_below_kary_response(epsilon0, clients, categories):
     bounds = [
         *BOUNDS,
         lambda *given: shuffling.blanket_2019_hoeffding(*given, categories=categories),
@@ -249,7 +249,9 @@ def test_no_bound_is_below_kary_response(epsilon0, clients, categories):
 
 @given(st.floats(0.02, 4.0), st.integers(1, 7), st.floats(0.3, 8.0))
 @settings(max_examples=30, deadline=None)
-def test_no_bound_is_below_binary_response_on_a_grid_of_settings(epsilon0, clients, digits):
+def test_no_published_bound_is_below_binary_response_on_a_grid_of_settings(
+    epsilon0, clients, digits
+):
     delta = 10**-digits
     for function in BOUNDS:
         try:
@@ -308,7 +310,7 @@ def test_lemma_3_5_of_the_stronger_clones_fails():
     assert shuffling.clones_2021(epsilon0, 2, float(truth)) > math.log(2)
 
 
-def test_bound_with_one_extra_client_is_detected_as_wrong():
+def test_a_bound_computed_for_too_many_clients_is_detected():
     # The mutant: twice as many clients as there are.
     epsilon = shuffling.stronger_clones_2023(1.0, 24, 1e-3)
     assert two_valued(1.0, 12, epsilon) > 1e-3
@@ -316,7 +318,7 @@ def test_bound_with_one_extra_client_is_detected_as_wrong():
     assert kary(2.0, 25, 3, epsilon) > 1e-1
 
 
-def test_the_kary_closed_form():
+def test_the_closed_form_for_kary_response_solves_its_equation():
     # γ = 14k ln(2/δ)/((n − 1)ε²) at the ε found.
     epsilon = shuffling.blanket_2019_kary(2.0, 10**5, 1e-6, 4)
     gamma = 4 / (math.exp(2.0) + 3)
@@ -328,14 +330,14 @@ def test_the_kary_closed_form():
     assert epsilon == pytest.approx(27 * 100 / (5320 * gamma))
 
 
-def test_the_kary_closed_form_is_refused_above_epsilon_one():
+def test_the_closed_form_for_kary_response_is_refused_above_epsilon_one():
     with pytest.raises(UnsupportedError, match="epsilon <= 1"):
         shuffling.blanket_2019_kary(2.0, 100, 1e-6, 4)
     with pytest.raises(UnsupportedError):
         shuffling.blanket_2019_kary(800.0, 100, 1e-6, 4)
 
 
-def test_the_blanket_never_exceeds_the_local_epsilon():
+def test_the_blanket_bounds_never_exceed_the_local_epsilon():
     for function in (
         shuffling.blanket_2019_hoeffding,
         shuffling.blanket_2019_bennett,
@@ -345,7 +347,7 @@ def test_the_blanket_never_exceeds_the_local_epsilon():
         assert function(1.0, 10**5, 1e-6, 2) < function(1.0, 10**5, 1e-6)
 
 
-def test_bennett_bound_is_continuous_at_the_series_expansion():
+def test_the_bennett_bound_is_accurate_at_small_epsilon():
     # u crosses 1e-4 at about ε = 1e-4 for n large.
     for clients in (10**8, 10**9, 10**10, 10**11):
         bennett = shuffling.blanket_2019_bennett(0.5, clients, 1e-6, 3)

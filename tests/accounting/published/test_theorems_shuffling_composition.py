@@ -1,4 +1,4 @@
-"""Strong composition: equal to brute force, in the order that the papers promise."""
+"""Strong composition theorems: equal to brute force, and ordered as the papers state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def brute_force(point: PrivacyPoint, rounds: int, epsilon: float) -> float:
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])
 @pytest.mark.parametrize("point", [PrivacyPoint(0.3, 0.0), PrivacyPoint(1.5, 0.02)])
-def test_the_optimum_is_attained_by_brute_force(point, rounds):
+def test_the_optimal_composition_theorem_equals_brute_force(point, rounds):
     for slack in (0.2, 0.01, 1e-4):
         found = shuffled_training.kov_optimal(point, rounds, slack)
         assert found.delta == pytest.approx(1 - (1 - point.delta) ** rounds * (1 - slack))
@@ -50,7 +50,7 @@ def test_the_optimum_is_attained_by_brute_force(point, rounds):
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.02, 1000), (0.5, 60), (2.0, 7)])
-def test_theorem_3_3_is_the_least_epsilon_of_its_list(epsilon, rounds):
+def test_theorem_3_3_gives_the_least_valid_epsilon_of_its_list(epsilon, rounds):
     with mpmath.workdps(60):
         for slack in (0.1, 1e-5, 1e-9):
             found = shuffled_training.kov_theorem_3_3(PrivacyPoint(epsilon, 0.0), rounds, slack)
@@ -79,7 +79,7 @@ def test_each_simplified_form_is_at_least_the_previous_bound(epsilon, rounds):
         assert values[0] <= rounds * epsilon * (1 + 1e-9)
 
 
-def test_kov_at_many_rounds_agrees_with_mpmath():
+def test_optimal_composition_of_many_rounds_agrees_with_mpmath():
     epsilon, rounds, slack = 0.003, 10**4, 1e-8
     found = shuffled_training.kov_optimal(PrivacyPoint(epsilon, 0.0), rounds, slack).epsilon
     least = math.floor((rounds + found / epsilon) / 2) + 1
@@ -97,7 +97,7 @@ def test_kov_at_many_rounds_agrees_with_mpmath():
     assert exact == pytest.approx(slack, rel=1e-5)
 
 
-def test_the_table_of_composed_clones():
+def test_the_composed_clones_bound_equals_its_reference_values():
     """ε₀ = ½, n = 10⁶, T = 1000, δ = 1e-8: half of δ to the rounds, on Theorem 3.3's list."""
     tilde = 0.5e-8 / 1000
     one = PrivacyPoint(shuffled_training.clones_2021(0.5, 10**6, tilde), tilde)
@@ -110,7 +110,7 @@ def test_the_table_of_composed_clones():
     assert best <= listed.epsilon
 
 
-def test_delta_is_shared_among_the_rounds():
+def test_composition_splits_delta_between_the_rounds_and_itself():
     calls = []
 
     def bound(local_epsilon: float, clients: int, delta: float) -> float:

@@ -1,4 +1,4 @@
-"""Rényi bounds on shuffles: above (or below) exact sums, as the formulas say, quick to search."""
+"""Published Rényi bounds on shuffles: on the stated side of exact sums; search over orders."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_theorem_5_3_3_equals_equation_5_9_rounded_down(epsilon0, clients, order
         assert exact * (1 - mpmath.mpf(10) ** -8) <= found <= exact
 
 
-def test_theorem_5_3_2_at_whole_and_real_orders():
+def test_theorem_5_3_2_equals_its_formula_at_whole_and_real_orders():
     e, clients = math.exp(1.0), 10**4
     hidden = math.floor((clients - 1) / (2 * e)) + 1
     for order in (1.3, 2.0, 17.5):
@@ -122,7 +122,7 @@ def test_theorem_5_3_2_at_whole_and_real_orders():
 
 @pytest.mark.parametrize("epsilon0", [0.05, 0.5, 1.5, 3.0])
 @pytest.mark.parametrize("clients", [1, 2, 10, 100, 1000])
-def test_upper_and_lower_bounds_enclose_binary_response(epsilon0, clients):
+def test_renyi_bounds_enclose_the_divergence_of_binary_response(epsilon0, clients):
     one, zero = two_valued(epsilon0, clients, 0)
     for order in (2, 3, 8, 32):
         attained = divergence(one, zero, order)
@@ -138,7 +138,7 @@ def test_upper_and_lower_bounds_enclose_binary_response(epsilon0, clients):
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 12), (2.0, 12), (2.0, 60)])
-def test_upper_bounds_are_above_binary_and_ternary_response(epsilon0, clients):
+def test_upper_renyi_bounds_are_above_binary_and_ternary_response(epsilon0, clients):
     pairs = [two_valued(epsilon0, clients, ones) for ones in range(clients)]
     pairs.append(third_value(epsilon0, clients))
     for order in (2, 5, 20):
@@ -164,7 +164,7 @@ def test_binary_response_is_not_the_worst_case_for_epsilon0_above_ln_2(epsilon0,
         )
 
 
-def test_corollary_5_3_1_within_its_range_alone():
+def test_corollary_5_3_1_equals_its_formula_and_is_refused_outside_its_range():
     bound = shuffling_rdp.corollary_5_3_1(0.5, 10**6)
     assert bound.largest_order**4 * math.exp(2.5) < 10**6 / 9
     assert (bound.largest_order + 1) ** 4 * math.exp(2.5) >= 10**6 / 9
@@ -178,7 +178,7 @@ def test_corollary_5_3_1_within_its_range_alone():
         shuffling_rdp.corollary_5_3_1(1.0, 1000)
 
 
-def test_corollary_5_3_1_beyond_its_range_would_be_below_the_truth():
+def test_corollary_5_3_1_beyond_its_range_is_below_the_exact_divergence():
     # The mutant: no range. Binary response at α = 32, ε₀ = 3, n = 1000.
     log_claim = math.log1p(32 * 31 * 2 * math.expm1(3.0) ** 2 / 1000)
     assert log_claim / 31 < shuffling_rdp.theorem_5_3_3(3.0, 1000).divergence(32)
@@ -198,7 +198,7 @@ def test_lemma_3_3_2_within_its_range_is_above_binary_response():
 
 
 @pytest.mark.parametrize("order", [1.01, 1.5, 2.5, 7.3])
-def test_bounds_at_real_orders_lie_on_the_chord_of_whole_orders(order):
+def test_renyi_bounds_at_real_orders_lie_on_the_chord_between_whole_orders(order):
     bound = shuffling_rdp.theorem_5_3_1(1.0, 10**4)
     low, high = math.floor(order), math.ceil(order)
     a = high - order
@@ -210,12 +210,12 @@ def test_bounds_at_real_orders_lie_on_the_chord_of_whole_orders(order):
 
 
 @pytest.mark.parametrize("order", [1, 0.5, math.nan, 2**17])
-def test_invalid_orders_are_refused(order):
+def test_invalid_renyi_orders_are_refused(order):
     with pytest.raises(ParameterError, match="order"):
         shuffling_rdp.theorem_5_3_1(1.0, 100).divergence(order)
 
 
-def test_the_order_search_equals_the_full_list():
+def test_the_search_for_the_best_order_agrees_with_trying_all_orders():
     for epsilon0, clients, rounds, delta in (
         (1.0, 10**4, 1, 1e-6),
         (0.5, 10**4, 100, 1e-8),
@@ -239,7 +239,7 @@ def test_renyi_divergences_add_under_composition():
     assert bound.composed(1000).epsilon(1e-8) == pytest.approx(0.1702, abs=5e-5)
 
 
-def test_a_linear_renyi_curve_equals_gaussian_noise():
+def test_a_linear_renyi_curve_has_the_epsilon_of_gaussian_noise():
     # R_α = ασ⁻²/2: the best order is known.
     bound = RenyiFormula(lambda orders: (orders - 1) * orders * 0.02, real_orders=True)
     grid = np.arange(1.01, 60, 0.001)
@@ -248,7 +248,7 @@ def test_a_linear_renyi_curve_equals_gaussian_noise():
     assert bound.epsilon(1e-6) >= values.min()
 
 
-def test_lower_bound_is_refused_as_an_accountant():
+def test_a_lower_renyi_bound_has_no_epsilon_or_delta():
     lower = shuffling_rdp.theorem_5_3_3(0.5, 10**4)
     assert not hasattr(lower, "epsilon")
     assert not hasattr(lower, "delta")
@@ -258,7 +258,7 @@ def test_lower_bound_is_refused_as_an_accountant():
         lower.divergence(2.5)
 
 
-def test_lower_bound_holds_for_many_messages():
+def test_the_lower_renyi_bound_is_continuous_where_its_summation_changes():
     # All counts are summed up to 4,096; windows beyond must not miss what matters.
     for order in (2, 50, 3000):
         at = [shuffling_rdp.theorem_5_3_3(1.0, n).divergence(order) for n in (4096, 4097)]
@@ -280,7 +280,7 @@ def test_lemma_2_1_5_needs_delta_below_1_over_e():
         assert true_delta(renyi.lemma_2_1_5(rho, delta), rho) <= delta
 
 
-def test_excess_of_a_power_is_continuous_in_its_argument():
+def test_the_excess_of_a_power_over_its_tangent_is_accurate():
     with mpmath.workdps(60):
         for order, x in itertools.product((2, 3, 9, 2000), (-0.4, -1e-4, 4e-7, 6e-4, 0.2, 50.0)):
             exact = mpmath.log((1 + mpmath.mpf(x)) ** order - 1 - order * mpmath.mpf(x))
@@ -305,6 +305,6 @@ def test_invalid_arguments_are_refused_by_name(bound):
             bound(epsilon0, clients)
 
 
-def test_the_excess_of_huge_ratios_is_that_of_the_power():
+def test_the_excess_of_a_power_of_a_huge_ratio_is_the_power():
     x = np.array([1e160, 1e250])
     assert log_excess(x, 8.0) == pytest.approx(8.0 * np.log(x), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Shuffles of sampled clients by the thesis' names: their numbers, never below the truth."""
+"""Bounds of the thesis on shuffles of sampled clients: printed numbers, and never too small."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def exact_shuffle(epsilon0: float, messages: int, delta_: float) -> float:
         ((2.0, 10**6, 1000), 10**5, 1e-8, "1.040"),
     ],
 )
-def test_the_table_of_theorem_5_4_1(setting, rounds, delta_, printed):
+def test_the_published_table_of_theorem_5_4_1_is_reproduced(setting, rounds, delta_, printed):
     found = shuffled_training.theorem_5_4_1(*setting).composed(rounds).epsilon(delta_)
     assert f"{found:.3f}" == printed
 
@@ -106,7 +106,7 @@ def test_theorem_5_4_1_is_above_and_theorem_5_4_2_equals_binary_response(epsilon
         assert lower <= attained + 1e-12
 
 
-def test_theorem_5_4_1_is_the_printed_sum():
+def test_theorem_5_4_1_equals_the_printed_sum():
     epsilon0, clients, k, order = 1.0, 5000, 600, 9
     e, gamma = math.e, k / clients
     hidden = math.floor((k - 1) / (2 * e)) + 1
@@ -153,7 +153,7 @@ def test_lemma_4_3_1_holds_for_very_few_clients():
     assert shuffled_training.lemma_4_3_1(1.0, 10**6, 1, 1e-5) == 0.0
 
 
-def test_sampled_clients_amplify_privacy_by_lemma():
+def test_amplification_by_sampled_clients_equals_its_formula():
     assert shuffled_training.amplified(0.5, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(0.5)))
     assert shuffled_training.amplified(5.0, 0.1) == pytest.approx(math.log1p(0.1 * math.expm1(5.0)))
     assert shuffled_training.amplified(900.0, 0.1) == pytest.approx(900 + math.log(0.1))
@@ -178,7 +178,7 @@ def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
     assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 
 
-def test_lemma_4_4_1_as_printed_holds_for_no_constant():
+def test_lemma_4_4_1_as_printed_fails_for_every_constant():
     """The proof puts e^{−c'qn} for more than the chance of unlucky counts, and it is less."""
     for epsilon0, clients, probability in ((1.0, 1000, 0.02), (2.0, 10**4, 0.01)):
         expected = clients * probability

@@ -72,7 +72,7 @@ def test_sampled_rounds_have_the_epsilon_of_lemma_2_1_1(size, population, ratio)
             assert true > size / population * math.log(ratio)
 
 
-def test_lemma_2_1_1_keeps_delta_of_identifying_messages():
+def test_lemma_2_1_1_is_attained_by_messages_that_identify_their_sender():
     """One record of n, shown with chance δ and otherwise answered: δ' = qδ is attained."""
     n, delta, ratio = 5, Fraction(1, 7), 3
     one = [delta, (1 - delta) * Fraction(ratio, ratio + 1), (1 - delta) * Fraction(1, ratio + 1), 0]
@@ -123,7 +123,7 @@ def test_lemma_2_1_3_equals_other_software_and_bounds_the_truth(sigma, delta):
     assert gaussian_delta(sigma, epsilon / 2) <= lemma_2_1_3_delta(curve, epsilon / 2)
 
 
-def test_renyi_conversion_is_close_to_the_exact_epsilon():
+def test_the_renyi_conversion_of_lemma_2_1_3_has_nearly_the_least_valid_delta():
     """A negative control: a little less than the lemma's δ is false for two outcomes.
 
     Max over t of (1 − e^{ε−t})e^{−(α−1)t}, on which the lemma rests, is attained by a law that
@@ -197,7 +197,7 @@ def test_lemma_3_3_1_is_above_corollary_5_3_1_and_theorem_5_3_3(level, clients):
         ours.divergence(ours.largest_order + 1)
 
 
-def test_lemma_3_3_1_needs_its_condition():
+def test_lemma_3_3_1_outside_its_condition_is_below_binary_response():
     """ε₀ = 3, n = 1000, α = 32: the printed form is below what binary response attains."""
     with pytest.raises(UnsupportedError, match="leaves no order"):
         lemma_3_3_1(3.0, 1000)

@@ -1,4 +1,4 @@
-"""The price of the best of K runs: against exact distributions, published bounds and wrong ones."""
+"""ε of the best of K runs, against exact distributions, published bounds and wrong formulas."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ LAWS = {
 
 
 @pytest.mark.parametrize("distribution", LAWS)
-def test_the_bound_is_above_the_exact_epsilon_for_any_order(distribution):
+def test_the_bound_of_a_search_is_above_the_exact_delta_for_any_ranking(distribution):
     for p, q in pairs():
         truth = worst_over_orders(p, q, LAWS[distribution], ASKED)
         bound = selected_deltas(exact_profile(p, q, GRID), LAWS[distribution], ASKED)
         assert np.all(bound >= truth - 1e-13)
 
 
-def test_search_of_one_run_has_the_epsilon_of_the_run():
+def test_a_search_of_one_run_has_the_delta_of_the_run():
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
         one = selected_deltas(profile, LAWS["one"], ASKED)
@@ -66,7 +66,7 @@ def test_search_of_one_run_has_the_epsilon_of_the_run():
         ("logarithmic", "short"),  # another mean and a shorter table
     ],
 )
-def test_a_wrong_distribution_of_the_count_is_detected(drawn, priced):
+def test_a_wrong_distribution_of_the_number_of_runs_is_detected(drawn, priced):
     caught = []
     for p, q in pairs():
         truth = worst_over_orders(p, q, LAWS[drawn], ASKED)
@@ -75,7 +75,7 @@ def test_a_wrong_distribution_of_the_count_is_detected(drawn, priced):
     assert any(caught)
 
 
-def test_number_of_candidates_is_not_released():
+def test_the_bound_of_a_search_does_not_cover_a_released_number_of_runs():
     distribution, caught = LAWS["geometric"], False
     for p, q in pairs():
         bound = selected_deltas(exact_profile(p, q, GRID), distribution, ASKED)
@@ -87,7 +87,7 @@ def test_number_of_candidates_is_not_released():
     assert caught
 
 
-def test_mean_times_delta_of_one_run_is_no_bound():
+def test_the_mean_number_of_runs_times_delta_of_one_run_is_no_bound():
     distribution, caught = LAWS["geometric"], False
     for p, q in pairs():
         profile = exact_profile(p, q, GRID)
@@ -114,7 +114,7 @@ def published(profile, mean, gamma, shape, epsilon):
     return 1.0 if left < 0 else min(1.0, mean * np.interp(left, epsilons, deltas))
 
 
-def test_selection_bound_is_below_the_published_profile_bound():
+def test_the_bound_of_a_search_is_below_the_published_profile_bound():
     gamma = 0.1
     scheme = Scheme(GaussianNoise(2.0), EveryStep(1), Relation.ADD_REMOVE)
     profile = privacy_profile(scheme, np.linspace(0.0, 4.0, 801), sharp_to=1e-7)
@@ -124,7 +124,7 @@ def test_selection_bound_is_below_the_published_profile_bound():
         assert ours < published(profile, 1.0 / gamma, gamma, 1.0, epsilon)
 
 
-def test_search_epsilon_exceeds_a_run_and_rises_with_the_mean():
+def test_epsilon_of_a_search_exceeds_that_of_a_run_and_rises_with_the_mean():
     scheme = Scheme(GaussianNoise(1.2), PoissonSampling(0.02, 200), Relation.ADD_REMOVE)
     one = price(scheme, 1e-5).epsilon
     found = [selected(scheme, Stopping.negative_binomial(m), 1e-5) for m in (2.0, 10.0)]
@@ -133,7 +133,7 @@ def test_search_epsilon_exceeds_a_run_and_rises_with_the_mean():
     assert set(found[0].directions) == {"remove", "add"}
 
 
-def test_calibrated_noise_meets_the_target():
+def test_noise_calibrated_for_a_search_meets_the_target_epsilon():
     distribution = Stopping.negative_binomial(5.0)
 
     def scheme_for(noise):
@@ -147,7 +147,7 @@ def test_calibrated_noise_meets_the_target():
     assert selected(scheme_for(0.99 * noise), distribution, 1e-5).epsilon.upper > 2.0
 
 
-def test_uncertified_selections_are_refused():
+def test_a_delta_that_no_epsilon_of_a_search_reaches_is_refused():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.5, 0.5])
     with pytest.raises(NumericalError, match="delta = "):
         selection_epsilon(exact_profile(p, q, GRID), Stopping.fixed(2), 1e-3)

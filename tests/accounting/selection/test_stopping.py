@@ -1,4 +1,4 @@
-"""The law of the number of runs: families, their tables, and exact draws."""
+"""Distribution of the number of runs of a private search: families, tables, exact draws."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_draws_follow_the_probability_table_exactly(position):
     assert distribution.draw(At(position)) == expected
 
 
-def test_the_geometric_family_has_geometric_probabilities():
+def test_the_geometric_number_of_runs_has_geometric_probabilities():
     distribution = Stopping.negative_binomial(4.0, 1.0, most=1000)
     chances = np.array(distribution.weights[:30]) / 2**62
     np.testing.assert_allclose(chances, stats.geom.pmf(np.arange(1, 31), 0.25), rtol=1e-9)
 
 
-def test_the_logarithmic_family_has_logarithmic_probabilities():
+def test_the_logarithmic_number_of_runs_has_logarithmic_probabilities():
     distribution = Stopping.negative_binomial(5.0, 0.0, most=4000)
     ratio = distribution.weights[1] / distribution.weights[0]  # (1 − γ) / 2
     np.testing.assert_allclose(
@@ -49,7 +49,7 @@ def test_the_logarithmic_family_has_logarithmic_probabilities():
     )
 
 
-def test_the_poisson_family_has_poisson_probabilities_above_0():
+def test_the_poisson_number_of_runs_has_poisson_probabilities_above_0():
     distribution = Stopping.poisson(6.0, most=200)
     rate = 2.0 * distribution.weights[1] / distribution.weights[0]
     pmf = stats.poisson.pmf(np.arange(1, 20), rate) / -math.expm1(-rate)
@@ -57,13 +57,13 @@ def test_the_poisson_family_has_poisson_probabilities_above_0():
 
 
 @pytest.mark.parametrize("mean", [1.0, 1.5, 10.0, 300.0])
-def test_stopping_tables_are_finite_with_the_given_mean(mean):
+def test_probability_tables_of_the_number_of_runs_have_the_given_mean(mean):
     for distribution in (Stopping.negative_binomial(mean), Stopping.poisson(mean)):
         assert distribution.mean == pytest.approx(mean, rel=1e-9)
         assert distribution.most == max(1, math.ceil(10 * mean))
 
 
-def test_selection_slope_equals_the_derivative_of_the_generating_function():
+def test_the_slope_equals_the_derivative_of_the_generating_function():
     distribution = Stopping.negative_binomial(3.0, 0.5, most=12)
     chances = np.array(distribution.weights) / 2**62
     polynomial = np.polynomial.Polynomial([0.0, *chances]).deriv()
@@ -71,7 +71,7 @@ def test_selection_slope_equals_the_derivative_of_the_generating_function():
     np.testing.assert_allclose(distribution.slope(gaps), polynomial(1.0 - gaps), rtol=1e-11)
 
 
-def test_draws_fit_their_distribution_and_not_one_with_another_mean():
+def test_drawn_numbers_of_runs_fit_their_distribution_and_no_other_mean():
     distribution, other = Stopping.negative_binomial(3.0), Stopping.negative_binomial(4.0)
     source = SimulationStreams(3).source("stopping")
     counts = np.bincount(
@@ -98,6 +98,6 @@ def test_draws_fit_their_distribution_and_not_one_with_another_mean():
         (lambda: Stopping((2**62 + 1, -1)), "weights"),
     ],
 )
-def test_selection_refuses_invalid_arguments_by_name(call, name):
+def test_errors_about_invalid_arguments_of_a_search_name_the_argument(call, name):
     with pytest.raises(ParameterError, match=name):
         call()

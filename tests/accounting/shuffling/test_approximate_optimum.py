@@ -1,4 +1,4 @@
-"""The price of (ε₀, δ₀)-messages against the largest δ of all adaptive randomizers."""
+"""Bound for shuffled (ε₀, δ₀)-messages against the largest δ over all adaptive randomizers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def largest(promise: Promise, kinds: list[int], k: float) -> float:
     return LargestDelta(promise, kinds, k).value()
 
 
-def test_pure_messages_of_two_clients_attain_the_worst_pair():
-    """What is known of pure randomizers (Theorem 3 is attained at n = 2): the oracle finds it."""
+def test_pure_messages_of_two_clients_attain_the_bound_of_the_worst_pair():
+    """The numerical optimum for pure randomizers equals Theorem 3, which is attained at n = 2."""
     for k in (1.0, 1.2, 2.0):
         found = largest(near_pure(1, math.e, 0.0, mean=False), [1], k)
         curve = BlanketCurve(worst_pair(1.0), 2, Side.UPPER)
@@ -34,10 +34,10 @@ def test_pure_messages_of_two_clients_attain_the_worst_pair():
     ("kinds", "local_epsilon", "missing"),
     [([1], 0.5, 0.01), ([1], 2.0, 0.1), ([2], 1.0, 0.01), ([1, 1], 1.0, 0.001), ([3], 1.0, 0.01)],
 )
-def test_the_bound_is_nearly_attained_when_others_lack_part_of_the_blanket(
+def test_the_bound_is_nearly_attained_by_clients_that_miss_part_of_the_blanket(
     kinds, local_epsilon, missing, way
 ):
-    """Steps 4 and 5 of the proof: laws of other clients that miss κ of the blanket each.
+    """Steps 4 and 5 of the proof: distributions of other clients that miss κ of the blanket each.
 
     Negative controls: without τ, with (K − 1)τ alone and with half of the price it is too low.
     """
@@ -61,7 +61,7 @@ def test_the_bound_is_nearly_attained_when_others_lack_part_of_the_blanket(
 
 @pytest.mark.parametrize("local_epsilon", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("delta0", [1e-3, 0.1])
-def test_a_single_message_has_exactly_its_local_epsilon(local_epsilon, delta0):
+def test_the_bound_for_a_single_message_is_exact(local_epsilon, delta0):
     promise = approximate(0, math.exp(local_epsilon), delta0)
     for k in (1.0, 1.3):
         price = float(ApproximatePrice.of(local_epsilon, delta0, 1, 64).at(np.array(k)))
@@ -79,8 +79,8 @@ def test_a_single_message_has_exactly_its_local_epsilon(local_epsilon, delta0):
         (2, 0.5, 0.1, 1.3),
     ],
 )
-def test_no_adaptive_randomizers_exceed_the_bound(others, local_epsilon, delta0, k):
-    """Never below the largest δ. Negative control: the pure price at ε₀ beside δ₀ is below."""
+def test_no_adaptive_approximate_randomizers_exceed_the_bound(others, local_epsilon, delta0, k):
+    """Never below the largest δ. Negative control: the pure bound at ε₀ plus δ₀ is below it."""
     clients, e = 1 + others, math.exp(local_epsilon)
     truth = largest(approximate(1, e, delta0), [others], k)
     price = float(ApproximatePrice.of(local_epsilon, delta0, clients, 64).at(np.array(k)))

@@ -64,7 +64,9 @@ def deltas(law_pairs) -> np.ndarray:
 @pytest.mark.parametrize("local_epsilon", [0.5, 1.5])
 @pytest.mark.parametrize("clients", [1, 2, 4])
 @pytest.mark.parametrize("local_delta", [1e-4, 0.01])
-def test_responses_with_infinity_mass_stay_below_the_bound(local_epsilon, clients, local_delta):
+def test_shuffled_responses_with_infinity_mass_stay_below_the_bound(
+    local_epsilon, clients, local_delta
+):
     distributions = with_infinity_mass(local_epsilon, local_delta)
     truth = deltas(list(truths.neighbours(distributions, clients)))
     for curve in curves(ApproximateMessagesBlock(local_epsilon, local_delta, clients)):
@@ -99,7 +101,7 @@ def adaptive(records, local_epsilon: float, local_delta: float) -> dict[tuple[in
 
 
 @pytest.mark.parametrize("local_epsilon", [0.7, 2.0])
-def test_the_bound_holds_for_randomizers_that_depend_on_earlier_messages(local_epsilon):
+def test_the_bound_holds_for_approximate_randomizers_chosen_by_earlier_messages(local_epsilon):
     for others in ((0, 0), (0, 1), (1, 1)):
         pair = [adaptive((own, *others), local_epsilon, 0.02) for own in (0, 1)]
         for curve in curves(ApproximateMessagesBlock(local_epsilon, 0.02, 3)):
@@ -109,8 +111,8 @@ def test_the_bound_holds_for_randomizers_that_depend_on_earlier_messages(local_e
 @pytest.mark.parametrize(
     ("way", "pair_of", "distributions"), [(0, worst_pair, 2), (1, clones_pair, 1)]
 )
-def test_bound_equals_its_closed_formula(way, pair_of, distributions):
-    """δ₀, the pair at ε₀' and (K − 1 + 2D)τ, each in full; a halved τ would show."""
+def test_the_bound_for_approximate_messages_equals_its_formula(way, pair_of, distributions):
+    """The sum of δ₀, δ of the pair at ε₀' and (K − 1 + 2D)τ; half of τ would be detected."""
     local_epsilon, delta0, clients = 1.1, 1e-3, 5
     price = ApproximatePrice.of(local_epsilon, delta0, clients, 64, (way,))
     pair = pair_of(local_epsilon - math.log1p(-delta0))
@@ -129,8 +131,8 @@ def test_bound_equals_its_closed_formula(way, pair_of, distributions):
     assert float(price.at(np.array(math.exp(1.2)))) == pytest.approx(delta0)
 
 
-def test_each_of_the_two_pairs_has_the_smaller_epsilon_in_some_setting():
-    """The worst pair where δ₀ is next to nothing, clones where it is nearly all there is."""
+def test_each_of_two_dominating_pairs_has_the_smaller_epsilon_in_some_setting():
+    """The worst pair is better for tiny δ₀, the clones pair for δ₀ that dominates."""
     for delta0, better in ((1e-12, 0), (1e-5, 1)):
         prices = [
             float(ApproximatePrice.of(0.1, delta0, 10**4, 64, (w,)).at(K_NEAR)) for w in (0, 1)
@@ -145,8 +147,8 @@ def missing(p, q, other, local_epsilon: float, delta0: float) -> float:
     return float(np.maximum(blanket - other, 0.0).sum())
 
 
-def test_other_messages_are_within_two_delta_over_e():
-    """The step of the proof that τ rests on, where it is attained, and over random laws."""
+def test_other_clients_miss_at_most_twice_delta0_over_e_of_the_blanket():
+    """The step of the proof for τ, where it is attained and for random distributions."""
     local_epsilon, delta0 = 1.0, 1e-3
     e = math.exp(local_epsilon)
     # p and q within e of each other; the other law never sends the first two messages.
@@ -172,8 +174,8 @@ def test_other_messages_are_within_two_delta_over_e():
         assert np.maximum(blanket - other, 0.0).sum() <= 2 * delta0 / e + 1e-12
 
 
-def test_a_randomizer_attains_the_bound_of_the_infinity_mass():
-    """The law that InfinityMassBlock claims: a leaky victim among others who do not leak."""
+def test_a_randomizer_attains_the_lower_bound_from_the_infinity_mass():
+    """A client with infinity mass among clients without it has the δ of InfinityMassBlock."""
     local_epsilon, delta0, clients = 1.2, 0.02, 4
     pure = [[*distribution, 0.0, 0.0] for distribution in truths.response(local_epsilon, 2)]
     victims = with_infinity_mass(local_epsilon, delta0)
@@ -198,7 +200,7 @@ def test_a_randomizer_attains_the_bound_of_the_infinity_mass():
 @pytest.mark.parametrize(
     ("local_epsilon", "delta0", "clients"), [(1.0, 1e-12, 1000), (3.0, 1e-13, 10**5)]
 )
-def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
+def test_bounds_on_approximate_shuffles_are_in_order(local_epsilon, delta0, clients):
     upper = ApproximateMessagesBlock(local_epsilon, delta0, clients)
     lower = InfinityMassBlock(BinaryResponseBlock(local_epsilon, clients), delta0)
     for rounds, delta in ((1, 1e-6), (20, 1e-5)):
@@ -207,7 +209,7 @@ def test_upper_and_lower_bounds_do_not_cross(local_epsilon, delta0, clients):
         assert 0.5 * above < below <= above < 1.05 * rounds * local_epsilon
 
 
-def test_a_negligible_infinity_mass_changes_nothing():
+def test_a_negligible_infinity_mass_changes_no_epsilon():
     block = ApproximateMessagesBlock(1.0, 1e-100, 10**4)
     pure = run_epsilon([(block, 1)], Direction.ADD, Side.UPPER, 1e-6, 0)
     assert pure == pytest.approx(_pure(1.0, 10**4, 1e-6, 1), rel=1e-3)
@@ -252,8 +254,10 @@ def test_two_rounds_with_infinity_mass_are_bracketed():
 
 
 @pytest.mark.parametrize(("noise", "clients", "delta"), [(2.0, 10**5, 1e-6), (6.0, 10**4, 1e-9)])
-def test_gaussian_epsilon_equals_the_smallest_over_all_local_epsilons(noise, clients, delta):
-    """Some ε₀ with its δ₀ proves the ε that is returned, added up anew; and few prove less."""
+def test_epsilon_of_gaussian_messages_is_the_smallest_over_all_local_epsilons(
+    noise, clients, delta
+):
+    """At the returned ε, the least δ over a grid of ε₀, recomputed here, is close to δ."""
     epsilon = shuffled_gaussian(noise, clients, delta)
     k = np.array(math.exp(epsilon))
     totals = []
@@ -270,8 +274,8 @@ def test_gaussian_epsilon_equals_the_smallest_over_all_local_epsilons(noise, cli
     assert 0.8 * delta <= min(totals) <= 1.05 * delta
 
 
-def test_identical_gaussian_messages_have_a_smaller_epsilon():
-    """One record among others alike is random allocation: an exact distribution to stay above."""
+def test_gaussian_messages_of_identical_others_have_a_smaller_epsilon():
+    """One record among identical ones is random allocation, whose exact ε is a lower bound."""
     for noise, clients, delta in ((4.0, 1000, 1e-5), (2.0, 50, 1e-3), (1.0, 4, 0.01)):
         bound = shuffled_gaussian(noise, clients, delta)
         identical_others = [(AllocationBlock(GaussianPair(noise / 2), clients), 1)]
@@ -280,7 +284,7 @@ def test_identical_gaussian_messages_have_a_smaller_epsilon():
         assert bound <= 15 * attained
 
 
-def test_few_gaussian_messages_have_the_epsilon_of_a_single_message():
+def test_a_few_gaussian_messages_have_the_epsilon_of_a_single_message():
     alone = PairCurve(GaussianPair(0.5), Direction.REMOVE, Side.UPPER)
     epsilon = shuffled_gaussian(1.0, 50, 1e-6)
     assert float(alone.delta(np.array(math.exp(epsilon)))) == pytest.approx(1e-6, rel=1e-6)
@@ -288,7 +292,7 @@ def test_few_gaussian_messages_have_the_epsilon_of_a_single_message():
     assert run_epsilon([(block, 1)], Direction.ADD, Side.UPPER, 1e-6, 0) <= epsilon * 1.002
 
 
-def test_uncertified_bounds_fall_back_to_the_local_epsilon(monkeypatch):
+def test_the_local_epsilon_is_used_if_no_shuffled_bound_is_certified(monkeypatch):
     alone = shuffled_gaussian(8.0, 1, 1e-6, 3)
     known = approximate.run_epsilon
 
@@ -303,7 +307,7 @@ def test_uncertified_bounds_fall_back_to_the_local_epsilon(monkeypatch):
         shuffled_gaussian(0.01, 5, 1e-6, 3)
 
 
-def test_more_clients_more_noise_and_fewer_rounds_lower_epsilon():
+def test_more_clients_more_noise_or_fewer_rounds_lower_epsilon():
     base = shuffled_gaussian(3.0, 10_000, 1e-6)
     assert shuffled_gaussian(3.0, 40_000, 1e-6) < base
     assert shuffled_gaussian(4.0, 10_000, 1e-6) < base
@@ -322,7 +326,7 @@ def test_more_clients_more_noise_and_fewer_rounds_lower_epsilon():
         (50.0, 10**4, 1, 1e-6, 0.0078, 0.00635),
     ],
 )
-def test_bound_is_sharper_than_with_twice_the_total_variation(
+def test_the_bound_is_sharper_than_an_earlier_bound_with_more_total_variation(
     noise, clients, rounds, delta, before, now
 ):
     """`before`: with (1 + K)τ in place of (K − 1 + 2D)τ."""
@@ -331,7 +335,7 @@ def test_bound_is_sharper_than_with_twice_the_total_variation(
     assert found < 0.93 * before
 
 
-def test_lower_bounds_are_refused():
+def test_lower_bounds_for_approximate_messages_are_refused():
     for block in (ApproximateMessagesBlock(1.0, 1e-6, 10), GaussianMessagesBlock(1.0, 10)):
         with pytest.raises(UnsupportedError, match="no lower bound is known"):
             block.curve(Direction.ADD, Side.LOWER, 1e-3, 0)
@@ -353,6 +357,6 @@ def test_lower_bounds_are_refused():
         lambda: shuffled_gaussian(1.0, 10, 1e-6, 0),
     ],
 )
-def test_parameters_out_of_range_are_refused(wrong):
+def test_parameters_of_approximate_shuffles_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

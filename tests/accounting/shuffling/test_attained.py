@@ -1,4 +1,4 @@
-"""Randomizers that we know: brackets of every small shuffle, and lower bounds somebody attains."""
+"""Shuffles of known randomizers: brackets of every small shuffle, and attained lower bounds."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def brackets(block, distributions, clients):
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 7))
-def test_ternary_response_is_bracketed_for_all_records_of_the_others(local_epsilon, clients):
+def test_ternary_response_is_bracketed_for_all_records_of_other_clients(local_epsilon, clients):
     brackets(kary_response_block(local_epsilon, 3, clients), kary_laws(local_epsilon, 3), clients)
 
 
 @settings(max_examples=6, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 4))
-def test_four_ary_response_is_bracketed_for_all_records_of_the_others(local_epsilon, clients):
+def test_four_ary_response_is_bracketed_for_all_records_of_other_clients(local_epsilon, clients):
     brackets(kary_response_block(local_epsilon, 4, clients), kary_laws(local_epsilon, 4), clients)
 
 
@@ -90,7 +90,7 @@ def test_sampled_bits_of_one_or_two_coordinates_are_bracketed(local_epsilon, cli
 
 @settings(max_examples=10, deadline=None)
 @given(LOCAL_EPSILONS, st.integers(1, 6))
-def test_the_largest_known_lower_bound_is_attained_and_below_the_upper_bound(
+def test_the_best_lower_bound_for_any_randomizer_is_attained_by_kary_response(
     local_epsilon, clients
 ):
     block = LowerBoundBlock(local_epsilon, clients)
@@ -121,7 +121,9 @@ def test_the_largest_known_lower_bound_is_attained_and_below_the_upper_bound(
         (4.0, 10**6, 1e-8, 0.04465),
     ],
 )
-def test_reference_values_of_the_largest_known_lower_bound(local_epsilon, clients, delta, epsilon):
+def test_the_best_lower_bound_for_any_randomizer_equals_its_reference_values(
+    local_epsilon, clients, delta, epsilon
+):
     """Binary response below e = 2, three-valued response above."""
     lower, upper = bracket(LowerBoundBlock(local_epsilon, clients), delta)
     assert lower == pytest.approx(epsilon, abs=6e-6)
@@ -131,7 +133,7 @@ def test_reference_values_of_the_largest_known_lower_bound(local_epsilon, client
 
 
 @pytest.mark.parametrize(("values", "local_epsilon"), [(3, 0.5), (10, 2.0), (1000, 4.0)])
-def test_bounds_of_many_clients_are_close(values, local_epsilon):
+def test_bounds_on_shuffles_of_many_clients_are_close(values, local_epsilon):
     lower, upper = bracket(kary_response_block(local_epsilon, values, 10**6), 1e-8)
     assert lower <= upper <= 1.003 * lower
     lower, upper = bracket(hadamard_response_block(local_epsilon, 10**6), 1e-8)
@@ -139,7 +141,7 @@ def test_bounds_of_many_clients_are_close(values, local_epsilon):
 
 
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_composed_lower_bounds_belong_to_one_randomizer(local_epsilon):
+def test_a_composed_lower_bound_belongs_to_one_randomizer(local_epsilon):
     block = LowerBoundBlock(local_epsilon, 10**4)
     lower, upper = bracket(block, 1e-6, 20)
     assert 0.8 * upper < lower < upper
@@ -150,12 +152,12 @@ def test_composed_lower_bounds_belong_to_one_randomizer(local_epsilon):
     assert lower >= bracket(alone, 1e-6, 20)[0] * (1 - 1e-3)
 
 
-def test_kary_block_of_two_values_is_the_binary_response_block():
+def test_kary_response_with_two_values_is_analysed_as_binary_response():
     assert kary_response_block(1.0, 2, 10) == BinaryResponseBlock(1.0, 10)
 
 
-def test_a_blanket_that_is_too_large_is_detected():
-    """A mutant: a lower bound whose others send high and low half as often as they must."""
+def test_a_lower_bound_with_too_large_a_blanket_is_detected():
+    """A mutant: a lower bound in which other clients send high and low half as often."""
     honest = kary_pair(2.0, 3)
     share = 0.5 * honest.share
     block = BlanketBlock(honest, 6, BlanketPair(honest.high, honest.low, share, 1 - 2 * share))
@@ -163,13 +165,13 @@ def test_a_blanket_that_is_too_large_is_detected():
     assert any(truth < 0.99 * delta for truth, delta in zip(found, DELTAS, strict=True))
 
 
-def test_the_blanket_of_another_number_of_values_is_detected():
-    """A mutant: four values' pair used for three."""
+def test_an_upper_bound_for_another_number_of_values_is_detected():
+    """A mutant: the pair of four values is used for three values."""
     _, upper = bracket(kary_response_block(2.0, 4, 6), 0.004)
     assert worst(kary_laws(2.0, 3), 6, [upper])[0] > 0.004 * (1 + 1e-3)
 
 
-def test_best_curve_returns_the_slope_of_the_largest_curve():
+def test_the_largest_of_several_curves_has_the_slope_of_the_largest():
     curves = [
         BinaryResponseCurve(local_epsilon, clients, 0, Direction.ADD, Side.LOWER)
         for local_epsilon, clients in ((1.0, 3), (2.0, 40))
@@ -193,6 +195,6 @@ def test_best_curve_returns_the_slope_of_the_largest_curve():
         lambda: hadamard_response_block(1.0, 0),
     ],
 )
-def test_parameters_out_of_range_are_refused(wrong):
+def test_parameters_of_known_randomizers_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

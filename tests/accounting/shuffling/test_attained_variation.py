@@ -1,4 +1,4 @@
-"""Randomizers whose ε₀ and total variation two records attain, by going through all messages."""
+"""Randomizers whose ε₀ and total variation two records attain, against enumeration."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def shuffled_laws(
 
 @pytest.mark.parametrize("clients", [2, 3, 5])
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_the_lower_bound_equals_identical_others(clients, delta):
+def test_the_lower_bound_equals_epsilon_with_identical_records_of_other_clients(clients, delta):
     p, q = shuffled_laws(clients)
     exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
     epsilon = tn.price(shuffled(LAW, clients), delta=delta).epsilon
@@ -68,7 +68,7 @@ def test_the_lower_bound_equals_identical_others(clients, delta):
 
 @pytest.mark.parametrize("clients", [2, 4])
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_merged_messages_still_give_a_lower_bound(clients, delta):
+def test_merging_messages_still_gives_a_lower_bound(clients, delta):
     epsilon0, variation = 3.0, 0.5
     p, q = shuffled_laws(clients, variation, epsilon0)
     exact = max(epsilon_of(p, q, delta), epsilon_of(q, p, delta))
@@ -92,7 +92,7 @@ def test_under_local_trust_both_bounds_are_exact():
     assert tn.price(pure, delta=delta).epsilon.lower > 1.02 * exact
 
 
-def test_the_upper_bound_is_that_of_the_bounded_variation():
+def test_attained_and_bounded_total_variation_have_the_same_upper_bound():
     settings: tuple[dict[str, Any], ...] = ({}, {"sampled": 40}, {"rate": 0.5})
     for changes in settings:
         attained, bounded = (

@@ -1,4 +1,4 @@
-"""Blanket pairs bound every small shuffle in both directions, and are what they say they are."""
+"""Blanket pairs bound every small shuffle in both directions; wrong pairs are detected."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def bounds_of_response(local_epsilon: float, values: int) -> list[BlanketPair]:
     clients=st.integers(1, 4),
     part=st.floats(0.0, 1.0),
 )
-def test_every_pair_lies_above_every_shuffle_of_responses(local_epsilon, values, clients, part):
-    """Whatever the others hold, in both directions."""
+def test_every_blanket_pair_bounds_every_shuffle_of_kary_response(
+    local_epsilon, values, clients, part
+):
+    """For all records of the other clients, in both directions."""
     k = math.exp(part * local_epsilon)
     truth = worst(response(local_epsilon, values), clients, k)
     for pair in bounds_of_response(local_epsilon, values):
@@ -71,7 +73,7 @@ def test_every_pair_lies_above_every_shuffle_of_responses(local_epsilon, values,
 
 @settings(max_examples=20, deadline=None)
 @given(local_epsilon=st.floats(0.01, 4.0), clients=st.integers(1, 4), part=st.floats(0.0, 1.0))
-def test_the_hadamard_pair_lies_above_every_shuffle(local_epsilon, clients, part):
+def test_the_hadamard_pair_bounds_every_shuffle_of_hadamard_response(local_epsilon, clients, part):
     k = math.exp(part * local_epsilon)
     truth = worst(hadamard(local_epsilon), clients, k)
     alpha = 0.5 / (math.exp(local_epsilon) + 1)
@@ -81,7 +83,7 @@ def test_the_hadamard_pair_lies_above_every_shuffle(local_epsilon, clients, part
 
 @settings(max_examples=20, deadline=None)
 @given(local_epsilon=st.floats(0.01, 4.0), clients=st.integers(1, 6), part=st.floats(0.0, 1.0))
-def test_the_lower_bound_is_attained_by_a_distribution(local_epsilon, clients, part):
+def test_the_third_value_pair_is_attained_by_ternary_response(local_epsilon, clients, part):
     k = math.exp(part * local_epsilon)
     distributions = response(local_epsilon, 3)
     first, second = (
@@ -110,8 +112,8 @@ def _masses(local_epsilon: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_wrong_pairs_are_detected(name):
-    """Of the pairs' own laws, which are what a bound may not fall below."""
+def test_mutants_of_blanket_pairs_fall_below_the_exact_delta(name):
+    """The exact δ is computed from the distributions of the correct pair."""
     found = []
     for clients in (2, 3, 5):
         for k in (1.0, 1.5, 5.0, 12.0):
@@ -121,8 +123,8 @@ def test_wrong_pairs_are_detected(name):
     assert any(found)
 
 
-def test_overestimated_blanket_falls_below_enumerated_shuffles():
-    """Mutants again, now against randomized response itself."""
+def test_an_overestimated_blanket_falls_below_enumerated_shuffles():
+    """Mutants compared with randomized response itself."""
     local_epsilon, k = 3.0, 4.0
     _, low = _masses(local_epsilon)
     for clients in (2, 3):
@@ -132,7 +134,7 @@ def test_overestimated_blanket_falls_below_enumerated_shuffles():
         assert delta(stronger_clones_pair(local_epsilon), clients + 1, k) < truth
 
 
-def test_cell_bound_is_above_every_pair_of_the_cell():
+def test_the_bound_of_an_interval_of_trinomial_pairs_is_above_each_pair():
     local_epsilon = 1.5
     largest = 1.0 / (math.exp(local_epsilon) + 1)
     cell = trinomial_cell(local_epsilon, 0.3 * largest, 0.6 * largest)
@@ -147,7 +149,7 @@ def test_cell_bound_is_above_every_pair_of_the_cell():
     assert pair_delta(outside, 2, 1.3) > delta(cell, 2, 1.3)
 
 
-def test_blanket_pairs_coincide_in_special_cases():
+def test_blanket_pairs_of_different_randomizers_coincide_in_special_cases():
     for local_epsilon in (0.2, 1.0, 5.0):
         stronger = stronger_clones_pair(local_epsilon)
         largest = trinomial_pair(local_epsilon, stronger.low)
@@ -189,7 +191,7 @@ def test_local_epsilons_above_600_are_treated_as_600():
         (lambda: BlanketCurve(clones_pair(1.0), 0, Side.UPPER), "clients"),
     ],
 )
-def test_invalid_pairs_are_refused(wrong, name):
+def test_invalid_blanket_pairs_are_refused(wrong, name):
     with pytest.raises(ParameterError) as caught:
         wrong()
     assert caught.value.name == name

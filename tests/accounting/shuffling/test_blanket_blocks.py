@@ -1,4 +1,4 @@
-"""One shuffle as a block: polygons on their side and close to the curve; compositions."""
+"""Blocks of one shuffle: polygons above or below the exact curve and near it; compositions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def found(block: BlanketBlock, rounds: int, side: Side, delta: float) -> float:
 
 @pytest.mark.parametrize("make", [clones_pair, hadamard_pair, third_value_pair])
 @pytest.mark.parametrize(("local_epsilon", "clients", "delta"), SETTINGS)
-def test_bounds_of_one_round_are_close(make, local_epsilon, clients, delta):
+def test_upper_and_lower_epsilon_of_one_shuffle_are_close(make, local_epsilon, clients, delta):
     block = both(make(local_epsilon), clients)
     lower, upper = (found(block, 1, side, delta) for side in (Side.LOWER, Side.UPPER))
     assert lower <= upper <= lower * 1.0025
@@ -53,7 +53,7 @@ def test_bounds_of_one_round_are_close(make, local_epsilon, clients, delta):
 
 @pytest.mark.parametrize("make", [stronger_clones_pair, hadamard_pair, third_value_pair])
 @pytest.mark.parametrize("delta", [0.9, 0.05, 1e-4])
-def test_upper_polygons_are_above_the_curve_and_lower_polygons_below(make, delta):
+def test_upper_polygons_are_above_and_lower_polygons_below_the_exact_curve(make, delta):
     pair, clients = make(1.2), 5
     block = both(pair, clients)
     ks = np.exp(np.linspace(0.0, 1.3, 27))
@@ -88,7 +88,7 @@ def test_curves_for_composition_are_close_to_the_exact_curve(make):
 
 
 @pytest.mark.parametrize("delta", [0.2, 0.03, 0.004])
-def test_two_rounds_of_a_pair_are_bracketed(delta):
+def test_delta_of_two_rounds_of_a_blanket_pair_is_bracketed(delta):
     pair = third_value_pair(1.0)
     first, second = twice(view(pair, 4)), twice(view(pair, 4, swapped=True))
     lower, upper = (found(both(pair, 4), 2, side, delta) for side in (Side.LOWER, Side.UPPER))
@@ -111,14 +111,14 @@ def test_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
 
 @pytest.mark.parametrize("make", [clones_pair, third_value_pair])
 @pytest.mark.parametrize("delta", [1e-12, 1e-40, 1e-120])
-def test_bounds_are_close_at_deltas_far_below_rounding(make, delta):
+def test_bounds_are_close_at_deltas_far_below_the_rounding_error(make, delta):
     block = both(make(1.0), 10**5)
     lower, upper = (found(block, 1, side, delta) for side in (Side.LOWER, Side.UPPER))
     assert lower < upper < lower * 1.001
 
 
-def test_thousand_rounds_equal_the_published_value():
-    """Published pairs' numeric compositions; the third value lies between them and nothing."""
+def test_epsilon_of_a_thousand_rounds_equals_the_published_value():
+    """The clones pair has the published ε; the bounds of the third-value pair are close."""
     upper = found(BlanketBlock(clones_pair(0.5), 10**6), 1000, Side.UPPER, 1e-8)
     assert upper == pytest.approx(0.0910, rel=2e-3)
     pair = third_value_pair(0.5)
@@ -127,14 +127,14 @@ def test_thousand_rounds_equal_the_published_value():
 
 
 @pytest.mark.parametrize("local_epsilon", [100.0, 300.0, 550.0])
-def test_few_clients_at_large_epsilon_have_the_local_epsilon(local_epsilon):
+def test_a_shuffle_of_few_clients_has_the_local_epsilon(local_epsilon):
     for make in (clones_pair, third_value_pair):
         block = both(make(local_epsilon), 3)
         lower, upper = (found(block, 1, side, 1e-6) for side in (Side.LOWER, Side.UPPER))
         assert local_epsilon * (1 - 1e-6) < lower < upper <= local_epsilon * (1 + 1e-9)
 
 
-def test_epsilon_is_monotone_in_every_parameter():
+def test_shuffled_epsilon_is_monotone_in_every_parameter():
     def epsilon(local_epsilon: float, clients: int, delta: float, rounds: int = 1) -> float:
         return found(BlanketBlock(clones_pair(local_epsilon), clients), rounds, Side.UPPER, delta)
 
@@ -143,7 +143,7 @@ def test_epsilon_is_monotone_in_every_parameter():
     assert epsilon(1.0, 1000, 1e-5) < base < epsilon(1.0, 1000, 1e-6, 2)
 
 
-def test_a_lower_curve_needs_an_attained_pair():
+def test_a_lower_curve_of_a_pair_that_is_not_attained_is_refused():
     block = BlanketBlock(clones_pair(1.0), 10)
     for ask in (
         lambda: block.curve(Direction.ADD, Side.LOWER, 1e-6, 0),
@@ -153,7 +153,7 @@ def test_a_lower_curve_needs_an_attained_pair():
             ask()
 
 
-def test_a_block_may_have_a_separate_lower_pair():
+def test_a_shuffle_with_a_separate_lower_pair_has_both_bounds():
     block = BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))
     assert hash(block) == hash(
         BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))
@@ -165,7 +165,7 @@ def test_a_block_may_have_a_separate_lower_pair():
         BlanketBlock(clones_pair(1.0), 0)
 
 
-def test_chords_of_a_lower_curve_are_detected(mutate):
+def test_a_lower_curve_made_of_chords_is_detected(mutate):
     """A mutant: lower values joined by chords, which lie above the curve between nodes."""
 
     def chords(nodes, values, slopes):
@@ -179,7 +179,7 @@ def test_chords_of_a_lower_curve_are_detected(mutate):
     assert (values > truths * (1 + 1e-6)).any()
 
 
-def test_curves_of_both_directions_are_equal():
+def test_shuffle_curves_of_both_directions_are_equal():
     block = both(hadamard_pair(0.5), 100)
     for side in Side:
         add, remove = (block.curve(d, side, 1e-3, 0) for d in Direction)

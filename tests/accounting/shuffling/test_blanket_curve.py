@@ -1,6 +1,6 @@
-"""δ(K) of blanket pairs: exact for few clients, on its side and close for many, and sound mutants.
+"""δ(K) of blanket pairs: exact for few clients, close bounds for many clients, mutants.
 
-The truth is the pair's law, count by count: never the formula that the curves use.
+The exact δ is summed over the distribution of the pair, without the formula of the curves.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def pairs(draw: st.DrawFn) -> BlanketPair:
 
 @settings(max_examples=60, deadline=None)
 @given(pair=pairs(), clients=st.integers(1, 7), part=st.floats(0.0, 1.2))
-def test_few_clients_agree_with_enumeration(pair, clients, part):
+def test_delta_of_few_clients_agrees_with_enumeration(pair, clients, part):
     k = math.exp(part * pair.local_epsilon)
     truth = pair_delta(pair, clients, k)
     lower, upper = bounds(pair, clients, k)
@@ -102,7 +102,7 @@ def test_few_clients_agree_with_enumeration(pair, clients, part):
 @given(
     pair=pairs(), clients=st.integers(8, 30), part=st.floats(0.0, 1.0), groups=st.integers(1, 12)
 )
-def test_bounds_from_coarse_groups_stay_above_or_below_the_exact_delta(pair, clients, part, groups):
+def test_bounds_from_coarse_groups_enclose_the_exact_delta(pair, clients, part, groups):
     k = math.exp(part * pair.local_epsilon)
     truth = counted(pair, clients, k)
     lower, upper = bounds(pair, clients, k, groups)
@@ -128,7 +128,7 @@ def test_grouped_bounds_of_sixty_clients_enclose_the_exact_delta(name, local_eps
 
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
 def test_bounds_of_a_thousand_clients_enclose_the_exact_delta(local_epsilon):
-    """Without neutral messages all counts can be looked at; N is in groups here."""
+    """Without neutral messages all counts can be enumerated; the bounds group N."""
     pair = clones_pair(local_epsilon)
     for k in (1.0, 1.02, 1.1):
         truth = counted(pair, 1000, k)
@@ -165,7 +165,7 @@ def test_published_epsilons_are_reproduced(local_epsilon, clients, delta, clones
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_lines_with_the_lower_slopes_are_below_the_curve(name):
+def test_lines_with_the_slope_of_the_lower_curve_are_below_the_exact_curve(name):
     pair, clients = MAKERS[name](1.5), 40
     ks = np.exp(np.linspace(0.0, 1.6, 9))
     values, slopes = BlanketCurve(pair, clients, Side.LOWER, 8).delta_and_slope(ks)
@@ -178,7 +178,9 @@ def test_lines_with_the_lower_slopes_are_below_the_curve(name):
 
 @pytest.mark.parametrize(("trials", "chance"), [(30, 0.3), (400, 0.02), (5000, 0.6)])
 @pytest.mark.parametrize("fine", [10.0, 1e4])
-def test_points_for_neutral_messages_move_convex_functions_to_one_side(trials, chance, fine):
+def test_grouped_counts_of_neutral_messages_bound_the_mean_of_convex_functions(
+    trials, chance, fine
+):
     counts = np.arange(trials + 1.0)
     distribution = binom.pmf(counts, trials, chance)
     mean = trials * chance
@@ -216,7 +218,7 @@ def _half_drift(mutate):
 
 
 @pytest.mark.parametrize("mutant", [_swapped, _means_only, _half_drift])
-def test_faulty_variants_fall_below_the_enumerated_epsilon(mutant, mutate):
+def test_mutants_of_the_upper_curve_fall_below_the_exact_delta(mutant, mutate):
     mutate(blanket_pairs, "_EVERY", 0)
     mutant(mutate)
     pair = trinomial_pair(0.8, 0.1)
@@ -225,7 +227,7 @@ def test_faulty_variants_fall_below_the_enumerated_epsilon(mutant, mutate):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_outputs_keep_shapes_and_are_monotone(name):
+def test_deltas_have_the_shape_of_their_argument_and_are_monotone(name):
     pair = MAKERS[name](1.0)
     curve = BlanketCurve(pair, 500, Side.UPPER)
     ks = np.exp(np.array([[0.0, 0.01, 0.1], [0.3, 0.6, 1.1]]))
@@ -239,7 +241,7 @@ def test_outputs_keep_shapes_and_are_monotone(name):
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("clients", [1, 2, 1000, 10**9])
 @pytest.mark.parametrize("local_epsilon", [1e-3, 30.0, 600.0])
-def test_extreme_values_give_finite_bounds(name, clients, local_epsilon):
+def test_extreme_parameters_give_finite_bounds_without_warnings(name, clients, local_epsilon):
     """Warnings are errors here."""
     pair = MAKERS[name](local_epsilon)
     ks = np.exp(np.array([0.0, 1e-9, 0.5, 0.999, 1.0, 1.001]) * local_epsilon)
@@ -250,7 +252,7 @@ def test_extreme_values_give_finite_bounds(name, clients, local_epsilon):
     assert upper[-1] < 1e-12
 
 
-def test_one_client_has_its_local_epsilon():
+def test_a_shuffle_of_one_client_has_its_local_epsilon():
     for make in MAKERS.values():
         pair = make(2.0)
         for k in (1.0, 3.0, 7.0):
@@ -262,7 +264,7 @@ def test_one_client_has_its_local_epsilon():
     ("coins", "count"),
     [(1, 1), (7, 4), (60, 60), (999, 700), (10**4, 5300), (10**6, 503_000), (10**9, 500_150_000)],
 )
-def test_fair_random_bits_have_epsilon_zero(coins, count):
+def test_shuffled_fair_random_bits_have_epsilon_zero(coins, count):
     with mpmath.workdps(40):
         mass = mpmath.binomial(coins, count) * mpmath.mpf(2) ** -coins
         tail, term, at = mpmath.mpf(0), mass, count

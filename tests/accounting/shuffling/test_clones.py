@@ -1,4 +1,4 @@
-"""The clones bound, where the paper's own computation puts it and above every small shuffle."""
+"""Clones bound: equal to the paper's computation, and above every small shuffle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def direct(local_epsilon: float, clients: int, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 40), (2.0, 300), (1.0, 1000)])
-def test_grouping_and_cut_tails_raise_the_bound_slightly(local_epsilon, clients):
+def test_grouping_counts_and_omitting_tails_raise_the_clones_bound_slightly(local_epsilon, clients):
     for epsilon in (0.01, 0.1, 0.4):
         truth = direct(local_epsilon, clients, epsilon)
         bound = clones_delta(local_epsilon, clients, epsilon, 256)
@@ -52,21 +52,21 @@ def test_grouping_and_cut_tails_raise_the_bound_slightly(local_epsilon, clients)
         (4.0, 10**6, 1e-8, 0.06420),
     ],
 )
-def test_known_values_of_one_round(local_epsilon, clients, delta, epsilon):
+def test_the_clones_bound_of_one_round_equals_known_values(local_epsilon, clients, delta, epsilon):
     assert clones_2021(local_epsilon, clients, delta) == pytest.approx(epsilon, rel=5e-4)
 
 
-def test_a_known_value_of_many_rounds():
+def test_the_clones_bound_of_many_rounds_equals_a_known_value():
     assert clones_2021(0.5, 10**6, 1e-8, 1000) == pytest.approx(0.0910, rel=3e-3)
 
 
-def test_few_messages_have_the_local_epsilon():
+def test_the_clones_bound_for_few_messages_is_the_local_epsilon():
     assert clones_2021(1.0, 1, 1e-9) == pytest.approx(1.0, rel=1e-8)
     assert 3.0 * (1 - 1e-8) < clones_2021(1.0, 2, 1e-9, 3) <= 3.0
 
 
 @pytest.mark.parametrize("delta", [0.2, 0.05, 0.01])
-def test_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
+def test_the_clones_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
     """Composed: above the exact distribution of two rounds of three clients."""
     zero, one = response(1.0, 2)
     first, second = (twice(shuffled([distribution, one, zero])) for distribution in (zero, one))
@@ -84,6 +84,6 @@ def test_bound_of_two_rounds_is_above_two_enumerated_shuffles(delta):
         lambda: clones_2021(1.0, 10, 1e-6, 0),
     ],
 )
-def test_parameters_out_of_range_are_refused(wrong):
+def test_parameters_of_the_clones_bound_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

@@ -89,7 +89,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("delta", [0.02, 1e-3])
-def test_a_bound_is_above_every_sum_over_outcomes(name, delta):
+def test_the_bound_for_several_messages_is_above_every_enumerated_epsilon(name, delta):
     participation, clients, samples = STEPS[name]
     found = price(scheme(RepeatedMessages.of(BIT, MESSAGES), participation, clients), delta).epsilon
     exact = [delta_of(bits, samples, found.upper) for bits in itertools.product((0, 1), repeat=3)]
@@ -104,7 +104,7 @@ def test_a_bound_is_above_every_sum_over_outcomes(name, delta):
 
 @pytest.mark.parametrize("name", ["cohorts", "coins"])
 def test_one_shared_sample_has_a_larger_epsilon_than_separate_samples(name):
-    """Negative control: a price that sampled afresh for each message would be too small."""
+    """Negative control: a bound with a new sample for each message would be too small."""
     _, clients, samples = STEPS[name]
     afresh = FixedSize(2, 4, 2) if name == "cohorts" else SelfSampling(0.4, 2)
     found = price(scheme(BIT, afresh, clients), 1e-3).epsilon.upper
@@ -117,13 +117,13 @@ def test_one_shared_sample_has_a_larger_epsilon_than_separate_samples(name):
     [BIT, SampledBitResponse(LEVEL), AttainedVariation(LEVEL, 0.3), BoundedVariation(LEVEL, 0.3)],
     ids=lambda each: type(each).__name__,
 )
-def test_at_full_participation_messages_equal_rounds(each):
+def test_several_messages_equal_as_many_rounds_at_full_participation(each):
     several = price(scheme(RepeatedMessages.of(each, 3), EveryStep(4), 500), 1e-5)
     rounds = price(scheme(each, EveryStep(12), 500), 1e-5)
     assert several.epsilon == rounds.epsilon
 
 
-def test_messages_of_a_sample_lie_between_one_message_and_a_shuffle_of_answers():
+def test_epsilon_of_several_messages_lies_between_one_and_their_joint_response():
     participation, several = (
         FixedSize(300, 1500, 10),
         RepeatedMessages.of(NonAdaptiveRandomizer(0.5), 3),
@@ -137,15 +137,15 @@ def test_messages_of_a_sample_lie_between_one_message_and_a_shuffle_of_answers()
     assert 0 < three.lower <= three.upper
 
 
-def test_self_sampling_has_a_slightly_larger_epsilon_than_a_subset_of_mean_size():
+def test_self_sampling_has_slightly_more_epsilon_than_a_subset_of_the_mean_size():
     several = RepeatedMessages.of(SampledBitResponse(LEVEL), 2)
     coins_ = price(scheme(several, SelfSampling(0.2, 5), 5000), 1e-5).epsilon
     cohort = price(scheme(several, FixedSize(1000, 5000, 5), 5000), 1e-5).epsilon
     assert cohort.lower < coins_.upper < 1.05 * cohort.upper
 
 
-def test_two_messages_of_an_observed_step_are_composed():
-    """Two messages in a step that comes with chance 0.6: all outcomes of one client."""
+def test_two_messages_of_an_observed_step_agree_with_enumeration():
+    """Two messages in a step in which the client participates with probability 0.6."""
     participation = CheckIn(window=4, windows=2, probability=0.6)
     found = price(
         scheme(RepeatedMessages.of(BIT, 2), participation, None, trust="local"), 1e-2

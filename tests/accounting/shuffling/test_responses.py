@@ -27,7 +27,7 @@ def epsilons(block, delta, rounds=1):
 @given(
     st.floats(0.05, 6.0), st.integers(1, 40), st.sampled_from([0.2, 1e-2, 1e-4, 1e-7]), st.data()
 )
-def test_one_round_is_bracketed(local_epsilon, clients, delta, data):
+def test_epsilon_of_one_round_of_binary_response_is_bracketed(local_epsilon, clients, delta, data):
     lower, upper = epsilons(BinaryResponseBlock(local_epsilon, clients), delta)
     ones = data.draw(st.integers(0, clients - 1))
     for j, k in ((ones, clients - 1 - ones), (clients - 1 - ones, ones), (clients - 1, 0)):
@@ -41,7 +41,7 @@ def test_one_round_is_bracketed(local_epsilon, clients, delta, data):
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("ones", [0, 3, 11])
 @pytest.mark.parametrize("side", list(Side))
-def test_a_known_split_in_both_directions(ones, direction, side):
+def test_delta_of_a_known_split_is_exact_in_both_directions(ones, direction, side):
     curve = BinaryResponseCurve(1.4, 12, ones, direction, side)
     identical_others = ones if direction is Direction.REMOVE else 11 - ones
     points = np.exp(np.array([0.0, 0.1, 0.5, 1.2]))
@@ -53,15 +53,15 @@ def test_a_known_split_in_both_directions(ones, direction, side):
     assert curve.delta(points) == pytest.approx(truths, rel=1e-9)
 
 
-def test_swapped_directions_are_detected():
-    """A mutant: the other direction's curve, which is too high for a lower bound."""
+def test_a_lower_bound_of_the_wrong_direction_is_detected():
+    """A mutant: the curve of the other direction, which is too high for a lower bound."""
     wrong = BinaryResponseCurve(2.0, 50, 49, Direction.REMOVE, Side.LOWER)
     truth = binary_delta(2.0, 0, 49, 0.5)
     assert float(wrong.delta(np.array(math.exp(0.5)))) > 1.2 * truth
 
 
-def test_one_other_client_too_few_is_detected():
-    """A mutant: a lower bound that forgets one of the others."""
+def test_a_lower_bound_with_one_client_too_few_is_detected():
+    """A mutant: a lower bound that omits one of the other clients."""
     wrong = BinaryResponseCurve(2.0, 49, 48, Direction.REMOVE, Side.LOWER)
     truth = max(binary_delta(2.0, j, 49 - j, 0.5) for j in range(50))
     assert float(wrong.delta(np.array(math.exp(0.5)))) > 1.01 * truth
@@ -76,21 +76,21 @@ def test_one_other_client_too_few_is_detected():
         (4.0, 10**6, 1e-8, 0.03199),
     ],
 )
-def test_known_values_of_one_round(local_epsilon, clients, delta, epsilon):
+def test_epsilon_of_one_round_equals_known_values(local_epsilon, clients, delta, epsilon):
     lower, upper = epsilons(BinaryResponseBlock(local_epsilon, clients), delta)
     assert lower == pytest.approx(epsilon, abs=5e-6)
     assert lower <= upper <= 1.003 * lower
     assert upper < clones_2021(local_epsilon, clients, delta)
 
 
-def test_a_known_value_of_many_rounds():
+def test_epsilon_of_many_rounds_equals_a_known_value():
     lower, upper = epsilons(BinaryResponseBlock(0.5, 10**6), 1e-8, 1000)
     assert lower == pytest.approx(0.0724, rel=1e-3)
     assert lower <= upper <= 1.006 * lower
 
 
-def test_two_rounds_of_six_clients_are_bracketed():
-    """Composed: above every choice of splits, below the truth of others who are all alike."""
+def test_epsilon_of_two_rounds_of_six_clients_is_bracketed():
+    """Composed: above every choice of splits, below the exact ε with identical other records."""
     local_epsilon, clients = 1.0, 6
     q = 1 / (1 + math.exp(-local_epsilon))
 
@@ -125,7 +125,7 @@ def test_finer_grids_narrow_the_bracket():
     assert lower <= fine <= coarse * (1 + 1e-12)
 
 
-def test_rounding_falls_back_to_the_general_bound():
+def test_the_general_bound_is_used_where_rounding_errors_are_too_large():
     lower, upper = epsilons(BinaryResponseBlock(1.0, 10**11), 1e-10)
     assert lower < upper < 1.25 * lower
     curve = BinaryResponseCurve(1.0, 10**13, 0, Direction.ADD, Side.UPPER)
@@ -138,7 +138,7 @@ def test_rounding_falls_back_to_the_general_bound():
         epsilons(BinaryResponseBlock(700.0, 10), 1e-9)
 
 
-def test_weakly_private_messages_are_composed():
+def test_two_rounds_with_large_local_epsilon_have_nearly_its_sum():
     lower, upper = epsilons(BinaryResponseBlock(30.0, 100), 1e-6, 2)
     assert 59 < lower <= upper < 61
 
@@ -159,6 +159,6 @@ def test_messages_never_exceed_their_local_epsilon():
         lambda: BinaryResponseCurve(math.inf, 10, 1, Direction.ADD, Side.UPPER),
     ],
 )
-def test_parameters_out_of_range_are_refused(wrong):
+def test_parameters_of_binary_response_out_of_range_are_refused(wrong):
     with pytest.raises(ParameterError):
         wrong()

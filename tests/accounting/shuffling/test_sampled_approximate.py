@@ -1,4 +1,4 @@
-"""Self-sampled (ε₀, δ₀)-messages: the price against its formula and against enumeration."""
+"""Self-sampled (ε₀, δ₀)-messages: the bound against its formula and against enumeration."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def mixed(pair, clients: int, rate: float, k: float) -> float:
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
-def test_bound_equals_its_closed_formula(rate):
-    """q·δ₀, the pair's mixture and (K − 1 + 2D)τ with τ = (n − 1)qτ₁; half of τ would show."""
+def test_the_bound_for_sampled_approximate_messages_equals_its_formula(rate):
+    """The sum of q·δ₀, the mixture of the pair and (K − 1 + 2D)τ with τ = (n − 1)qτ₁."""
     local_epsilon, delta0, clients, k = 1.0, 1e-3, 6, 1.05
     expected = math.inf
     for pair_of, distributions in ((worst_pair, 2), (clones_pair, 1)):
@@ -73,15 +73,15 @@ def by_number(pair_of, distributions: int, clients: int, rate: float, k: float) 
     ("way", "pair_of", "distributions"), [(0, worst_pair, 2), (1, clones_pair, 1)]
 )
 @pytest.mark.parametrize("rate", [0.05, 0.4, 0.95])
-def test_one_mixture_bound_covers_every_number_of_messages(way, pair_of, distributions, rate):
-    """What the proof of the sampled price comes down to, where what others miss is most of it."""
+def test_the_mixture_bound_covers_every_number_of_messages(way, pair_of, distributions, rate):
+    """The last inequality of the proof, where the blanket that other clients miss dominates."""
     for clients in (2, 3, 5):
         hidden = approximate(1.0, DELTA0, clients, rate).hidden[way]
         for k in (1.0, 1.02, 1 + rate, 2.5):
             least = by_number(pair_of, distributions, clients, rate, k)
             assert least <= float(hidden.delta(np.array(k))) * (1 + 1e-9)
             half = replace(hidden, slack=0.5 * hidden.slack)
-            if rate == 0.95:  # Where nearly all come, half of τ would be too small.
+            if rate == 0.95:  # Where nearly all participate, half of τ would be too small.
                 assert least > float(half.delta(np.array(k)))
 
 
@@ -103,8 +103,8 @@ def test_sampled_responses_with_infinity_mass_stay_below_the_bound(rate, delta0)
     assert truths.worst(distributions, clients, 9.0) == pytest.approx(price.floor, rel=1e-9)
 
 
-def test_certain_participation_equals_a_full_round():
-    """q = 1: the price of the round itself, for Gaussian noise too."""
+def test_participation_with_probability_one_has_the_bound_of_a_full_round():
+    """At q = 1 the bound is that of the round itself, also for Gaussian noise."""
     k = np.exp([0.02, 0.1, 0.2])
     base = UpperMessages(GaussianNoise(4.0))
     sampled = sampled_price(Sample(base, 10**4, 1.0, identical_others=False), GRAIN)

@@ -1,4 +1,4 @@
-"""Sampled bits: the bound against every word of few clients, and against binary response."""
+"""Sampled bits: the bound against all vectors of few clients, and against binary response."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def exact_slots(slots: Slots, k: float) -> float:
         Slots(1.0, 60, 1.0, 0.8 * flip_of(1.0)),
     ],
 )
-def test_slot_bound_is_slightly_above_the_sum_over_all_bits(slots: Slots) -> None:
+def test_the_bound_of_one_coordinate_is_slightly_above_the_sum_over_all_bits(slots: Slots) -> None:
     for k in thresholds(slots.local_epsilon, slots.rate)[:-1]:
         exact = exact_slots(slots, k)
         assert exact * (1 - 1e-12) <= slots.delta(k) <= exact * 1.04
 
 
-def test_bound_of_many_slots_is_close_to_the_exact_maximum_over_splits() -> None:
+def test_the_bound_of_one_coordinate_is_close_to_the_maximum_over_splits() -> None:
     slots = Slots(2.0, 500, 0.3, flip_of(2.0))
     for k in (1.0, 1.02, 1.06):
         exact = exact_slots(slots, k)
@@ -109,7 +109,7 @@ def test_bound_of_many_slots_is_close_to_the_exact_maximum_over_splits() -> None
 
 
 @pytest.mark.parametrize(("population", "messages"), [(2, 1), (3, 2), (4, 2), (4, 3), (5, 3)])
-def test_bound_of_a_subset_holds_for_all_bits_of_the_other_clients(
+def test_the_bound_for_a_subset_holds_for_all_bits_of_other_clients(
     population: int, messages: int
 ) -> None:
     draw = random.Random(7)
@@ -150,7 +150,7 @@ def test_no_bit_words_of_few_clients_exceed_binary_response(clients: int, coordi
             assert delta <= SampledBitsRound(epsilon0, clients).delta(k) * (1 + 1e-9)
 
 
-def test_points_within_the_cube_cost_no_more_than_its_corners() -> None:
+def test_vectors_within_the_cube_have_no_larger_delta_than_its_corners() -> None:
     draw = np.random.default_rng(3)
     for k in thresholds(1.5):
         bound = worst(splits(1.5, 3, range(3)), math.log(k))
@@ -161,7 +161,7 @@ def test_points_within_the_cube_cost_no_more_than_its_corners() -> None:
 
 
 @pytest.mark.parametrize("part", [0.2, 0.6, 0.95])
-def test_bound_holds_for_all_clients_with_added_neutral_messages(part: float) -> None:
+def test_the_bound_with_neutral_messages_holds_for_all_words_of_the_clients(part: float) -> None:
     clients, epsilon0 = 4, 1.2
     p = flip_of(epsilon0)
     g = part * p
@@ -184,13 +184,13 @@ def test_bound_holds_for_all_clients_with_added_neutral_messages(part: float) ->
             assert hockey_stick(one, other, k) <= bound * (1 + 1e-12)
 
 
-def test_bound_without_neutral_messages_is_too_small() -> None:
+def test_a_bound_without_neutral_messages_is_too_small() -> None:
     truth = worst(splits(3.2, 24, [11, 12]), 0.001)
     assert Slots(3.2, 24, 1.0, flip_of(3.2)).delta(math.exp(0.001)) < 0.9 * truth
     assert SampledBitsRound(3.2, 24).delta(math.exp(0.001)) >= truth
 
 
-def test_three_values_have_a_larger_epsilon_than_bits() -> None:
+def test_shuffled_ternary_response_has_a_larger_delta_than_sampled_bits() -> None:
     others_on_the_third = BlanketCurve(third_value_pair(3.0), 10_000, Side.LOWER)
     for epsilon in (0.02, 0.1, 0.15):
         k = math.exp(epsilon)
@@ -200,7 +200,7 @@ def test_three_values_have_a_larger_epsilon_than_bits() -> None:
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 100), (1.0, 10_000), (4.0, 30_000)])
-def test_all_clients_between_binary_response_and_the_worst_pair(
+def test_delta_of_all_clients_lies_between_binary_response_and_the_worst_pair(
     epsilon0: float, clients: int
 ) -> None:
     pair = BlanketCurve(worst_pair(epsilon0), clients, Side.UPPER)
@@ -213,7 +213,7 @@ def test_all_clients_between_binary_response_and_the_worst_pair(
         assert bound >= ends * (1 - 1e-9) - 1e-15
 
 
-def test_self_sampling_averages_over_the_number_of_messages() -> None:
+def test_the_bound_of_self_sampling_averages_over_the_number_of_messages() -> None:
     population, rate, epsilon0 = 30, 0.3, 1.0
     come = binom.pmf(np.arange(population), population, rate)
     for k in thresholds(epsilon0, rate)[:4]:
@@ -232,7 +232,9 @@ def epsilons(randomizer: NonAdaptiveRandomizer, delta: float, **scheme: Any) -> 
 
 
 @pytest.mark.parametrize(("epsilon0", "rounds", "most"), [(2.0, 480, 0.2896), (1.5, 1200, 0.3231)])
-def test_runs_of_the_thesis_are_reproduced(epsilon0: float, rounds: int, most: float) -> None:
+def test_sampled_bits_in_the_runs_of_the_thesis_have_the_epsilon_of_binary_response(
+    epsilon0: float, rounds: int, most: float
+) -> None:
     bits, binary = (
         epsilons(randomizer, 1e-5, clients=60_000, sampled=10_000, rounds=rounds)
         for randomizer in (SampledBitResponse(epsilon0), KaryResponse(epsilon0, 2))
@@ -253,12 +255,14 @@ def test_runs_of_the_thesis_are_reproduced(epsilon0: float, rounds: int, most: f
         ({"clients": 600, "sampled": 300}, 1.01),
     ],
 )
-def test_bracket_of_many_messages_is_narrow(scheme: dict[str, float], ratio: float) -> None:
+def test_the_bracket_for_many_sampled_bits_is_narrow(
+    scheme: dict[str, float], ratio: float
+) -> None:
     found = epsilons(SampledBitResponse(2.0), 1e-5, **scheme)
     assert found.lower <= found.upper < ratio * found.lower
 
 
-def test_subset_of_bits_has_a_smaller_epsilon_than_general_messages() -> None:
+def test_sampled_bits_of_a_subset_have_a_smaller_delta_than_general_messages() -> None:
     base = BlanketBlock(worst_pair(2.0), 1000)
     general = SubsampledBlock(base, 0.1).curve(Direction.REMOVE, Side.UPPER, 1e-6, 0)
     for epsilon in (0.0, 0.005, 0.02, 0.05):
@@ -282,7 +286,7 @@ def test_extreme_parameters_give_finite_bounds(epsilon0: float) -> None:
         assert bound.delta(math.exp(min(epsilon0 * (1 + 1e-9), 700.0))) == 0.0
 
 
-def test_invalid_arguments_are_refused() -> None:
+def test_invalid_arguments_of_sampled_bits_are_refused() -> None:
     with pytest.raises(ParameterError, match="below population = 10"):
         SubsampledBits(1.0, 10, 10)
     with pytest.raises(ParameterError, match="rate"):

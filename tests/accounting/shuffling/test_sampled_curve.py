@@ -1,4 +1,4 @@
-"""Self-sampled blanket messages in one mixture, against every number of messages by itself."""
+"""Mixture bound for self-sampled messages, against the sum over all numbers of messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def truth(pair: BlanketPair, clients: int, rate: float, k: float) -> float:
 
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize(("clients", "rate"), [(1, 0.3), (6, 0.2), (6, 0.9), (3, 1.0), (10, 0.5)])
-def test_few_clients_are_mixed_exactly(name, clients, rate):
+def test_the_mixture_over_participant_counts_is_exact_for_few_clients(name, clients, rate):
     curve = SampledCurve(PAIRS[name], clients, rate, Grain(16, 1000.0, 3e-14))
     found = curve.delta(np.array(RATIOS))
     for k, value in zip(RATIOS, found, strict=True):
@@ -75,13 +75,13 @@ def shortfall(name: str, clients: int = 12, rate: float = 0.6) -> float:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_wide_groups_give_an_upper_bound(name, coarse):
+def test_wide_groups_of_participant_counts_give_an_upper_bound(name, coarse):
     assert shortfall(name) <= 1e-9
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_an_upper_bound_without_lowered_chords_is_detected_as_too_small(name, coarse, mutate):
-    """A mutant: the price taken for convex in m."""
+def test_an_upper_bound_that_assumes_convexity_is_detected_as_too_small(name, coarse, mutate):
+    """A mutant: the curve is assumed to be convex in the number m of messages."""
     cut(mutate, *np.arange(12.0))
     assert shortfall(name) <= 1e-9
     mutate(sampled_mixtures, "_lowered", lambda m, _: np.ones(m.size))
@@ -89,8 +89,8 @@ def test_an_upper_bound_without_lowered_chords_is_detected_as_too_small(name, co
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if name != "trinomial"])
-def test_groups_with_swapped_ends_are_detected(name, coarse, mutate):
-    """A mutant: as many coins as the group has at most."""
+def test_groups_that_use_their_largest_count_are_detected(name, coarse, mutate):
+    """A mutant: the largest count of a group is used for the whole group."""
 
     def longest(pair, coins, excess, k):
         last = np.array([1.0, 5.0, 11.0])[np.searchsorted([2.0, 6.0], coins, side="right")]
@@ -111,7 +111,7 @@ def test_the_probability_of_omitted_groups_is_added_in_full():
     assert rough.delta(k)[-1] < 1e-6
 
 
-def test_finer_groups_give_sharper_bounds():
+def test_finer_groups_of_participant_counts_give_sharper_bounds():
     for pair in (clones_pair(1.0), kary_pair(1.0, 10)):
         k = np.exp(np.array([0.0, 0.001, 0.004]))
         values = [
@@ -124,6 +124,6 @@ def test_finer_groups_give_sharper_bounds():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.5, math.nan])
-def test_rates_out_of_range_are_refused(rate):
+def test_sampling_rates_out_of_range_are_refused(rate):
     with pytest.raises(ParameterError):
         SampledCurve(clones_pair(1.0), 10, rate, Grain(16, 300.0, 1e-11))

@@ -102,7 +102,9 @@ PAIRS = {"clones": clones_pair, "worst": worst_pair}
     ("values", "clients", "size"), [(2, 5, 2), (2, 4, 4), (3, 4, 2), (3, 4, 1)]
 )
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_sampled_subset_stays_below_the_proved_bound(name, values, clients, size, local_epsilon):
+def test_a_shuffle_of_a_sampled_subset_stays_below_the_proved_bound(
+    name, values, clients, size, local_epsilon
+):
     distributions = truths.response(local_epsilon, values)
     truth = worst(lambda messages: subsampled(messages, size), distributions, clients)
     block = SubsampledBlock(BlanketBlock(PAIRS[name](local_epsilon), size), size / clients)
@@ -112,7 +114,9 @@ def test_sampled_subset_stays_below_the_proved_bound(name, values, clients, size
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize(("values", "clients", "rate"), [(2, 5, 0.3), (2, 4, 0.9), (3, 4, 0.5)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_self_sampling_stays_below_the_proved_bound(name, values, clients, rate, local_epsilon):
+def test_a_shuffle_of_self_sampled_clients_stays_below_the_proved_bound(
+    name, values, clients, rate, local_epsilon
+):
     distributions = truths.response(local_epsilon, values)
     truth = worst(lambda messages: self_sampling(messages, rate), distributions, clients)
     assert above(SelfSamplingBlock(Messages(PAIRS[name](local_epsilon)), clients, rate), truth)
@@ -126,7 +130,9 @@ def identical_others(local_epsilon: float, clients: int):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
 @pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
-def test_subset_of_identical_others_has_the_exact_epsilon(direction, local_epsilon, clients, size):
+def test_the_curve_of_a_subset_with_identical_others_is_exact(
+    direction, local_epsilon, clients, size
+):
     one, other = (
         subsampled(distributions, size)
         for distributions in identical_others(local_epsilon, clients)
@@ -145,7 +151,7 @@ def test_subset_of_identical_others_has_the_exact_epsilon(direction, local_epsil
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
-def test_self_sampling_of_identical_others_is_nearly_exact(direction, clients, rate):
+def test_the_curve_of_self_sampling_with_identical_others_is_nearly_exact(direction, clients, rate):
     one, other = (
         self_sampling(distributions, rate) for distributions in identical_others(1.2, clients)
     )
@@ -167,7 +173,7 @@ def test_self_sampling_of_identical_others_is_nearly_exact(direction, clients, r
 
 @pytest.mark.parametrize("rate", [0.3, 0.9])
 def test_two_rounds_of_self_sampling_are_bracketed(rate):
-    """Composed, between its own bounds, for others alike."""
+    """Composed bounds enclose the exact δ with identical records of other clients."""
     distributions = [self_sampling(messages, rate) for messages in identical_others(1.0, 3)]
 
     def twice(distribution):
@@ -199,7 +205,7 @@ def binomial_mixture(pair: BlanketPair, clients: int, rate: float, k: float) -> 
 
 @pytest.mark.parametrize("rate", [0.2, 0.7])
 @pytest.mark.parametrize("make", [clones_pair, worst_pair, lambda e: kary_pair(e, 4)])
-def test_mixture_agrees_with_the_sum_over_participant_counts(make, rate):
+def test_the_mixture_agrees_with_the_sum_over_participant_counts(make, rate):
     pair, clients = make(1.3), 7
     block = SelfSamplingBlock(Messages(pair), clients, rate)
     mixture = Mixture.of(block.sample, Direction.REMOVE, Side.UPPER, 1e-9, 0)
@@ -210,7 +216,7 @@ def test_mixture_agrees_with_the_sum_over_participant_counts(make, rate):
 
 
 @pytest.mark.parametrize("rate", [1e-3, 0.02, 0.6])
-def test_groups_partition_participant_counts_and_keep_the_mean(rate):
+def test_groups_partition_the_participant_counts_and_keep_their_mean(rate):
     from scipy.stats import binom
 
     n = 40_000
@@ -229,7 +235,7 @@ def test_groups_partition_participant_counts_and_keep_the_mean(rate):
         assert sum(g.chance * g.mean for g in found) == pytest.approx(n * rate, rel=1e-5)
 
 
-def test_finer_groups_are_sharper():
+def test_bounds_from_finer_groups_are_sharper():
     block = SelfSamplingBlock(Messages(clones_pair(1.0)), 20_000, 0.1)
     coarse, fine, finest = (
         run_epsilon([(block, 1)], Direction.REMOVE, Side.UPPER, 1e-6, level) for level in range(3)
@@ -249,7 +255,9 @@ def test_finer_groups_are_sharper():
         (2.0, 10**6, 1000, 10**5, 1e-8, 0.208),
     ],
 )
-def test_known_values_of_composed_samples(local_epsilon, clients, size, rounds, delta, epsilon):
+def test_epsilon_of_composed_sampled_rounds_equals_known_values(
+    local_epsilon, clients, size, rounds, delta, epsilon
+):
     block = SubsampledBlock(BlanketBlock(clones_pair(local_epsilon), size), size / clients)
     found = run_epsilon([(block, rounds)], Direction.REMOVE, Side.UPPER, delta, 2)
     assert found == pytest.approx(epsilon, abs=5e-4)
@@ -258,7 +266,7 @@ def test_known_values_of_composed_samples(local_epsilon, clients, size, rounds, 
     assert found <= mixed <= 1.015 * found
 
 
-def test_rate_one_equals_all_clients():
+def test_sampling_rate_one_equals_a_shuffle_of_all_clients():
     base = Messages(worst_pair(1.0))
     own = SelfSamplingBlock(base, 300, 1.0)
     for count in (1, 5):
@@ -269,8 +277,8 @@ def test_rate_one_equals_all_clients():
         assert mixed == pytest.approx(alone, rel=5e-3)
 
 
-def test_few_sampled_messages_have_at_most_the_local_epsilon():
-    """Far below the mean number the loss goes on up to ε₀; the polygon has to follow it."""
+def test_rounds_of_few_sampled_messages_have_at_most_the_sum_of_local_epsilons():
+    """For counts far below the mean the loss rises up to ε₀, and the polygon must include it."""
     own = SelfSamplingBlock(Messages(worst_pair(2.0)), 10, 0.3)
     epsilon = run_epsilon([(own, 3)], Direction.REMOVE, Side.UPPER, 1e-6, 0)
     assert 2.0 < epsilon < 6.0
@@ -279,7 +287,7 @@ def test_few_sampled_messages_have_at_most_the_local_epsilon():
     assert 0.9e-6 <= truth <= 1e-6 * (1 + 1e-9)
 
 
-def test_sampling_rate_is_applied_exactly_once():
+def test_bounds_that_apply_the_sampling_rate_twice_are_detected():
     """Mutants: γ squared before the curve, or in its argument."""
     distributions = truths.response(1.0, 2)
     truth = worst(lambda messages: subsampled(messages, 2), distributions, 5)
@@ -291,7 +299,7 @@ def test_sampling_rate_is_applied_exactly_once():
 
 
 def test_groups_bounded_by_the_wrong_count_are_detected(monkeypatch):
-    """A mutant: N₁ and N₂ swapped."""
+    """A mutant: the lower and upper counts N₁ and N₂ of a group are swapped."""
     pair, clients, rate = clones_pair(1.3), 7, 0.5
     block = SelfSamplingBlock(Messages(pair), clients, rate)
     whole = [RoundGroup(1, 3, 0.0, 0.0), RoundGroup(4, 7, 0.0, 0.0)]
@@ -319,7 +327,7 @@ def test_groups_bounded_by_the_wrong_count_are_detected(monkeypatch):
     assert not (values[True] >= truth).all()
 
 
-def test_lower_bounds_need_identical_others():
+def test_lower_bounds_without_identical_other_records_are_refused():
     for block in (
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), 0.5),
         SelfSamplingBlock(Messages(clones_pair(1.0)), 10, 0.5),
@@ -331,7 +339,7 @@ def test_lower_bounds_need_identical_others():
 
 
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, math.nan])
-def test_rates_out_of_range_are_refused(rate):
+def test_sampling_rates_out_of_range_are_refused(rate):
     with pytest.raises(ParameterError):
         SubsampledBlock(BlanketBlock(clones_pair(1.0), 5), rate)
     with pytest.raises(ParameterError):

@@ -1,4 +1,4 @@
-"""Shuffles of random size, noise and δ against laws that are summed up here and nowhere else.
+"""Shuffles of random size, ε₀ and δ against independently computed exact distributions.
 
 A world is the law of all that is seen, as an array; two worlds differ in one client's record.
 """
@@ -85,7 +85,7 @@ def drawn(rng: np.random.Generator, largest: float = 8.0) -> tuple[float, float]
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_random_bit_randomizers_stay_below_the_bound(seed: int):
+def test_random_shuffles_of_bits_stay_below_the_bound(seed: int):
     rng = np.random.default_rng(seed)
     epsilon0, delta = drawn(rng)
     clients = int(rng.integers(1, (8, 60, 400)[seed % 3]))
@@ -101,7 +101,7 @@ def test_random_bit_randomizers_stay_below_the_bound(seed: int):
 
 @pytest.mark.parametrize("kind", ["3", "4", "hadamard", "bits"])
 @pytest.mark.parametrize("seed", range(2))
-def test_messages_of_several_kinds_stay_below_the_bound(kind: str, seed: int):
+def test_random_shuffles_of_several_randomizers_stay_below_the_bound(kind: str, seed: int):
     rng = np.random.default_rng(10 + seed)
     epsilon0, delta = drawn(rng)
     clients, rows = int(rng.integers(2, 40 if kind == "3" else 14)), channel(epsilon0, kind)
@@ -117,7 +117,7 @@ def test_messages_of_several_kinds_stay_below_the_bound(kind: str, seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_the_curves_of_a_round_at_many_ratios(seed: int):
+def test_curves_of_one_round_enclose_the_exact_delta_at_many_ratios(seed: int):
     rng = np.random.default_rng(20 + seed)
     epsilon0, delta = drawn(rng, 5.0)
     clients = int(rng.integers(2, 60))
@@ -138,7 +138,7 @@ def test_the_curves_of_a_round_at_many_ratios(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_two_and_three_rounds_are_bracketed(seed: int):
+def test_epsilon_of_two_and_three_rounds_is_bracketed(seed: int):
     rng = np.random.default_rng(30 + seed)
     epsilon0, delta = drawn(rng, 5.0)
     rounds = 2 + seed % 2
@@ -153,7 +153,7 @@ def test_two_and_three_rounds_are_bracketed(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_sampled_rounds_are_bracketed(seed: int):
+def test_epsilon_of_sampled_rounds_is_bracketed(seed: int):
     rng = np.random.default_rng(40 + seed)
     epsilon0, delta = drawn(rng, 5.0)
     clients = int(rng.integers(1, 24))
@@ -173,7 +173,7 @@ def test_sampled_rounds_are_bracketed(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_two_sampled_rounds_are_bracketed(seed: int):
+def test_epsilon_of_two_sampled_rounds_is_bracketed(seed: int):
     rng = np.random.default_rng(50 + seed)
     epsilon0, delta = drawn(rng, 4.0)
     clients, rate = int(rng.integers(1, 12)), float(rng.uniform())
@@ -203,7 +203,7 @@ def test_randomizers_with_infinity_mass_stay_below_the_bound(seed: int):
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_random_close_distributions_stay_below_the_bound(seed: int):
+def test_random_approximate_randomizers_stay_below_the_bound(seed: int):
     rng = np.random.default_rng(70 + seed)
     rows = rng.dirichlet(np.full(4, (0.2, 1.0, 5.0)[seed % 3]), 3)
     rows = rows + rng.uniform() * (rows.mean(axis=0) - rows)
@@ -301,7 +301,7 @@ def test_extreme_parameters_give_ordered_bounds(epsilon0: float, clients: int):
 
 @pytest.mark.parametrize("rate", [1e-9, 1e-3, 1 - 1e-9])
 @pytest.mark.parametrize("clients", [1, 2, 10**9])
-def test_extreme_sampling_rates_are_bracketed(rate: float, clients: int):
+def test_epsilon_at_extreme_sampling_rates_is_bracketed(rate: float, clients: int):
     for delta in (0.999, 1e-12):
         given = scheme(PureRandomizer(1e-6), SelfSampling(rate, 1), clients)
         bounds = price(given, delta).epsilon
@@ -313,7 +313,7 @@ def test_extreme_sampling_rates_are_bracketed(rate: float, clients: int):
     ("epsilon0", "rate", "clients", "delta"),
     [(4.564320003490615, 0.33629827685441227, 2, 0.0102), (1.78, 0.404, 3, 5.697e-05)],
 )
-def test_averaged_check_ins_with_a_corner_in_their_curve_stay_below_the_bound(
+def test_averaged_check_ins_whose_curve_has_a_corner_stay_below_the_bound(
     epsilon0: float, rate: float, clients: int, delta: float
 ):
     participation, pure = CheckIn(2, 1, rate), PureRandomizer(epsilon0)
@@ -327,7 +327,7 @@ def test_averaged_check_ins_with_a_corner_in_their_curve_stay_below_the_bound(
     assert bounds.lower >= 0.95 * bounds.upper
 
 
-def test_infinity_mass_of_rare_clients_scales_with_their_rate():
+def test_the_infinity_mass_of_sampled_clients_scales_with_the_sampling_rate():
     epsilon0, delta0, rate, clients = 0.72, 1e-3, 0.02, 5
     given = scheme(ApproximateRandomizer(epsilon0, delta0), SelfSampling(rate, 1), clients)
     bounds = price(given, 8 * rate * delta0).epsilon
@@ -346,7 +346,7 @@ def test_infinity_mass_of_rare_clients_scales_with_their_rate():
     assert bounds.upper <= epsilon0 * (1 + 1e-9)
 
 
-def test_infeasible_questions_use_the_closed_form_without_warnings():
+def test_extreme_schemes_use_the_closed_form_without_warnings():
     given = scheme(GaussianNoise(0.3), EveryStep(100), 1)
     found = price(given, 1e-100)
     assert "unamplified" in found.method
@@ -354,7 +354,7 @@ def test_infeasible_questions_use_the_closed_form_without_warnings():
     assert found.epsilon.upper < 20 / 0.3 * (20 / 0.6 + 22)
 
 
-def test_kary_closed_form_holds_where_its_margin_is_smallest():
+def test_the_closed_form_for_kary_response_holds_where_its_margin_is_smallest():
     # The proof's two tails are at most δ/2 each: 14·(25/54)²/3 and 14·(1 − e^{−1/2})²/2 exceed 1.
     assert 14 * (25 / 54) ** 2 / 3 >= 1
     assert 14 * (1 - math.exp(-0.5)) ** 2 / 2 >= 1
@@ -371,7 +371,7 @@ def test_kary_closed_form_holds_where_its_margin_is_smallest():
 
 
 @pytest.mark.parametrize("off", [1.01, 1 / 1.01])
-def test_audit_detects_an_error_of_one_per_cent(off: float):
+def test_the_audit_detects_an_error_of_one_per_cent_in_epsilon0(off: float):
     given = scheme(KaryResponse(1.0), EveryStep(1), 30)
     assert is_sound(given, 1e-3, splits(1.0, 30, range(30)))
     assert not is_sound(given, 1e-3, splits(off, 30, range(30)))

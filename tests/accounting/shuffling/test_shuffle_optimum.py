@@ -25,7 +25,7 @@ def ratio(e: Fraction, share: float) -> Fraction:
 
 @pytest.mark.parametrize("e", ES)
 @pytest.mark.parametrize("share", SHARES)
-def test_two_clients_attain_the_bound_and_three_stay_below(e, share):
+def test_the_optimum_of_two_clients_attains_the_bound_and_that_of_three_is_below(e, share):
     k = ratio(e, share)
     two = Optimum(e, k, ALIKE[2]).delta()
     assert two == theorem_3(2, e, k)
@@ -40,7 +40,7 @@ def test_two_clients_attain_the_bound_and_three_stay_below(e, share):
 
 
 @pytest.mark.parametrize(("e", "k"), [(Fraction(2), Fraction(1)), (Fraction(3), Fraction(6, 5))])
-def test_three_clients_with_different_others_stay_below_the_bound(e, k):
+def test_the_optimum_of_three_clients_with_different_records_is_below_the_bound(e, k):
     three = Optimum(e, k, APART).delta()
     assert Optimum(e, k, ALIKE[3]).delta() <= three <= theorem_3(3, e, k)
     assert k > 1 or three == theorem_3(3, e, k)
@@ -49,7 +49,7 @@ def test_three_clients_with_different_others_stay_below_the_bound(e, k):
 @pytest.mark.parametrize(
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
-def test_four_clients_stay_below(e, k):
+def test_the_optimum_of_four_clients_is_below_the_bound(e, k):
     four = Optimum(e, k, (3,)).delta()
     assert 0.88 * theorem_3(4, e, k) < four < theorem_3(4, e, k)
 
@@ -58,13 +58,13 @@ def test_four_clients_stay_below(e, k):
     ("e", "k"), [(Fraction(2), Fraction(10, 9)), (Fraction(3), Fraction(6, 5))]
 )
 @pytest.mark.parametrize("types", [(1,), (2,)])
-def test_delta_of_the_best_strategy_equals_its_enumeration_over_orders(e, k, types):
-    """The dynamic programme against the definition, permutation by permutation."""
+def test_delta_of_the_best_strategy_equals_its_enumeration_over_all_orders(e, k, types):
+    """The dynamic program agrees with the definition, a mean over all permutations."""
     optimum = Optimum(e, k, types)
     assert max(replayed(optimum)) == optimum.delta()
 
 
-def test_three_messages_attain_the_documented_share_of_the_bound():
+def test_the_optimum_of_three_messages_reaches_the_documented_share_of_the_bound():
     """docs/design/shuffling.md: three messages reach 0.928 of δ at ε₀ = ln 2, K = 1.11."""
     e, k = Fraction(2), Fraction(111, 100)
     share = Optimum(e, k, ALIKE[3]).delta() / theorem_3(3, e, k)
@@ -73,8 +73,8 @@ def test_three_messages_attain_the_documented_share_of_the_bound():
 
 @pytest.mark.parametrize("e", ES[1:])
 @pytest.mark.parametrize("share", SHARES[:-1])
-def test_smaller_pairs_are_below_the_truth(e, share):
-    """The controls: total variation below its largest, or one client more than there are."""
+def test_bounds_from_smaller_pairs_are_below_the_optimum(e, share):
+    """Negative controls: a smaller total variation, or one client too many."""
     k = ratio(e, share)
     truth = Optimum(e, k, ALIKE[2]).delta()
     assert truth > theorem_3(2, e, k, Fraction(9, 10) / (e + 1))
@@ -82,7 +82,7 @@ def test_smaller_pairs_are_below_the_truth(e, share):
 
 
 @pytest.mark.parametrize("e", ES)
-def test_the_bound_here_equals_the_priced_pair(e):
+def test_the_reference_bound_equals_the_curve_of_the_worst_pair(e):
     for clients in (1, 2, 3, 7):
         for share in SHARES:
             k = ratio(e, share)

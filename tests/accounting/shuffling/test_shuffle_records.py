@@ -1,4 +1,4 @@
-"""Schemes of shuffled messages in ledgers: written down whole, priced as ever, mixed with none."""
+"""Schemes of shuffled messages in ledgers: JSON, composed ε, and refused mixtures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PLAIN = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
 @pytest.mark.parametrize(
     "distribution", [EveryStep(6), FixedSize(50, 2000, 6), SelfSampling(0.1, 6)]
 )
-def test_population_and_trust_round_trip(randomizer, distribution):
+def test_the_population_and_trust_model_of_a_scheme_round_trip(randomizer, distribution):
     written = replace(SHUFFLE, randomizer=randomizer, participation=distribution)
     read = scheme_from_dict(json.loads(json.dumps(scheme_to_dict(written))))
     assert read == written
@@ -67,8 +67,8 @@ def test_population_and_trust_round_trip(randomizer, distribution):
     assert read.order is SpeakingOrder.HIDDEN
 
 
-def test_an_unknown_population_or_order_is_not_written():
-    """So that a charter from before schemes had them still reads back byte for byte."""
+def test_a_scheme_without_population_or_order_is_written_without_them():
+    """Charters of earlier versions, which lack both fields, are then still written unchanged."""
     assert not {"population", "order"} & scheme_to_dict(PLAIN).keys()
     assert scheme_from_dict(scheme_to_dict(PLAIN)) == PLAIN
     averaged = replace(PLAIN, release=ReleaseRule.AVERAGED, population=9)
@@ -76,12 +76,12 @@ def test_an_unknown_population_or_order_is_not_written():
 
 
 @pytest.mark.parametrize("population", [0, -1, 2.5, "many", True])
-def test_an_invalid_population_is_not_read(population):
+def test_a_scheme_with_an_invalid_population_is_refused(population):
     with pytest.raises(ParameterError, match="population"):
         scheme_from_dict({**scheme_to_dict(SHUFFLE), "population": population})
 
 
-def test_a_ledger_of_shuffled_rounds_has_the_epsilon_of_one_run():
+def test_a_ledger_of_shuffled_rounds_has_the_epsilon_of_the_whole_run():
     rounds = [replace(SHUFFLE, participation=EveryStep(n)) for n in (2, 4)]
     ledger = Ledger(BudgetTerms.of(SHUFFLE)).add(rounds[0]).add(rounds[1])
     read = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
@@ -105,8 +105,8 @@ def test_ledger_phases_with_different_populations_are_analysed_separately():
     assert few > 2 * many
 
 
-def test_a_ledger_refuses_rounds_whose_order_was_never_declared():
-    """As ledgers were written before schemes declared it: they read back, and have no price."""
+def test_a_ledger_refuses_rounds_without_a_declared_message_order():
+    """Ledgers of earlier versions lack the order: they are read, but ε is refused."""
     plain = {name: part for name, part in scheme_to_dict(SHUFFLE).items() if name != "order"}
     old = scheme_from_dict(plain)
     with pytest.raises(UnsupportedError, match="order of speaking is not declared"):

@@ -63,7 +63,7 @@ def test_a_new_permutation_per_epoch_exceeds_the_epsilon_of_check_ins():
 
 
 def test_independent_assignment_stays_within_its_bound():
-    """Negative control: where others' batches say nothing of hers, absence leaves no gap."""
+    """Negative control: independent batches do not reveal the batch of an absent record."""
     for participation, epochs in ((FixedAssignment(250, epochs=4), 4), (CheckIn(250), 1)):
         epsilon = price(scheme(1.0, participation), DELTA).epsilon.upper
         present = some_step_is_high(HEIGHTS, np.sqrt(epochs), 250)
@@ -73,7 +73,7 @@ def test_independent_assignment_stays_within_its_bound():
 
 @pytest.mark.parametrize("reused", [True, False])
 def test_the_bound_recommended_for_a_loader_holds(reused):
-    """No amplification: whoever knows all other batches knows hers, in every epoch."""
+    """No amplification: all other batches reveal the batch of a record in every epoch."""
     epsilon = price(scheme(1.0, EveryStep(4)), DELTA).epsilon.upper
     assert loader_delta(epsilon, 1.0, 250, 4 if reused else 1) <= DELTA
 
@@ -92,7 +92,7 @@ def releases(generator, runs: int, steps: int, epochs: int, hers: float, *, reus
 
 @pytest.mark.parametrize("reused", [True, False])
 @pytest.mark.parametrize("hers", [1.0, 0.0])
-def test_simulated_loader_releases_have_the_computed_probabilities(hers, reused):
+def test_simulated_releases_of_a_loader_have_the_computed_probabilities(hers, reused):
     runs, steps, epochs, height = 4_000, 20, 4, 3.0
     seen = releases(np.random.default_rng(22), runs, steps, epochs, hers, reused=reused) + 1.0
     evidence = seen.sum(axis=1) / np.sqrt(epochs) if reused else seen[:, 0]

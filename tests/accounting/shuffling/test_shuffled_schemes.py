@@ -1,4 +1,4 @@
-"""From a scheme of shuffled messages to its price: every law and randomizer, against all views."""
+"""ε of schemes of shuffled messages: every participation and randomizer, by enumeration."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ LAWS = [
 @pytest.mark.parametrize("participation", LAWS)
 @pytest.mark.parametrize("values", [2, 3])
 @pytest.mark.parametrize("kind", [PureRandomizer, NonAdaptiveRandomizer, KaryResponse])
-def test_enumerated_randomized_response_lies_between_the_bounds(participation, values, kind):
+def test_the_bounds_enclose_epsilon_of_enumerated_randomized_response(participation, values, kind):
     epsilon0, rows = 1.2, response(1.2, values)
     randomizer = KaryResponse(epsilon0, values) if kind is KaryResponse else kind(epsilon0)
     found = price(scheme(randomizer, participation, 4), DELTA).epsilon
@@ -135,7 +135,7 @@ def test_no_bound_is_below_an_enumerated_shuffle(epsilon0, clients, digits, valu
 
 
 def test_counting_one_client_too_many_is_detected(monkeypatch):
-    """A mutant: a shuffle of n that is priced as one of n + 1."""
+    """A mutant: ε of a shuffle of n + 1 clients is used for a shuffle of n clients."""
     monkeypatch.setattr(
         messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)
     )
@@ -162,7 +162,7 @@ RANDOMIZERS = [
 @pytest.mark.parametrize(
     "participation", [EveryStep(1), EveryStep(20), FixedSize(500, 2000, 20), SelfSampling(0.25, 1)]
 )
-def test_every_randomizer_has_an_answer_with_all_texts(randomizer, participation):
+def test_every_randomizer_has_ordered_bounds_and_all_guarantee_fields(randomizer, participation):
     asked = scheme(randomizer, participation, 2000)
     found = price(asked, 1e-6, 1e-2)
     assert 0.0 <= found.epsilon.lower <= found.epsilon.upper < math.inf
@@ -172,7 +172,7 @@ def test_every_randomizer_has_an_answer_with_all_texts(randomizer, participation
 
 
 def test_stronger_assumptions_never_increase_epsilon():
-    """Any randomizers, one fixed one, and a known one, at one point of docs/shuffling.md."""
+    """Any randomizers, one fixed randomizer, and a known one, for one row of docs/shuffling.md."""
     uppers = [
         price(scheme(randomizer, EveryStep(1), 10**5), 1e-6).epsilon.upper
         for randomizer in (PureRandomizer(1.0), NonAdaptiveRandomizer(1.0), KaryResponse(1.0))
@@ -194,7 +194,7 @@ def test_epsilon_of_shuffled_messages_is_never_zero():
     assert price(asked, 1e-6).epsilon.upper == 0.0
 
 
-def test_prefix_of_a_run_equals_a_shorter_run():
+def test_the_first_steps_of_a_run_have_the_epsilon_of_a_shorter_run():
     asked = scheme(PureRandomizer(1.0), EveryStep(50), 1000)
     assert epsilon_upper(asked, 1e-6, 20) == epsilon_upper(
         scheme(PureRandomizer(1.0), EveryStep(20), 1000), 1e-6
@@ -218,7 +218,7 @@ def test_schemes_without_an_analysis_are_refused_by_name(refused, match):
         price(refused, 1e-5)
 
 
-def test_the_number_of_clients_must_be_known_and_agree():
+def test_a_population_that_is_missing_or_contradicts_the_participation_is_refused():
     with pytest.raises(ParameterError, match="population"):
         price(scheme(PURE, EveryStep(1)), 1e-5)
     with pytest.raises(ParameterError, match="population"):
@@ -227,15 +227,15 @@ def test_the_number_of_clients_must_be_known_and_agree():
         scheme(PURE, EveryStep(1), 0)
 
 
-def test_samples_of_general_responses_have_no_lower_bound():
+def test_sampled_responses_without_an_attained_worst_case_have_lower_bound_zero():
     assert one_round(HadamardResponse(1.0), 10).identical_others is None
     found = price(scheme(HadamardResponse(1.0), FixedSize(10, 20, 1)), 1e-3).epsilon
     assert found.lower == 0.0 < found.upper
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_the_local_epsilon_is_counted_for_every_round(rounds):
-    """Alone in the shuffle nobody hides her: a cap that forgot a round or a window would show."""
+def test_the_bound_for_a_single_client_counts_its_epsilon_in_every_round(rounds):
+    """One client alone has no amplification, so a missing round or window would be detected."""
     once = price(scheme(PURE, EveryStep(1), 1), 1e-6).epsilon.upper
     whole = price(scheme(PURE, EveryStep(rounds), 1), 1e-6).epsilon
     assert once == pytest.approx(1.0, rel=1e-5)

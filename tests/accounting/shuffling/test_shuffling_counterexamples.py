@@ -1,6 +1,6 @@
-"""Claims about shuffles that are false: our answers lie above the truth where others' do not.
+"""False published claims about shuffles; the package's bounds hold where these fail.
 
-Every truth is the exact distribution of a shuffle, summed up here and nowhere else. docs/errata.md
+Exact values are computed here from the distribution of a shuffle. docs/errata.md
 and docs/shuffling.md name the claims.
 """
 
@@ -118,7 +118,7 @@ def root(profile: Profile, delta: float, highest: float) -> float:
 
 @pytest.mark.parametrize(("values", "clients"), [(3, 4), (4, 4), (6, 3)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 2.0])
-def test_closed_sums_equal_enumerated_shuffles(values, clients, local_epsilon):
+def test_reference_sums_equal_enumerated_shuffles(values, clients, local_epsilon):
     distributions = response(local_epsilon, values)
     first, second = (
         shuffled([distribution, *[distributions[2]] * (clients - 1)])
@@ -142,7 +142,7 @@ def test_closed_sums_equal_enumerated_shuffles(values, clients, local_epsilon):
     "randomizer", [KaryResponse(4.0, 50), NonAdaptiveRandomizer(4.0), PureRandomizer(4.0)]
 )
 def test_fifty_ary_response_exceeds_the_variation_ratio_bound(randomizer):
-    """ε₀ = 4, n = 100, δ = 1e-5: the variation-ratio code of 2024 says 2.0327."""
+    """ε₀ = 4, n = 100, δ = 1e-5: the variation-ratio code of 2024 returns 2.0327."""
     truth = root(third_value(4.0, 100, 50), 1e-5, 4.0)
     assert truth == pytest.approx(2.0942, abs=5e-5)
     found = priced(randomizer, 100, 1e-5)
@@ -152,7 +152,7 @@ def test_fifty_ary_response_exceeds_the_variation_ratio_bound(randomizer):
 
 
 @pytest.mark.parametrize("values", [3, 5, 10, 100])
-def test_bounds_of_kary_response_hold_if_all_others_hold_a_third_value(values):
+def test_the_bound_for_kary_response_holds_if_other_clients_hold_a_third_value(values):
     profile = third_value(3.0, 60, values)
     for delta in (1e-2, 1e-6):
         truth = root(profile, delta, 3.0)
@@ -182,8 +182,10 @@ def ternary(local_epsilon: float, clients: int) -> Profile:
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(1.0, 2000), (2.0, 2000), (4.0, 9000)])
-def test_binary_response_is_not_the_worst_randomizer(local_epsilon, clients):
-    """Above ε₀ = ln 2 ternary response, the others on the third value, costs more of many."""
+def test_above_epsilon0_ln_2_ternary_response_has_more_epsilon_than_binary_response(
+    local_epsilon, clients
+):
+    """For many clients, with the other clients holding the third value."""
     delta = 1e-5
     third = root(ternary(local_epsilon, clients), delta, local_epsilon)
     splits = (0, clients // 4, clients // 2, clients - 1)
@@ -198,8 +200,8 @@ def test_binary_response_is_not_the_worst_randomizer(local_epsilon, clients):
         assert found.lower >= 0.999 * third  # so binary response is no lower bound to stop at
 
 
-def test_below_ln_2_binary_response_is_worse_than_ternary():
-    """The other way round, so that neither may be left out of a lower bound."""
+def test_below_epsilon0_ln_2_binary_response_has_more_epsilon_than_ternary_response():
+    """A lower bound for any randomizer must therefore include both."""
     third = root(ternary(0.3, 1000), 1e-5, 0.3)
     two = max(root(binary(0.3, 1000, m), 1e-5, 0.3) for m in (0, 500, 999))
     assert two > third
@@ -218,8 +220,8 @@ def test_clones_formula_inverted_beyond_its_range_underestimates_delta():
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.12, 0.2])
-def test_the_private_means_formula_allows_too_large_a_local_epsilon(epsilon):
-    """ε₀ = ε√(n / ln(1/δ)), n = 1000, δ = 1e-6: randomized response's δ is 2.8e-6 and more."""
+def test_the_published_formula_for_private_means_allows_too_large_an_epsilon0(epsilon):
+    """ε₀ = ε√(n / ln(1/δ)), n = 1000, δ = 1e-6: δ of randomized response is at least 2.8e-6."""
     clients, delta = 1000, 1e-6
     local_epsilon = epsilon * math.sqrt(clients / math.log(1 / delta))
     profile = binary(local_epsilon, clients, clients - 1)
@@ -242,7 +244,7 @@ def self_sampling(local_epsilon: float, clients: int, rate: float, ones: int) ->
 
 
 @pytest.mark.parametrize("rate", [0.2, 0.6])
-def test_self_sampled_rounds_sometimes_have_very_few_clients(rate):
+def test_the_bound_covers_self_sampled_rounds_with_very_few_clients(rate):
     """ "About qn send" holds but for a tail that no constant hides: so few are sent with them."""
     clients, local_epsilon = 8, 1.5
     profiles = [self_sampling(local_epsilon, clients, rate, ones) for ones in (0, 3, 7)]
@@ -263,7 +265,7 @@ def test_self_sampled_rounds_sometimes_have_very_few_clients(rate):
 
 
 @pytest.mark.parametrize("local_delta", [0.01, 0.1])
-def test_the_infinity_mass_of_approximate_randomizers_remains_after_shuffling(local_delta):
+def test_shuffling_does_not_reduce_the_infinity_mass_of_approximate_randomizers(local_delta):
     """With chance δ₀ a message gives its sender away, however many others there are."""
     local_epsilon, clients = 1.0, 4
     large = (1 - local_delta) / (1 + math.exp(-local_epsilon))
@@ -292,7 +294,7 @@ def test_the_infinity_mass_of_approximate_randomizers_remains_after_shuffling(lo
 @pytest.mark.parametrize("clients", [1, 2, 5])
 @pytest.mark.parametrize("k", [Fraction(1), Fraction(6, 5), Fraction(2)])
 def test_a_known_first_sender_is_not_hidden_if_others_repeat_its_message(clients, k):
-    """Binary response first, then n − 1 clients who repeat it: all views, one after the other.
+    """Binary response of the first client, which n − 1 clients repeat: enumeration of all views.
 
     Every randomizer of the round is private, those of the others 0-private, and a shuffler passes
     on n copies of the victim's answer. In a uniform order that nobody knows the first speaker is
@@ -326,7 +328,7 @@ def test_a_known_first_sender_is_not_hidden_if_others_repeat_its_message(clients
 
 
 def test_a_known_order_is_refused_for_adaptive_randomizers():
-    """At (ε₀, n, δ) = (1, 1e5, 1e-6) bounds say 0.0153 and 0.0124; the true δ's are far above."""
+    """At (ε₀, n, δ) = (1, 1e5, 1e-6) the bounds are 0.0153 and 0.0124; the exact δ is larger."""
     asked = scheme(PureRandomizer(1.0), 10**5, order=SpeakingOrder.HIDDEN)
     said = ((published(asked), 0.015283, 0.45798), (decompose(asked), 0.01243, 0.45875))
     for parts, epsilon, true in said:
@@ -350,7 +352,7 @@ def test_a_known_order_is_refused_for_adaptive_randomizers():
 @pytest.mark.parametrize(
     "randomizer", [NonAdaptiveRandomizer(1.0), KaryResponse(1.0), GaussianNoise(4.0)]
 )
-def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
+def test_non_adaptive_randomizers_need_no_message_order(randomizer):
     """The multiset of messages then has one distribution in every order."""
     found = {
         epsilon_upper(scheme(randomizer, 100, None, order), 1e-4)
@@ -359,8 +361,8 @@ def test_one_randomizer_chosen_before_the_round_needs_no_order(randomizer):
     assert len(found) == 1
 
 
-def test_averaged_check_ins_have_a_hidden_order():
-    """So nothing need be declared, and a known order contradicts the protocol."""
+def test_averaged_check_ins_have_a_hidden_message_order():
+    """The order need not be declared, and a known order contradicts the protocol."""
     window = Scheme(
         PureRandomizer(1.0),
         CheckIn(4),
@@ -374,7 +376,7 @@ def test_averaged_check_ins_have_a_hidden_order():
 
 
 @pytest.mark.parametrize("order", ["arrival", "HIDDEN", "", 1])
-def test_speaking_order_is_hidden_or_known(order):
+def test_a_message_order_other_than_hidden_or_known_is_refused(order):
     with pytest.raises(ParameterError, match=r"order = .*expected one of 'hidden', 'known'"):
         scheme(PureRandomizer(1.0), 10, None, order)
     assert scheme(PureRandomizer(1.0), 10, None, "hidden").order is SpeakingOrder.HIDDEN
@@ -383,8 +385,10 @@ def test_speaking_order_is_hidden_or_known(order):
 @pytest.mark.parametrize(
     "participation", [EveryStep(3), FixedSize(50, 1000, 3), SelfSampling(0.1, 1)]
 )
-def test_the_table_lists_published_and_own_results(participation):
-    """The table has Clones 2021, and no published bound if ours is not smaller."""
+def test_a_published_bound_of_a_scheme_is_listed_only_if_turnout_has_a_smaller_one(
+    participation,
+):
+    """For pure randomizers the published bound is 1.1 to 1.4 times that of turnout."""
 
     def in_print(asked: Scheme) -> float:
         parts = published(asked)

@@ -1,4 +1,4 @@
-"""Every published or prototyped number of shuffles that turnout is to meet, to three digits.
+"""Published and prototyped values for shuffles, which turnout reproduces to three digits.
 
 Provenance: closed forms and Rényi bounds as their papers state them (docs/references.bib), the
 numeric ones from an independent prototype that summed binomial tails one number of clones after
@@ -115,7 +115,7 @@ SINGLE: dict[str, tuple[Callable[[float, int, float], float], tuple[float | None
         if epsilon is not None
     ],
 )
-def test_one_round_equals_the_published_value(name, point, epsilon):
+def test_each_bound_of_one_round_equals_its_published_value(name, point, epsilon):
     assert SINGLE[name][0](*point) == to_three_digits(epsilon)
 
 
@@ -130,7 +130,7 @@ def test_one_round_equals_the_published_value(name, point, epsilon):
         ((4.0, 10**6, 1e-8), 1000, 2.42161, 1.68856),
     ],
 )
-def test_price_uses_theorem_3_and_clones_2021_the_clones_bound(point, rounds, clones, default):
+def test_price_and_the_clones_bound_equal_their_reference_values(point, rounds, clones, default):
     e0, n, delta = point
     for randomizer in (PureRandomizer, NonAdaptiveRandomizer):
         found = priced(randomizer(e0), n, delta, EveryStep(rounds), 1e-3)
@@ -169,7 +169,7 @@ def middle(randomizer: type) -> Callable[[float, int, float, int], float]:
         (middle(KaryResponse), 0.0724),
     ],
 )
-def test_thousand_rounds_equal_the_published_value(bound, epsilon):
+def test_epsilon_of_a_thousand_rounds_equals_the_published_value(bound, epsilon):
     assert bound(*LONG) == to_three_digits(epsilon)
 
 
@@ -177,7 +177,7 @@ def test_thousand_rounds_equal_the_published_value(bound, epsilon):
     ("point", "thesis", "clones"),
     [(SAMPLED[0], 3.086, 0.556), (SAMPLED[1], 4.275, 0.543), (SAMPLED[2], 1.040, 0.208)],
 )
-def test_sampled_rounds_equal_the_published_value(point, thesis, clones):
+def test_epsilon_of_sampled_rounds_equals_the_published_value(point, thesis, clones):
     e0, n, k, rounds, delta = point
     assert theorem_5_4_1(e0, n, k).composed(rounds).epsilon(delta) == to_three_digits(thesis)
     setting = ShuffleSetting(e0, n, delta, rounds, k, TOLERANCE)
@@ -188,7 +188,7 @@ def test_sampled_rounds_equal_the_published_value(point, thesis, clones):
 
 
 def test_price_returns_the_smallest_of_all_upper_bounds():
-    """In settings in which most bounds apply, and never below what is attained."""
+    """In settings in which most bounds apply; never below an attained value."""
     for setting in (
         ShuffleSetting(0.4, 20_000, 1e-6),
         ShuffleSetting(0.4, 20_000, 1e-6, rounds=20),

@@ -23,7 +23,7 @@ SLACK, FLOOR = 1e-11, 1e-15
 
 @settings(max_examples=120, deadline=None)
 @given(LOCAL_EPSILONS, SHARES, st.integers(0, 70))
-def test_every_split_equals_its_exact_distribution(local_epsilon, share, others):
+def test_bounds_of_every_split_enclose_its_exact_delta(local_epsilon, share, others):
     epsilon = local_epsilon * share**2
     ones = np.arange(others + 1)
     prices = split_prices(local_epsilon, ones, others - ones, np.array(math.exp(epsilon)))
@@ -35,7 +35,9 @@ def test_every_split_equals_its_exact_distribution(local_epsilon, share, others)
 
 @settings(max_examples=60, deadline=None)
 @given(LOCAL_EPSILONS, SHARES, st.integers(0, 40), st.sampled_from([0.0, 0.01, 0.1]))
-def test_the_supremum_lies_above_every_split_and_close(local_epsilon, share, others, tolerance):
+def test_the_bound_over_all_splits_is_slightly_above_the_worst_split(
+    local_epsilon, share, others, tolerance
+):
     epsilon = local_epsilon * share**2
     lower, upper = worst_split(local_epsilon, others, math.exp(epsilon), tolerance)
     truth = max(binary_delta(local_epsilon, j, others - j, epsilon) for j in range(others + 1))
@@ -46,7 +48,7 @@ def test_the_supremum_lies_above_every_split_and_close(local_epsilon, share, oth
 
 @pytest.mark.parametrize(("ones", "zeros"), [(0, 2500), (2500, 0), (700, 1800)])
 @pytest.mark.parametrize("local_epsilon", [0.5, 3.0])
-def test_thousands_of_clients_agree_with_exact_distributions(local_epsilon, ones, zeros):
+def test_bounds_for_thousands_of_clients_agree_with_exact_distributions(local_epsilon, ones, zeros):
     for epsilon in (0.0, 0.05, 0.2, 0.3):
         truth = binary_delta(local_epsilon, ones, zeros, epsilon)
         prices = split_prices(
@@ -60,8 +62,8 @@ def test_thousands_of_clients_agree_with_exact_distributions(local_epsilon, ones
     ("local_epsilon", "clients", "epsilon"),
     [(2.0, 10**6, 0.009), (0.5, 10**6, 0.0015), (4.0, 10**6, 0.03), (1.0, 10**7, 0.001)],
 )
-def test_a_million_clients_against_two_binomial_tails(local_epsilon, clients, epsilon):
-    """All others alike: the best event begins where m's binomial ratio passes c₂/c₁."""
+def test_delta_of_a_million_clients_agrees_with_two_binomial_tails(local_epsilon, clients, epsilon):
+    """With identical other records the best event is a tail of m, with threshold ratio c₂/c₁."""
     q, k, m = 1 / (1 + math.exp(-local_epsilon)), math.exp(epsilon), clients - 1
     p = q * math.exp(-local_epsilon)
     ratio = (k * q - p) / (q - k * p) * q / p
@@ -74,7 +76,7 @@ def test_a_million_clients_against_two_binomial_tails(local_epsilon, clients, ep
     assert float(prices.upper) == pytest.approx(truth, rel=1e-7)
 
 
-def test_tiny_deltas_have_small_relative_errors():
+def test_tiny_deltas_of_splits_have_small_relative_errors():
     local_epsilon, m, epsilon = 1.0, 300, 0.85
     with mpmath.workdps(60):
         q = 1 / (1 + mpmath.exp(-mpmath.mpf(local_epsilon)))
@@ -91,7 +93,7 @@ def test_tiny_deltas_have_small_relative_errors():
 
 
 @pytest.mark.parametrize("k", [1.0, 1.3, 2.4])
-def test_the_slope_is_the_derivative_of_the_bound(k):
+def test_the_slope_of_the_bound_is_its_derivative(k):
     step = 1e-6
     here, there = (split_prices(1.0, np.array(9), np.array(4), np.array(x)) for x in (k, k + step))
     slope = (float(there.lower) - float(here.lower)) / step
@@ -105,8 +107,8 @@ def test_delta_is_zero_at_the_local_epsilon():
     assert 0.0 <= float(prices.lower) <= float(prices.upper) < 1e-11
 
 
-def test_a_cell_bound_that_counts_unknown_bits_is_detected_as_too_small(monkeypatch):
-    """A mutant: a cell priced as its first split, as if its others were all decided."""
+def test_a_bound_that_treats_undecided_bits_as_known_is_detected_as_too_small(monkeypatch):
+    """A mutant: the bound of an interval of splits is that of its first split."""
     honest = binary_response.split_prices
 
     def narrow(local_epsilon, ones, zeros, k):
@@ -118,14 +120,14 @@ def test_a_cell_bound_that_counts_unknown_bits_is_detected_as_too_small(monkeypa
     assert worst_split(1.0056, 23, math.exp(0.412), 0.5)[1] < 0.95 * truth
 
 
-def test_a_supremum_over_the_end_splits_only_is_too_small():
-    """A mutant: the larger of the two ends, for neither is always the worst split."""
+def test_a_maximum_over_the_two_extreme_splits_is_too_small():
+    """A mutant: the larger of the two extreme splits, though another split may be the worst."""
     truth = max(binary_delta(3.2, j, 23 - j, 0.001) for j in range(24))
     ends = split_prices(3.2, np.array([0, 23]), np.array([23, 0]), np.array(math.exp(0.001)))
     assert float(ends.upper.max()) < 0.85 * truth
 
 
-def test_bounds_hidden_by_rounding_are_refused():
+def test_a_bound_smaller_than_its_rounding_error_is_refused():
     many = np.array(10**14)
     prices = split_prices(1.0, many, np.array(0), np.array(1.0))
     assert math.isinf(float(prices.upper))

@@ -1,4 +1,4 @@
-"""No ε₀-randomizers, fixed or adaptive, are worth more in a shuffle than the worst pair says."""
+"""No ε₀-randomizers, fixed or adaptive, have a larger δ in a shuffle than the worst pair."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def ratios(local_epsilon: float) -> list[float]:
 
 @settings(max_examples=200)
 @given(local_epsilons, shares, st.lists(st.floats(0.0, 1.0), min_size=2, max_size=2))
-def test_gains_increase_in_convex_order_with_total_variation(local_epsilon, share, parts):
+def test_worst_pair_gains_increase_in_convex_order_with_total_variation(
+    local_epsilon, share, parts
+):
     k, most = math.exp(share * local_epsilon), 1.0 / (math.exp(local_epsilon) + 1.0)
     low, high = sorted(max(part, 1e-3) * most for part in parts)
     low_gains, high_gains = (gains(trinomial_pair(local_epsilon, a), k) for a in (low, high))
@@ -90,8 +92,10 @@ def test_gains_increase_in_convex_order_with_total_variation(local_epsilon, shar
 
 @settings(max_examples=200)
 @given(local_epsilons, shares, st.data())
-def test_any_two_distributions_gain_at_most_the_worst_pair(local_epsilon, share, data):
-    """Straight from the laws: gains (p − Kq)/m under m = max(p, q)/e."""
+def test_gains_of_any_two_distributions_are_at_most_those_of_the_worst_pair(
+    local_epsilon, share, data
+):
+    """Computed from the distributions: gains (p − Kq)/m under m = max(p, q)/e."""
     e, k = math.exp(local_epsilon), math.exp(share * local_epsilon)
     pool = vertices(local_epsilon, 3)
     chosen = [pool[data.draw(st.integers(0, len(pool) - 1))] for _ in range(2)]
@@ -110,7 +114,7 @@ def test_any_two_distributions_gain_at_most_the_worst_pair(local_epsilon, share,
 
 
 @pytest.mark.parametrize("local_epsilon", [0.3, 1.0, 3.0])
-def test_a_pair_with_too_many_blanket_messages_is_below_the_truth(local_epsilon):
+def test_a_pair_with_too_many_blanket_messages_is_below_the_exact_delta(local_epsilon):
     worst = worst_pair(local_epsilon)
     k = math.exp(0.3 * local_epsilon)
     less = BlanketPair(worst.high, worst.low, min(1.01 * worst.share, 0.5))
@@ -122,8 +126,10 @@ def test_a_pair_with_too_many_blanket_messages_is_below_the_truth(local_epsilon)
 
 @pytest.mark.parametrize("local_epsilon", [0.2, 0.7, 1.5, 4.0])
 @pytest.mark.parametrize(("clients", "records"), [(1, 3), (2, 4), (3, 4), (5, 3)])
-def test_no_extreme_randomizer_is_worse(local_epsilon, clients, records):
-    """All extreme ones, all records of the others, both directions."""
+def test_no_extreme_randomizer_has_a_larger_delta_than_the_worst_pair(
+    local_epsilon, clients, records
+):
+    """All extreme randomizers, all records of the other clients, both directions."""
     distributions = [
         pair
         for randomizer in vertices(local_epsilon, records)
@@ -138,7 +144,9 @@ def test_no_extreme_randomizer_is_worse(local_epsilon, clients, records):
 
 @settings(max_examples=40, deadline=None)
 @given(local_epsilons, shares, st.integers(2, 4), st.data())
-def test_no_mixture_of_randomizers_is_worse(local_epsilon, share, clients, data):
+def test_no_mixture_of_randomizers_has_a_larger_delta_than_the_worst_pair(
+    local_epsilon, share, clients, data
+):
     k = math.exp(share * local_epsilon)
     pool = vertices(local_epsilon, 3)
     chosen = [pool[data.draw(st.integers(0, len(pool) - 1))] for _ in range(2)]
@@ -153,8 +161,10 @@ def test_no_mixture_of_randomizers_is_worse(local_epsilon, share, clients, data)
 
 @settings(max_examples=60, deadline=None)
 @given(local_epsilons, shares, st.integers(0, 2**32 - 1), st.sampled_from([(2,), (2, 3), (0, 2)]))
-def test_no_adaptive_choice_of_randomizers_is_worse(local_epsilon, share, seed, others):
-    """Each next randomizer is another extreme one, chosen by all messages before."""
+def test_no_adaptive_choice_of_randomizers_has_a_larger_delta_than_the_worst_pair(
+    local_epsilon, share, seed, others
+):
+    """Each randomizer is an extreme one, chosen by all earlier messages."""
     k = math.exp(share * local_epsilon)
     pool = vertices(local_epsilon, max(3, *(record + 1 for record in others)))
 
@@ -169,7 +179,7 @@ def test_no_adaptive_choice_of_randomizers_is_worse(local_epsilon, share, seed, 
 @pytest.mark.parametrize(("local_epsilon", "share"), [(0.5, 0.3), (1.0, 0.1), (3.0, 0.4)])
 @pytest.mark.parametrize("others", [(2, 2), (0, 2)])
 def test_local_search_over_adaptive_choices_stays_below_the_bound(local_epsilon, share, others):
-    """The randomizer after each history is made the worst one, one history at a time."""
+    """The randomizer after each history is replaced by the worst one, one history at a time."""
     k, pool = math.exp(share * local_epsilon), vertices(local_epsilon, 3)
     bound = delta(worst_pair(local_epsilon), 3, k)
     histories = [h for length in range(3) for h in itertools.product(range(3), repeat=length)]
@@ -203,10 +213,10 @@ def epsilon(price, target: float, local_epsilon: float) -> float:
     return cast(float, brentq(above, 1e-6, local_epsilon * (1 - 1e-9)))
 
 
-def test_merging_all_neutral_messages_is_below_the_truth():
-    """50-ary response, 100 clients: a published bound says 2.0327, the truth is 2.0942 at least.
+def test_a_bound_that_merges_all_neutral_messages_is_below_the_exact_epsilon():
+    """50-ary response, 100 clients: a published bound is 2.0327, the exact ε at least 2.0942.
 
-    That bound takes all messages but the victim's two values for neutral ones.
+    That bound counts all messages except the client's two values as neutral.
     """
     local_epsilon, values, clients, target = 4.0, 50, 100, 1e-5
     e = math.exp(local_epsilon)
@@ -228,7 +238,7 @@ def test_merging_all_neutral_messages_is_below_the_truth():
 
 @settings(max_examples=100)
 @given(local_epsilons, shares, st.integers(2, 60))
-def test_known_randomizers_gain_at_most_the_pair_of_their_total_variation(
+def test_gains_of_known_randomizers_are_at_most_those_of_their_total_variation(
     local_epsilon, share, values
 ):
     e, k = math.exp(local_epsilon), math.exp(share * local_epsilon)
@@ -253,7 +263,7 @@ def test_total_variation_outside_zero_to_one_is_refused(variation):
 @pytest.mark.parametrize(
     ("local_epsilon", "clients", "k"), [(0.5, 30, 1.2), (1.0, 40, 1.5), (3.0, 25, 6.0)]
 )
-def test_branch_and_bound_over_total_variation_finds_the_same_supremum(local_epsilon, clients, k):
+def test_branch_and_bound_over_total_variation_finds_the_worst_pair(local_epsilon, clients, k):
     e = math.exp(local_epsilon)
     best = delta(worst_pair(local_epsilon), clients, k)
     cells, priced, high = [], 0, 1.0 / (e + 1.0)
@@ -267,7 +277,7 @@ def test_branch_and_bound_over_total_variation_finds_the_same_supremum(local_eps
     assert 2 <= priced < 100
 
 
-def test_the_worst_pair_is_the_stronger_clones_pair():
+def test_the_worst_pair_equals_the_stronger_clones_pair():
     assert worst_pair(2.0) == stronger_clones_pair(2.0)
     assert worst_pair(2.0, 0.999) == stronger_clones_pair(2.0)
     assert worst_pair(2.0, 0.05 * math.expm1(2.0)).share == pytest.approx(0.05, rel=1e-12)
@@ -285,7 +295,7 @@ def test_the_worst_pair_is_the_stronger_clones_pair():
         (4.0, 10**6, 1e-8, 0.06420, 0.04507, 0.04465),
     ],
 )
-def test_documented_epsilons_are_reproduced(
+def test_documented_epsilons_of_shuffles_are_reproduced(
     local_epsilon, clients, target, clones, worst, attained
 ):
     block = BlanketBlock(worst_pair(local_epsilon), clients, third_value_pair(local_epsilon))
