@@ -114,7 +114,7 @@ def test_late_and_early_check_ins_are_refused_and_not_recorded():
     assert check_in(machine, 4).verdicts.tolist() == [ACCEPTED]
 
 
-def test_a_check_in_message_with_an_unknown_client_is_refused_entirely():
+def test_a_check_in_message_that_names_an_unknown_client_is_refused_entirely():
     machine = coordinator(capacity=10)
     machine.open_step()
     with pytest.raises(RemoteProtocolError, match="client 10 checked in, but ids end at 9"):

@@ -71,7 +71,7 @@ def tell_fleet(fleet, kind, step, who):
 
 
 @given(drawn_slots(), st.lists(events, max_size=20), st.booleans())
-def test_a_fleet_changes_state_as_its_single_clients_would(slots, happenings, shuffled):
+def test_a_fleet_has_the_states_of_its_clients_run_one_by_one(slots, happenings, shuffled):
     schedule = schedule_of(slots, shuffled)
     fleet = Fleet(schedule)
     clients = [Client(c, slots[c]) for c in range(CLIENTS)]

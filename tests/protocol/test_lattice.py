@@ -63,7 +63,7 @@ def test_other_rounding_rules_exceed_the_clip_norm(mutant):
         lattice.check(lattice.quantise(clipped(update + shift, 1.0)))
 
 
-def test_floating_point_overshoot_is_removed_by_rounding_to_the_lattice():
+def test_rounding_to_the_lattice_removes_floating_point_excess_of_the_norm():
     lattice = Lattice(1.0, 3.0, 1)
     assert lattice.quantise(np.array([3.0000001])).tolist() == [3]
     # 0.5/0.1 rounds to 5 where the exact quotient of these two floats is below it.

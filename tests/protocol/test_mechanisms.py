@@ -34,7 +34,7 @@ FALSE_ALARM = 1e-9
 AGGREGATED, ONE_CLIENT, AVERAGED = ReleaseRule
 
 
-def test_aggregated_rule_adds_noise_once_and_divides_by_the_expected_count():
+def test_the_aggregated_rule_adds_noise_once_and_divides_by_the_expected_count():
     # C = 1, sigma = 2, expected 2: ((0.5, 0) + (0.25, 0.5) + (2, 2)) / 2.
     machine = coordinator(AGGREGATED, sigma=2.0)
     release = run_step(machine, {1: [0.5, 0], 4: [0.25, 0.5]})
@@ -47,14 +47,14 @@ def test_aggregated_rule_adds_noise_once_and_divides_by_the_expected_count():
     )
 
 
-def test_aggregated_rule_divides_by_a_constant_independent_of_the_count():
+def test_the_divisor_of_the_aggregated_rule_does_not_depend_on_the_check_ins():
     machine = coordinator(AGGREGATED)
     alone = run_step(machine, {1: [0.5, 0]}, no_noise)
     three = run_step(machine, {2: [0.5, 0], 3: [0, 0], 4: [0, 0]}, no_noise)
     assert alone.direction.tolist() == three.direction.tolist() == [0.25, 0]
 
 
-def test_aggregated_rule_releases_noise_without_check_ins():
+def test_the_aggregated_rule_releases_noise_if_no_client_checked_in():
     release = run_step(coordinator(AGGREGATED, sigma=2.0, clip_norm=3.0), {})
     assert release.direction.tolist() == [3.0, 3.0]
     assert (release.checked_in, release.served, release.dummy, release.skipped) == (
@@ -65,7 +65,7 @@ def test_aggregated_rule_releases_noise_without_check_ins():
     )
 
 
-def test_aggregated_rule_counts_a_client_without_update_as_zero():
+def test_the_aggregated_rule_counts_a_client_without_update_as_zero():
     machine = coordinator(AGGREGATED)
     machine.open_step()
     check_in(machine, 1, 2)
@@ -76,7 +76,7 @@ def test_aggregated_rule_counts_a_client_without_update_as_zero():
     assert (release.checked_in, release.served) == (2, 1)
 
 
-def test_one_client_rule_updates_the_model_by_the_mean_of_each_minibatch():
+def test_the_one_client_rule_updates_the_model_by_the_mean_of_each_minibatch():
     # sigma C = 2. Step 0: (0.5, 0) + noise; step 1: nobody, noise alone; then their mean.
     machine = coordinator(ONE_CLIENT, sigma=2.0, minibatch=2)
     first = run_step(machine, {3: [0.5, 0]})
@@ -87,13 +87,13 @@ def test_one_client_rule_updates_the_model_by_the_mean_of_each_minibatch():
     assert machine.mechanism_state["pending"].tolist() == [0.0, 0.0]
 
 
-def test_one_client_rule_discards_an_unfinished_minibatch():
+def test_the_one_client_rule_discards_an_unfinished_minibatch():
     machine = coordinator(ONE_CLIENT, participation=CheckIn(window=3), minibatch=2)
     moved = [run_step(machine, {}).direction is not None for _ in range(3)]
     assert moved == [False, True, False]
 
 
-def test_one_client_rule_selects_one_of_many_check_ins():
+def test_the_one_client_rule_selects_one_of_many_clients():
     machine = coordinator(ONE_CLIENT)
     machine.open_step()
     check_in(machine, 1, 4, 6, 8)
@@ -106,7 +106,7 @@ def test_one_client_rule_selects_one_of_many_check_ins():
     assert (release.checked_in, release.served) == (4, 1)
 
 
-def test_one_client_rule_releases_a_dummy_without_an_update():
+def test_the_one_client_rule_releases_a_dummy_update_if_no_update_arrived():
     machine = coordinator(ONE_CLIENT)
     machine.open_step()
     check_in(machine, 1)
@@ -116,7 +116,7 @@ def test_one_client_rule_releases_a_dummy_without_an_update():
     assert (release.checked_in, release.served, release.dummy) == (1, 0, True)
 
 
-def test_averaged_rule_adds_noise_per_update_and_divides_by_the_count():
+def test_the_averaged_rule_adds_noise_to_each_update_and_divides_by_their_number():
     # Four updates, sigma C = 2: the sum carries 2 * sqrt(4) = 4.
     vectors = {1: [0.5, 0], 2: [0.5, 0], 5: [0, 1.0], 7: [0, 0]}
     release = run_step(coordinator(AVERAGED, sigma=2.0), vectors)
@@ -124,7 +124,7 @@ def test_averaged_rule_adds_noise_per_update_and_divides_by_the_count():
     assert (release.checked_in, release.served) == (4, 4)
 
 
-def test_averaged_rule_skips_a_step_without_check_ins():
+def test_the_averaged_rule_skips_a_step_without_check_ins():
     release = run_step(coordinator(AVERAGED), {}, unexpected_noise)
     assert (release.direction, release.skipped, release.dummy) == (None, True, False)
 

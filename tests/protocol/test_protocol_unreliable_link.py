@@ -164,7 +164,7 @@ def many_worlds(count):
 
 @given(st.integers(0, 2**32), st.sampled_from(ReleaseRule), st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_no_unreliable_link_makes_a_client_count_twice_or_outside_its_step(
+def test_an_unreliable_link_never_counts_a_client_twice_or_outside_its_step(
     seed, release_rule, crashes
 ):
     counts_no_client_twice_or_outside_its_step(seed, release_rule, crashes)

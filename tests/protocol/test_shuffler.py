@@ -23,7 +23,7 @@ RANDOMIZER = LInfRandomizer(1, 2.0)
 ENCODING = MessageEncoding(RANDOMIZER)
 
 
-def test_shuffled_output_does_not_depend_on_arrival_order():
+def test_shuffled_output_does_not_depend_on_the_order_of_arrival():
     bodies = [b"\x01", b"\x00", b"\x01", b"\x00"]
     left = set()
     for order in permutations(range(4)):
@@ -47,7 +47,7 @@ def test_malformed_and_second_messages_are_refused_and_not_counted():
             late()
 
 
-def test_messages_of_one_client_are_shuffled_separately():
+def test_several_messages_of_one_client_are_shuffled_separately():
     encoding = HistogramEncoding(RANDOMIZER, 2)
     bits = {0: (0, 1), 1: (0, 1), 2: (0, 0), 3: (1, 1)}
     left = set()

@@ -36,7 +36,7 @@ def triples(kind, vectors):
     | triples(IntegerSum, whole)
     | triples(IntegerSum, bits)
 )
-def test_update_sums_form_a_commutative_monoid(values):
+def test_adding_update_sums_is_associative_and_commutative_with_a_zero(values):
     zero, a, b, c = values
     assert parts(a + zero) == parts(zero + a) == parts(a)
     assert parts(a + b) == parts(b + a)

@@ -67,7 +67,7 @@ def distributions_of(randomizer: FrequencyRandomizer) -> list[list[Fraction]]:
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_likelihood_ratio_equals_that_of_the_enumerated_distribution(randomizer):
+def test_the_likelihood_ratio_of_a_message_equals_its_enumerated_value(randomizer):
     distributions = distributions_of(randomizer)
     assert all(sum(distribution) == 1 for distribution in distributions)
     assert largest_ratio(distributions) == randomizer.ratio
@@ -175,7 +175,7 @@ def test_frequency_estimates_have_the_enumerated_mean_and_variance(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", SMALL, ids=names)
-def test_the_mean_squared_error_bound_is_attained(randomizer):
+def test_the_bound_on_the_mean_squared_error_is_attained(randomizer):
     worst = max(
         float(randomizer.variance(np.eye(randomizer.items)[item], 7).sum())
         for item in range(randomizer.items)

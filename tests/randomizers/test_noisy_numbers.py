@@ -31,7 +31,7 @@ def level_probability(halving: int, level: int) -> Fraction:
 @pytest.mark.parametrize(
     ("halving", "epsilon"), [(2, 1.0), (4, 1.0), (16, 0.7), (64, 2.0), (7, 5.0)]
 )
-def test_laplace_epsilon0_equals_that_of_the_enumerated_noise(halving, epsilon):
+def test_epsilon0_of_laplace_noise_equals_its_enumerated_value(halving, epsilon):
     randomizer = LaplaceRandomizer(epsilon, 1.0, halving=halving)
     steps, reach = randomizer.steps, 6 * halving
 
@@ -47,7 +47,7 @@ def test_laplace_epsilon0_equals_that_of_the_enumerated_noise(halving, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 10.0, 30.0])
-def test_laplace_epsilon0_is_close_to_epsilon(epsilon):
+def test_epsilon0_of_laplace_noise_is_close_to_the_requested_epsilon(epsilon):
     randomizer = LaplaceRandomizer(epsilon, 3.0)
     assert randomizer.epsilon0 <= epsilon
     assert randomizer.epsilon0 >= epsilon - 2 * math.log(2) / 2**16
@@ -114,7 +114,7 @@ def test_noisy_numbers_are_unbiased_and_within_their_variance_bound(randomizer, 
 
 
 @pytest.mark.parametrize("randomizer", NOISY, ids=str)
-def test_unpack_inverts_pack_of_noisy_numbers(randomizer):
+def test_unpacking_inverts_packing_of_noisy_numbers(randomizer):
     messages = randomizer.encode(np.linspace(-3, 3, 50), source("bytes"))
     data = randomizer.pack(messages)
     assert len(data) == 50 * randomizer.message_bits // 8

@@ -54,7 +54,7 @@ def test_a_vector_and_its_negative_attain_the_total_variation_of_a_seeded_code(c
         assert max(np.abs(up - other).sum() / 2 for other in others) <= stated * (1 + 1e-12)
 
 
-def test_vectors_shorter_than_the_radius_have_the_mixed_message_distribution():
+def test_messages_of_short_vectors_are_a_mixture_of_those_of_two_opposite_vectors():
     code, length = SMALL[0], 0.4
     value = unit_vectors(6, 1)[0] * code.radius
     messages = code.encode(

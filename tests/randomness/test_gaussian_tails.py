@@ -60,7 +60,7 @@ def test_far_gaussian_tails_are_bounded_without_computation():
         assert truth(mpmath.mpf(cut) / 10**4)[0] * 2**bits < 1
 
 
-def test_floating_point_gaussian_tails_exceed_the_integer_bounds():
+def test_gaussian_tails_computed_in_floating_point_violate_the_integer_bounds():
     missed = 0
     for numerator, denominator in rationals(6, 40):
         low, high = tail_bounds(numerator, denominator, 127)

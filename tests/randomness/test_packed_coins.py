@@ -139,7 +139,7 @@ def test_a_bernoulli_draw_of_the_system_compares_62_bits_with_its_threshold(monk
         assert coins.tolist() == [u < threshold] * 3
 
 
-def test_packed_random_bits_handle_empty_and_certain_cases():
+def test_packed_random_bits_accept_empty_sizes_and_probabilities_0_and_1():
     source = SimulationStreams(4).source("edges")
     assert source.packed_bernoulli(0.5, 0, 5).shape == (0, 1)
     full = source.packed_bernoulli(1.0, 2, 65)

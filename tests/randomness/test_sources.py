@@ -56,7 +56,7 @@ def test_uniform_draws_below_n_are_exactly_uniform_by_enumeration(monkeypatch, n
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: type(source).__name__)
-def test_uniform_draws_handle_zero_size_and_the_largest_range(source):
+def test_uniform_draws_of_size_zero_and_of_the_largest_range_are_valid(source):
     assert source.below(5, 0).shape == (0,)
     large = source.below(2**62, 1000)
     assert large.min() >= 0

@@ -176,7 +176,7 @@ class OwnStep(MultiLevel):
         return messages, self.at_level(keys.ravel(), below.ravel()).reshape(keys.shape)
 
 
-def test_a_key_of_a_single_cascade_step_gives_a_wrong_distribution():
+def test_a_key_with_only_its_own_cascade_step_gives_a_wrong_distribution():
     levels = build("one-bit", OwnStep)
     joints = [distribution_of(levels, value) for value in range(3)]
     assert worst_ratio([seen(levels, joint, 0) for joint in joints]) != levels.levels[0].ratio
@@ -263,6 +263,6 @@ def test_privacy_levels_too_close_for_integer_weights_are_refused(epsilons):
         Cascade(epsilons, bits=40)
 
 
-def test_one_bit_messages_refuse_a_level_that_recovers_values():
+def test_one_bit_messages_refuse_infinite_epsilon():
     with pytest.raises(ParameterError, match="as one bit does not determine"):
         MultiLevel(OneBit(4, SEED), (math.inf, 1.0))

@@ -141,7 +141,7 @@ def test_asking_fewer_clients_gives_less_error_than_the_published_mechanism():
             assert error < printed.variance(uniform, 1).sum()
 
 
-def test_the_published_lower_bound_of_theorem_7_3_1_is_violated():
+def test_the_default_mechanism_violates_the_published_lower_bound_of_theorem_7_3_1():
     # Theorem 7.3.1 at k = 1024, ε = 1, p_R = 0.002: k e^ε/(16 p_R² (e^ε − 1)²) a client.
     p = 0.002
     printed = PrintedAnswers(1024, 1.0, binary_entropy(p), SEED)

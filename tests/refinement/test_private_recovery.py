@@ -207,7 +207,7 @@ def test_addition_and_subtraction_of_an_abelian_group_are_inverse():
     assert np.array_equal(group.add(everything, np.zeros_like(everything)), everything)
 
 
-def test_spread_sets_are_reproduced_from_their_number():
+def test_sets_of_heavy_values_are_rebuilt_from_their_stored_number():
     # Stored releases contain only the number of a set, so each number must keep its set.
     design = recoverable(10, 1.0).design
     assert (design.family, design.heavy_count) == ("spread", 3)

@@ -81,7 +81,7 @@ def test_refined_estimates_are_unbiased_with_the_stated_variance(name, level):
 
 
 @pytest.mark.parametrize("name", ["one-bit", *DIRECT])
-def test_estimates_with_the_probabilities_of_a_wrong_level_are_biased(name):
+def test_estimates_with_the_probabilities_of_a_wrong_privacy_level_are_biased(name):
     levels = MultiLevel(DIRECT.get(name, OneBit(5, SEED)), EPSILONS)
     wrong = MultiLevel(levels.design, (2.0, 0.7))
     mixed = Level(wrong.levels[1].heavy, wrong.levels[1].light)

@@ -33,7 +33,7 @@ def program(first, second, slack=0.0):
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.0, 0.5), (3.0, 0.2), (0.4, 0.3)])
-def test_the_only_joint_distribution_of_two_levels_is_the_cascade(first, second):
+def test_the_cascade_is_the_only_joint_distribution_for_two_privacy_levels(first, second):
     cascade = Cascade((first, second))
     one, two = (step.light / step.total for step in cascade.steps)
     expected = [
@@ -52,7 +52,7 @@ def test_the_only_joint_distribution_of_two_levels_is_the_cascade(first, second)
     assert sum(given) == pytest.approx(cascade.randomness_bits, rel=1e-12)
 
 
-def test_several_joint_distributions_exist_if_the_first_level_is_weaker():
+def test_several_joint_distributions_exist_if_the_first_epsilon_is_larger():
     # Negative control: with a tenth more ε the same program has several solutions.
     cost = np.zeros(len(CELLS))
     cost[CELLS.index((1, 0, 1))] = 1

@@ -60,7 +60,7 @@ def test_a_charter_with_the_averaged_release_rule_is_refused():
         replace(CHARTER, scheme=scheme)
 
 
-def test_epsilon_between_charged_steps_is_that_of_the_next_charged_step():
+def test_epsilon_between_two_listed_steps_is_that_of_the_later_listed_step():
     charter = replace(CHARTER, charged_steps=(2, 4, 6), charged=(0.5, 1.0, 1.5))
     assert [charter.spent(s) for s in range(7)] == [0, 0.5, 0.5, 1.0, 1.0, 1.5, 1.5]
     with pytest.raises(ParameterError):

@@ -108,7 +108,7 @@ def test_a_connection_with_progress_is_closed_last():
     assert w.log == [("aborted", "second")]
 
 
-def test_each_state_of_a_connection_has_its_own_deadline():
+def test_each_state_of_a_connection_has_a_separate_deadline():
     w = World(most=9, most_of_peer=9)
     for awaits in Awaits:
         w.came(awaits.text, awaits=awaits)

@@ -195,7 +195,7 @@ MUTANTS = {
         (device.TaskDevice, "_step", "elif after is After.DONE:", "else:"),
     ),
     "covers its own step as well": (
-        turning.test_dummy_traffic_makes_all_steps_look_alike,
+        turning.test_with_dummy_traffic_all_steps_have_the_same_requests,
         (StepActions, "_needs_dummy", " and step not in self._diary.memory.participant.slots", ""),
     ),
     "follows a shorter ledger": (
@@ -287,7 +287,7 @@ def checked(guarantee, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(n for n in GUARANTEES if not n.startswith("test_")))
-def test_the_unmutated_device_keeps_each_guarantee(tmp_path, monkeypatch, name):
+def test_the_unmodified_device_keeps_each_guarantee(tmp_path, monkeypatch, name):
     checked(GUARANTEES[name], tmp_path, monkeypatch)
 
 

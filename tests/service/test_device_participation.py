@@ -46,7 +46,7 @@ def test_a_device_polls_rarely_until_its_step(tmp_path):
     assert (3, 399) in world.coordinator.rows
 
 
-def test_devices_of_one_step_spread_their_requests_over_time(tmp_path):
+def test_the_requests_of_devices_in_one_step_are_spread_over_time(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2)))
     times = []
     world.coordinator.on_request = lambda method, path, headers, body: (
@@ -80,7 +80,7 @@ def test_devices_follow_every_participation(tmp_path, participation):
         assert {row for row in world.coordinator.rows if row[0] == client} == expected
 
 
-def test_one_client_is_selected_and_the_others_need_not_answer(tmp_path):
+def test_one_client_is_selected_in_a_step_and_other_clients_need_not_answer(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(2), ONE))
     tallies = world.start(*range(6))
     for step, came in world.coordinator.checked_in.items():
@@ -354,7 +354,7 @@ def shapes(coordinator, steps):
     return list(found.values())
 
 
-def test_dummy_traffic_makes_all_steps_look_alike(tmp_path):
+def test_with_dummy_traffic_all_steps_have_the_same_requests(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(4, 2)))
     assert world.start(cover=True) == {"accepted": 2}
     seen = shapes(world.coordinator, 8)

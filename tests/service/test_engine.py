@@ -118,7 +118,7 @@ def test_a_restart_within_a_step_keeps_the_updates_of_the_step(storage):
     assert (release.checked_in, release.served) == (2, 2)
 
 
-def test_each_release_is_charged_epsilon_and_appended_to_the_ledger(storage):
+def test_each_release_is_appended_to_the_ledger_with_its_epsilon(storage):
     engine = opened(storage)
     head = engine.published.head
     for step in range(PARTICIPATION.steps):

@@ -177,7 +177,7 @@ def test_slow_bodies_do_not_block_updates(tmp_path):
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/steps/0/updates HTTP/1.1\r\nHo"])
-def test_silent_connections_are_closed_if_the_table_is_full(tmp_path, said):
+def test_silent_connections_are_closed_if_too_many_connections_are_open(tmp_path, said):
     async def main():
         async with served(tmp_path, most=8) as s:
             silent = [await s.opened(said) for _ in range(40)]

@@ -196,7 +196,7 @@ def test_requests_are_answered_in_order_however_their_bytes_are_split(several, c
     assert not any(last for _, _, last in answers[:-1])
 
 
-def test_few_bytes_are_read_ahead_of_an_unanswered_request():
+def test_few_bytes_are_read_beyond_an_unanswered_request():
     async def main():
         peer = Peer()
         peer.application.go_on.clear()
@@ -222,7 +222,7 @@ def test_few_bytes_of_a_body_are_read_before_the_application_reads_the_body():
     asyncio.run(main())
 
 
-def test_the_next_request_waits_until_the_answer_is_read():
+def test_the_next_request_is_answered_only_after_the_previous_answer_was_read():
     async def main():
         peer = Peer()
         peer.connection.pause_writing()
@@ -246,7 +246,7 @@ def test_the_limit_of_a_request_head_holds_within_one_read(size):
     assert asyncio.run(main()) == (200 if size <= HEAD_BYTES else 431)
 
 
-def test_a_client_that_does_not_read_its_answer_keeps_its_deadline():
+def test_a_client_that_does_not_read_its_answer_does_not_extend_its_deadline():
     async def parts(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one, ", "more_body": True})

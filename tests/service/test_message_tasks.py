@@ -286,7 +286,7 @@ def test_a_device_refuses_a_charter_with_another_randomizer():
 
 
 def test_a_device_refuses_a_charter_that_charges_too_little_epsilon():
-    """The charter is valid, but charges less ε than its messages cost."""
+    """The charter is valid, but lists less ε than its messages have."""
     charter = task("linf").charter
     require_price(charter)
     less = tuple(0.9 * e for e in charter.charged)

@@ -35,7 +35,7 @@ for number, optimizer in enumerate(OPTIMIZERS):
 """
 
 
-def test_a_release_imports_no_module_and_needs_no_pytorch(tmp_path):
+def test_a_release_imports_no_further_module_and_needs_no_pytorch(tmp_path):
     folders = [*map(str, Path(__file__).parents[:2]), os.environ.get("PYTHONPATH", "")]
     paths = environment(PYTHONPATH=os.pathsep.join(folders))
     done = subprocess.run(

@@ -161,7 +161,7 @@ def test_exporting_unpublished_releases_would_reveal_two_draws_of_a_step(
     assert twice == list(STAGES[1 : 3 + witnessed])
 
 
-def test_a_restored_coordinator_without_checks_releases_steps_twice(tmp_path):
+def test_a_restored_coordinator_without_head_checks_releases_steps_twice(tmp_path):
     """Negative control: without head file and witness a restored database is not refused."""
 
     async def main():

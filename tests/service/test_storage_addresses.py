@@ -55,7 +55,7 @@ def test_postgres_errors_name_the_cause_without_password(locked, capsys, user, d
     assert "s3cret" not in line
 
 
-def test_postgres_errors_name_missing_rights(locked, postgres_url):
+def test_postgres_errors_name_missing_permissions(locked, postgres_url):
     where, password = locked
     address = f"postgresql://locked:{quote(password, safe='')}@/postgres?{where}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:

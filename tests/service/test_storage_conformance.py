@@ -334,7 +334,7 @@ def test_rows_of_a_released_step_are_deleted_at_once_and_space_freed_gradually(s
     assert storage.tidy(thorough=True)
 
 
-def test_the_first_score_of_a_model_is_kept_even_if_not_finite(storage):
+def test_the_first_evaluation_of_a_model_is_kept_even_if_not_finite(storage):
     with storage.transaction() as tx:
         tx.score(Scored(10, 0.5, 2.0))
         tx.score(Scored(10, 0.9, 0.1))

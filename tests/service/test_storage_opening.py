@@ -161,7 +161,7 @@ def test_a_damaged_update_is_refused(url):
     storage.close()
 
 
-def test_the_database_refuses_invalid_costs(url):
+def test_the_database_refuses_a_release_with_an_invalid_epsilon(url):
     filled(url).close()
     if url.startswith("postgres"):
         costs, other = ["'NaN'::float8", "'Infinity'::float8", "-1"], "sha256('x')"
@@ -193,7 +193,7 @@ def test_an_old_database_is_migrated(url):
         open_storage(url, serving=False)
 
 
-def test_enrolment_migrates_unless_a_coordinator_serves(url):
+def test_enrolment_migrates_a_database_that_no_coordinator_uses(url):
     storage = filled(url)
     two = (*first(url), SECOND)
     with pytest.raises(StorageError, match=r"serves"):
@@ -212,7 +212,7 @@ def test_unknown_schema_versions_are_refused():
         migrations("oracle")
 
 
-def test_foreign_databases_are_refused_unchanged(url):
+def test_databases_of_other_programs_are_refused_and_not_changed(url):
     run(url, "CREATE TABLE theirs (x INTEGER)")
     before = None if url.startswith("postgres") else Path(url).read_bytes()
     for serving in (True, False):
@@ -222,7 +222,7 @@ def test_foreign_databases_are_refused_unchanged(url):
     run(url, "INSERT INTO theirs VALUES (1)")
 
 
-def test_files_that_are_no_database_are_refused_unchanged(path):
+def test_files_that_are_no_database_are_refused_and_not_changed(path):
     path.write_bytes(b"a letter to somebody " * 100)
     with pytest.raises(StorageError, match="not a database"):
         served(path)
@@ -364,7 +364,7 @@ def test_storage_errors_do_not_link_devices_to_steps(url):
     storage.close()
 
 
-def test_reading_check_ins_does_not_read_updates(path):
+def test_reading_check_ins_does_not_load_the_updates(path):
     storage = filled(str(path))
     asked = []
 

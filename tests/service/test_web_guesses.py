@@ -98,7 +98,7 @@ def test_password_guesses_wait_in_a_queue_of_limited_length(tmp_path):
     asyncio.run(main())
 
 
-def test_all_kinds_of_password_authentication_share_one_queue(tmp_path):
+def test_all_routes_that_check_the_password_share_one_queue(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             doors = [*DOORS.values(), *DOORS.values()]

@@ -222,7 +222,7 @@ def test_log_lines_do_not_link_devices_to_steps(logged, event):
 
 
 @pytest.mark.parametrize("event", [{"client": 3}, {"step": 7, "seconds": 1.5}], ids=str)
-def test_an_event_of_only_a_device_or_only_a_step_is_logged(logged, event):
+def test_an_event_that_names_only_a_device_or_only_a_step_is_logged(logged, event):
     logs.logger().warning("came", **event)
     line = json.loads(logged.getvalue())
     assert event.items() <= line.items()

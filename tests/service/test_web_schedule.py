@@ -82,7 +82,7 @@ def test_failures_to_purge_deleted_rows_are_reported(tmp_path, mutate):
     asyncio.run(main())
 
 
-def test_a_slow_release_is_published_late_and_the_delay_is_logged(tmp_path):
+def test_a_slow_release_is_published_late_and_its_delay_is_logged(tmp_path):
     async def main():
         async with world(tmp_path) as w:
             await w.conductor._submit(w.running.engine.close_step)

@@ -123,7 +123,7 @@ def test_older_forked_and_skipped_ledger_heads_are_refused_with_the_newest_head(
     store.receipt(messages[3])
 
 
-def test_the_witness_does_not_start_an_unknown_task_in_the_middle(store):
+def test_the_witness_refuses_a_later_head_of_a_task_that_it_does_not_know(store):
     with pytest.raises(UnknownTaskError):
         store.receipt(chain(1)[1])
     assert store.newest(TASK) is None
@@ -254,7 +254,7 @@ def judged(answer, message, key=None):
     return asyncio.run(ask())
 
 
-def test_an_answer_without_receipt_is_retried_and_not_taken_as_a_refusal(store):
+def test_an_answer_without_a_receipt_is_retried_instead_of_counted_as_a_refusal(store):
     """A proxy may answer while the witness restarts; the coordinator repeats its request."""
     message, pages = beginning(chain(1)[1]), [b"<html>back soon</html>"]
 
@@ -292,7 +292,7 @@ def test_a_refusal_of_the_witness_stops_the_coordinator(status, body, error, why
         judged(lambda request: (status, body), chain(1)[1])
 
 
-def test_a_witness_that_does_not_answer_is_asked_again(store):
+def test_requests_to_a_witness_that_does_not_answer_are_repeated(store):
     message, calls = beginning(chain(1)[1]), []
 
     def answer(request):
@@ -337,7 +337,7 @@ async def until(holds):
         await asyncio.sleep(0.002)
 
 
-def test_a_witness_with_a_full_disk_is_asked_again(store, mutate):
+def test_requests_to_a_witness_with_a_full_disk_are_repeated(store, mutate):
     def full(shown):
         raise apsw.FullError("database or disk is full")
 

@@ -348,13 +348,13 @@ def test_a_claimed_epsilon_that_is_too_small_is_reported_at_its_step():
 # Known heads
 
 
-def test_an_older_ledger_fails_against_a_known_head():
+def test_a_ledger_older_than_a_known_head_is_refused():
     assert "step 5: this ledger is older" in told(
         exported(FakeTransaction(released=5)), known=known(HONEST)
     )
 
 
-def test_a_forked_ledger_fails_against_a_known_head():
+def test_a_ledger_that_forks_from_a_known_head_is_refused():
     fork = edited(record(6, sum="00" * 32))
     assert told(fork) == ""
     assert told(fork, known=known(exported(FakeTransaction(released=6)))) == ""
@@ -368,7 +368,7 @@ def test_an_invalid_known_ledger_head_is_refused(text):
         KnownHead.parsed(text)
 
 
-def test_a_known_ledger_head_may_include_its_signature():
+def test_a_known_ledger_head_is_accepted_with_its_signature():
     digest = "00" * 32
     assert KnownHead.parsed(f"3:{digest}:{'ff' * 64}") == KnownHead(3, bytes(32))
 

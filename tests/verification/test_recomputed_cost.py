@@ -88,7 +88,7 @@ BETWEEN = [
 @pytest.mark.parametrize(
     ("noise", "participation", "relation", "release", "width"), BETWEEN, ids=str
 )
-def test_recomputed_bracket_overlaps_the_accountants_for_inexact_analyses(
+def test_the_recomputed_bracket_overlaps_that_of_the_accountant_for_inexact_analyses(
     noise, participation, relation, release, width
 ):
     asked = scheme(noise, participation, relation, release)
@@ -108,7 +108,7 @@ def test_recomputed_epsilon_of_k_subset_is_below_that_of_k_certain_steps():
 
 
 def test_recomputed_epsilon_under_replace_one_encloses_the_accountants_bracket():
-    """The reference bracket is that of `price` at its default tolerance, which takes 30 seconds."""
+    """The reference bracket is a constant that `price` returned at its default tolerance."""
     found, _ = recomputed(scheme(4.0, CheckIn(10, 30), REPLACE), 300, 1e-6)
     assert found.lower <= 4.153375
     assert found.upper >= 4.151371
@@ -286,7 +286,7 @@ def test_distributions_merged_on_the_wrong_side_are_detected():
             )
 
 
-def test_rounding_errors_and_infinity_mass_are_added_on_the_safe_side():
+def test_rounding_errors_and_infinity_mass_widen_the_recomputed_bracket():
     plain = windows.gaussian(1.0, OrderSide.UPPER)
     for side, sign in ((OrderSide.UPPER, 1), (OrderSide.LOWER, -1)):
         free, values, both = (
