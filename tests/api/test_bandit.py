@@ -52,7 +52,7 @@ def lasting(record):
     return {key: value for key, value in record.items() if key != "seconds"}
 
 
-def test_to_dict_of_a_bandit_run_equals_its_report_file(tmp_path):
+def test_to_dict_of_a_bandit_run_equals_the_report_file(tmp_path):
     (tmp_path / "plan.toml").write_text(TEXT)
     run = tn.bandit(tmp_path / "plan.toml", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == run.to_dict()
@@ -64,7 +64,7 @@ def test_to_dict_of_a_bandit_run_equals_its_report_file(tmp_path):
     assert run != tn.bandit(TEXT.replace("epsilon = 1.0", "epsilon = 2.0"))
 
 
-def test_a_bandit_run_has_text_table_and_picture():
+def test_a_bandit_run_can_be_shown_as_text_table_and_picture():
     run = tn.bandit(TEXT)
     assert repr(run).endswith("2 runs; central, ε = 1, replace-one, client)")
     assert "regret" in run._repr_html_()
@@ -76,7 +76,7 @@ def test_a_bandit_run_has_text_table_and_picture():
     assert repr(bare).endswith("no privacy)")
 
 
-def test_bandit_with_contexts_equals_a_run_built_from_its_parts():
+def test_a_bandit_run_with_contexts_equals_one_built_from_policy_and_environment():
     net = parameter_net(2, 0.2)
     run = tn.bandit(SIMULATED, contexts=CONTEXTS)
     environment = contextual_environment(CONTEXTS, np.array(PARAMETER), net)
@@ -126,7 +126,7 @@ def test_rewards_in_memory_and_in_a_log_file_give_equal_runs(tmp_path):
     assert np.array_equal(tn.bandit(plan).regret, run.regret)
 
 
-def test_resumed_runs_need_the_same_arrays(tmp_path, mutate):
+def test_a_bandit_run_resumes_only_with_the_same_arrays(tmp_path, mutate):
     given, out = clients_and_rewards(), tmp_path / "out"
     run = tn.bandit(REPLAYED, out, contexts=CONTEXTS, **given)
     assert tn.bandit(resume=out, contexts=CONTEXTS, **given) == run
@@ -175,7 +175,7 @@ def test_resumed_runs_need_the_same_arrays(tmp_path, mutate):
         ({"features": [[1.0]]}, {"rewards": [[1.0]]}, "environment.horizon = 100: expected at"),
     ],
 )
-def test_arrays_of_wrong_shape_are_refused(environment, given, line):
+def test_context_and_reward_arrays_of_a_wrong_shape_are_refused(environment, given, line):
     plan = {"environment": {"horizon": 100, **environment}, **PRIVACY}
     with pytest.raises(tn.ParameterError) as refusal:
         tn.bandit(plan, **given)

@@ -27,7 +27,7 @@ def frames():
 
 
 @pytest.mark.parametrize(("source", "test"), [pytest.param(s, t, id=n) for n, s, t in frames()])
-def test_records_from_frames_equal_the_expected_records(source, test):
+def test_records_read_from_frames_equal_the_expected_records(source, test):
     expect(tn.client_data(source, test=test, **NAMED))
 
 
@@ -65,7 +65,7 @@ def unnamed():
 @pytest.mark.parametrize(
     ("source", "test", "ids"), [pytest.param(*rest, id=name) for name, *rest in unnamed()]
 )
-def test_records_from_arrays_without_names_equal_the_expected_ones(source, test, ids):
+def test_records_read_from_arrays_without_names_equal_the_expected_records(source, test, ids):
     expect(tn.client_data(source, client=ids, classes=2, test=test))
 
 
@@ -78,7 +78,7 @@ def expect(data):
     assert data.outputs == 2
 
 
-def test_records_without_clients_are_dealt_by_the_plan():
+def test_records_without_clients_are_dealt_to_clients_by_the_plan():
     data = tn.client_data((np.zeros((6, 2)), [0, 1] * 3), classes=2, test=0.5)
     assert data.holdings is None
     assert len(data.train) + len(data.test) == 6
@@ -97,7 +97,7 @@ def test_records_without_clients_are_dealt_by_the_plan():
         ([True, False, True, True], {"classes": 2}, "class", (4,)),
     ],
 )
-def test_type_of_the_labels_sets_the_kind_of_target(label, keys, target, shape):
+def test_the_type_of_the_labels_determines_the_kind_of_target(label, keys, target, shape):
     held = {"x": AGE, "y": label}
     data = tn.client_data(held, inputs="x", label="y", test=held, **keys)
     assert (data.target.value, data.train.labels.shape) == (target, shape)
@@ -114,7 +114,7 @@ def test_labels_with_two_possible_targets_are_refused(label):
         tn.client_data(held, inputs="x", label="y", test=held)
 
 
-def test_tokens_have_the_next_token_as_label():
+def test_each_token_has_the_next_token_as_label():
     tokens = np.array([[1, 2, 3, -1], [3, 2, 1, 0]])
     data = tn.client_data({"t": tokens}, inputs="t", vocabulary=4, test={"t": tokens})
     assert data.train.inputs.tolist() == [[1, 2, 3], [3, 2, 1]]
@@ -126,7 +126,7 @@ def test_tokens_have_the_next_token_as_label():
         tn.client_data({"t": tokens}, inputs="t", vocabulary=3, test={"t": tokens})
 
 
-def test_tokens_stay_whole_numbers_with_any_label():
+def test_tokens_stay_whole_numbers_whatever_the_type_of_the_labels():
     table = {"t": [3, 0], "y": [0.5, 1.5], "next": [1, 2], "two": [[1, 2], [0, 1]]}
     table["after"] = [[2, 0], [1, 3]]
     data = tn.client_data(table, inputs="t", label="y", vocabulary=4, test=table)

@@ -1,4 +1,4 @@
-"""Every way to hand over clients' values treats text, missing values and numbers alike."""
+"""Text, missing values and numbers are treated equally in every container of clients' values."""
 
 import datetime
 import fractions
@@ -80,7 +80,7 @@ NUL = {"town": ["a\0", "a", "a\0\0", "a"] * 25, "x": [1.0, 2.0, 3.0, 4.0] * 25}
 NORMAL = {"town": ["Ko\u0308ln", "K\xf6ln", "Ulm", "Ulm"] * 25, "x": [1.0, 2.0, 3.0, 4.0] * 25}
 
 
-def test_texts_with_and_without_a_trailing_nul_differ(door):
+def test_texts_with_and_without_a_trailing_nul_character_are_different_values(door):
     assert shares(door(NUL), ["a", "a\0", "a\0\0"]) == [0.5, 0.25, 0.25]
     table = {**NUL, "y": [0, 1] * 50, "held": HELD}
     keys = {"client": "town", "inputs": "x", "label": "y", "classes": 2, "test": "held"}
@@ -111,7 +111,7 @@ def test_equivalent_unicode_names_are_one_name(door):
     assert abs(mean.value[0] - 2.5) < 1.0
 
 
-def test_every_input_refuses_or_replaces_missing_values(door):
+def test_every_kind_of_input_refuses_or_replaces_missing_values(door):
     table = {"town": ["a", None, "b", "b"] * 25, "x": [1.0, 2.0, None, 4.0] * 25, "y": [0, 1] * 50}
     with pytest.raises(tn.ParameterError, match=r"a value in every row; invalid: row 1, 5, 9, "):
         shares(door(table), ["a", "b"])
@@ -161,7 +161,7 @@ def test_words_such_as_na_in_a_csv_file_stay_text(tmp_path):
 
 
 @pytest.mark.parametrize("numbers", [[True, False], [Decimal("1"), Decimal("0")]])
-def test_truth_values_and_decimals_are_numbers(door, numbers):
+def test_booleans_and_decimals_are_read_as_numbers(door, numbers):
     table = {"town": ["a", "b"] * 50, "x": numbers * 50, "y": numbers * 50}
     values = door(table)
     if str(values).endswith("csv") and numbers[0] is True:
@@ -177,7 +177,7 @@ def test_truth_values_and_decimals_are_numbers(door, numbers):
 
 
 @pytest.mark.parametrize("number", [2**24 + 1, 2**53 + 1])
-def test_whole_numbers_that_float32_rounds_together_are_refused(door, number):
+def test_different_whole_numbers_that_are_equal_in_float32_are_refused(door, number):
     table = {"town": ["a", "b"], "x": [number, 1], "y": [0, 1]}
     keys = {"inputs": "x", "label": "y", "classes": 2, "test": 0.4}
     with pytest.raises(
@@ -314,7 +314,7 @@ def test_frames_that_cannot_be_read_are_refused_in_one_line():
         tn.estimate_mean({1: [1.0], "1": [2.0]}, **BALL, **SURE)
 
 
-def test_clients_with_different_names_stay_separate():
+def test_clients_with_different_names_stay_separate_clients():
     public = (np.ones((2, 1)), ["a", "a\0"])
     data = tn.client_data(
         {"p": (np.ones((1, 1)), ["a"]), "p\0": (np.ones((1, 1)), ["a\0"])},
@@ -327,7 +327,7 @@ def test_clients_with_different_names_stay_separate():
         tn.client_data({"1": ([[1.0]], [0]), 1: ([[1.0]], [1])}, classes=2, test=([[1.0]], [0]))
 
 
-def test_privacy_curves_in_a_list_can_be_summed():
+def test_a_list_of_privacy_curves_can_be_summed():
     costs = [
         tn.estimate_mean([1.0, 2.0], **BALL, epsilon=e, trust="local").cost for e in (0.5, 0.25)
     ]
@@ -338,8 +338,8 @@ def test_privacy_curves_in_a_list_can_be_summed():
         1 + curves[0]
 
 
-def test_a_public_row_count_warns_about_private_selection_of_rows():
-    """The counterexample of docs/estimate.md: one person moves, and a group's size tells it."""
+def test_an_estimate_warns_that_a_private_selection_of_rows_is_not_covered():
+    """Counterexample of docs/estimate.md: the size of a group reveals that one person moved."""
     bonn, ulm = [("Bonn", 40.0)] * 100, [("Ulm", 50.0)] * 5
     sizes = []
     for people in (bonn + ulm, [*bonn, ("Bonn", 50.0), *ulm[1:]]):  # one row is replaced

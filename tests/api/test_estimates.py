@@ -87,7 +87,7 @@ def test_estimated_frequencies_equal_those_of_the_command(commanded, tmp_path, h
     ids=lambda values: f"{type(values).__module__}.{type(values).__name__}",
 )
 @pytest.mark.parametrize("size", [4, np.int64(4)])
-def test_whole_number_categories_start_at_zero(commanded, values, size):
+def test_whole_numbers_from_zero_are_accepted_as_categories(commanded, values, size):
     printed = commanded("frequencies --column code --size 4 --epsilon 2 --model local --json")
     found = estimate_frequencies(values, categories=size, **LOCAL, source=source())
     assert found.to_dict() == json.loads(printed)
@@ -129,7 +129,7 @@ def test_estimated_means_equal_those_of_the_command(commanded, tmp_path, holder,
     assert {**own, "coordinate": "age"} == coordinate
 
 
-def test_all_columns_of_a_frame_are_named():
+def test_an_estimate_has_the_names_of_all_columns_of_a_frame():
     frame = pl.DataFrame({"x": AGES, "y": [0.5] * 1000})
     found = estimate_mean(frame, epsilon=4, trust="local", **BALL)
     assert found.names == ("x", "y")
@@ -148,7 +148,7 @@ def test_estimates_use_system_randomness_unless_a_source_is_given():
     assert one != estimate_frequencies(CODES, categories=4, **LOCAL, source=source())
 
 
-def test_repr_of_an_estimate_is_readable():
+def test_the_repr_of_an_estimate_states_its_clients_and_privacy():
     found = estimate_frequencies(HOMES, categories=TOWNS, **LOCAL, source=source())
     assert repr(found) == (
         "EstimatedFrequencies(4 values, 1,000 clients (public); local, ε₀ = 2, replace-one, client)"
@@ -294,7 +294,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_mean_of_a_range_equals_the_mean_of_shifted_values(model):
+def test_the_mean_of_values_in_a_range_equals_the_mean_of_centred_values(model):
     asked = {"epsilon": 2.0, **MODELS[model]}
     ages = np.array([*AGES, -10, 95, 130])
     found = estimate_mean(ages, low=16.0, high=96.0, **asked, source=source())
@@ -316,7 +316,7 @@ def test_mean_of_a_range_equals_the_mean_of_shifted_values(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_error_of_the_mean_of_a_range_is_the_reported_noise(model):
+def test_the_error_of_the_mean_of_values_in_a_range_agrees_with_the_reported_noise(model):
     asked = {"epsilon": 2.0, **MODELS[model]}
     draws = SimulationStreams(5)
     found = [
@@ -329,7 +329,7 @@ def test_error_of_the_mean_of_a_range_is_the_reported_noise(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_norm_of_one_column_is_optional(model):
+def test_the_norm_for_a_single_column_is_optional(model):
     asked = {"epsilon": 2.0, "radius": 100.0, **MODELS[model]}
     plain = estimate_mean(AGES, **asked, source=source())
     assert plain == estimate_mean(AGES, norm="linf", **asked, source=source())
@@ -363,7 +363,7 @@ def test_vectors_require_a_norm_and_a_radius():
         estimate_mean(rows, low=0, high=1, norm="linf", **asked)
 
 
-def test_range_options_of_the_command_equal_the_arguments(commanded):
+def test_the_range_options_of_the_command_have_the_effect_of_the_arguments(commanded):
     words = "mean --column age --low 16 --high 96 --epsilon 2 --model local --json"
     printed = json.loads(commanded(words))
     found = estimate_mean({"age": AGES}, low=16, high=96, **LOCAL, source=source())

@@ -24,7 +24,7 @@ def test_price_accepts_the_method_names_of_compare():
 
 @pytest.mark.parametrize("randomizer", [ANY, ONE, tn.KaryResponse(0.4)])
 @pytest.mark.parametrize("sampled", [None, 5000])
-def test_no_bound_is_below_an_attained_epsilon(randomizer, sampled):
+def test_no_method_has_an_upper_bound_below_an_attained_epsilon(randomizer, sampled):
     scheme = tn.shuffled(randomizer, clients=20_000, rounds=2, sampled=sampled)
     tightest, said = epsilon(scheme, None), []
     assert tightest == epsilon(scheme, "tightest")
@@ -90,7 +90,7 @@ def test_an_error_about_an_unknown_method_lists_all_methods():
         epsilon(tn.shuffled(ANY, clients=100), "best")
 
 
-def test_upper_bound_method_has_lower_bound_zero():
+def test_a_method_with_only_an_upper_bound_has_lower_bound_zero():
     found = tn.price(tn.shuffled(ANY, clients=1000), delta=1e-6, method="clones")
     assert found.epsilon.lower == 0.0
     assert found.guarantee.method.startswith("clones")

@@ -45,7 +45,7 @@ def cells():
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_a_notebook_shows_a_result_once_as_tables(cells, name):
+def test_a_notebook_shows_each_result_once_and_as_tables(cells, name):
     (shown,) = cells[name].outputs
     assert shown.output_type == "execute_result"
     page = shown.data["text/html"]
@@ -55,14 +55,14 @@ def test_a_notebook_shows_a_result_once_as_tables(cells, name):
     assert shown.data["text/plain"]
 
 
-def test_epsilon_and_delta_are_in_the_first_two_lines():
+def test_the_table_has_epsilon_and_delta_in_its_first_two_lines():
     scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-remove")
     parts: Any = tn.price(scheme, delta=1e-6).parts()
     (grid,) = parts
     assert [row[0] for row in grid.rows[:2]] == ["ε upper bound", "δ"]
 
 
-def test_html_and_markdown_have_the_cells_of_the_table():
+def test_html_and_markdown_output_has_the_cells_of_the_text_table():
     found = tn.compare(tn.shuffled(tn.PureRandomizer(1.0), clients=1000), delta=1e-6)
     page, text = html.unescape(found._repr_html_()), found.to_markdown()
     for part in found.parts():
@@ -71,7 +71,7 @@ def test_html_and_markdown_have_the_cells_of_the_table():
             assert cell in text
 
 
-def test_names_from_data_are_escaped():
+def test_names_from_data_are_escaped_in_html_and_markdown():
     values = ["<b>x</b>", "y|z"] * 50
     found = tn.estimate_frequencies(
         values, categories=["<b>x</b>", "y|z"], epsilon=1, trust="local"

@@ -25,7 +25,7 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(window=50), relation="add-r
 SHUFFLED = tn.shuffled(tn.PureRandomizer(1.0), clients=1000)
 
 
-def test_public_names_equal_the_expected_names():
+def test_public_names_of_the_package_equal_the_expected_names():
     assert dir(tn) == sorted(NAMES.split())
     for name in dir(tn):
         assert getattr(tn, name).__name__ == name
@@ -47,7 +47,7 @@ def test_import_turnout_loads_no_unused_package():
     assert subprocess.run([sys.executable, "-c", heavy], check=False).returncode == 0
 
 
-def test_enumeration_arguments_accept_text():
+def test_arguments_with_an_enumeration_type_accept_text():
     assert SCHEME.relation.value == "add-remove"
     with pytest.raises(tn.ParameterError, match="relation = 'swap': expected"):
         tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(5), relation="swap")
@@ -64,7 +64,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("verb", ANSWERS)
-def test_results_have_text_json_table_picture_and_equality(verb):
+def test_every_result_has_text_json_a_table_a_picture_and_equality(verb):
     answer, again = ANSWERS[verb](), ANSWERS[verb]()
     assert len(repr(answer)) < 120
     assert repr(answer) == repr(again)
@@ -85,7 +85,7 @@ def test_an_error_about_a_missing_extra_names_the_extra(verb, monkeypatch):
         answer.plot()
 
 
-def test_explaining_a_price_keeps_its_epsilon_and_sentences():
+def test_explain_returns_the_same_epsilon_and_sentences_as_price():
     price = tn.price(SCHEME, delta=1e-6)
     explained = tn.explain(price)
     assert (price.explanation, explained.epsilon) == (None, price.epsilon)
@@ -102,7 +102,7 @@ def test_explaining_a_price_keeps_its_epsilon_and_sentences():
         tn.explain(SCHEME)
 
 
-def test_a_calibrated_guarantee_equals_the_price_of_its_scheme():
+def test_a_calibrated_scheme_has_the_epsilon_that_price_returns():
     found = tn.calibrate(SCHEME, epsilon=1, delta=1e-6)
     assert found == tn.calibrate(SCHEME.participation, epsilon=1, delta=1e-6, relation="add-remove")
     assert found.value == found.noise_multiplier == found.scheme.randomizer.noise_multiplier
@@ -132,7 +132,7 @@ def test_impossible_calibrations_are_refused(given, line):
     assert str(refusal.value).startswith(line)
 
 
-def test_calibrated_noise_has_the_name_that_its_randomizer_uses():
+def test_a_calibrated_setting_has_its_name_in_the_randomizer():
     found = tn.calibrate(
         tn.Scheme(tn.LaplaceNoise(1.0), tn.CheckIn(50), relation="add-remove"),
         epsilon=1,

@@ -42,7 +42,7 @@ def covers(found):
     return bool(np.all((low <= TRUTH) & (high >= TRUTH)))
 
 
-def test_estimates_of_levels_have_less_error_at_larger_epsilon():
+def test_estimates_at_privacy_levels_with_larger_epsilon_have_less_error():
     found = refined()
     assert found.epsilons == (4.0, 1.0, 0.5)
     levels = [found.at(epsilon) for epsilon in found.epsilons]
@@ -84,7 +84,7 @@ def test_refined_results_have_text_tables_and_pictures():
     assert not any(key.noise.hex() in found.to_json() for key in found.keys)
 
 
-def test_only_the_key_of_epsilon_inf_recovers_values():
+def test_only_the_key_for_infinite_epsilon_recovers_the_values():
     people = [TOWNS[value] for value in VALUES]
     found = tn.refine(people, categories=TOWNS, epsilons=(1, math.inf))
     assert found.recovered().tolist() == people
@@ -135,7 +135,7 @@ def test_invalid_refinements_are_refused(given, kind, match):
         refined(**given)
 
 
-def test_a_level_without_its_key_is_refused(tmp_path):
+def test_decoding_a_privacy_level_without_its_key_is_refused(tmp_path):
     found = refined()
     with pytest.raises(
         tn.ParameterError, match="epsilon = 4: expected a level with an available key"

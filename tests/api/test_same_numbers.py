@@ -1,4 +1,4 @@
-"""Questions of the documents and of the help, put in Python: the command's whole answer."""
+"""Command lines of the documentation and the help, as Python calls with equal results."""
 
 from __future__ import annotations
 

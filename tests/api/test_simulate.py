@@ -1,11 +1,11 @@
-"""`tn.simulate` tells its progress, with and without an algorithm."""
+"""`tn.simulate` reports its progress, with and without an algorithm."""
 
 from __future__ import annotations
 
 import turnout as tn
 
 
-def test_a_simulation_tells_the_steps_done():
+def test_a_simulation_reports_the_number_of_finished_steps():
     told: list[tuple[int, int]] = []
     run = tn.simulate(
         tn.CheckIn(window=4, windows=3), clients=50, watch=lambda done, of: told.append((done, of))

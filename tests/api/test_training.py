@@ -1,4 +1,4 @@
-"""Runs from Python: those of the command line, from a path, a mapping, a plan or an example."""
+"""Runs started from Python, from a path, a mapping or a plan, equal those of the command line."""
 
 import json
 import tomllib
@@ -45,7 +45,7 @@ def run():
     return train(TABLES)
 
 
-def test_a_plan_is_a_path_a_mapping_or_an_object(run, tmp_path):
+def test_train_accepts_a_plan_as_a_path_a_mapping_or_an_object(run, tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     runs = [train(str(tmp_path / "plan.toml")), train(Plan.from_toml(PLAN))]
     assert runs == [run, run]
@@ -68,7 +68,7 @@ def test_the_report_in_the_folder_equals_the_returned_result(run, tmp_path):
         train(TABLES, out)
 
 
-def test_a_run_has_a_readable_repr(run):
+def test_the_repr_of_a_run_states_its_accuracy_and_guarantee(run):
     assert run.folder is None
     assert run.guarantee.epsilon.upper == run.to_dict()["epsilon"]
     assert run.parameters.shape == (650,)
@@ -120,19 +120,19 @@ def test_a_run_without_a_folder_cannot_be_resumed(monkeypatch):
         ({"plan": "."}, StorageError, "cannot be read"),
     ],
 )
-def test_an_invalid_plan_is_refused(given, error, said):
+def test_training_an_invalid_plan_is_refused(given, error, said):
     with pytest.raises(error) as refused:
         train(**given)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["digits", "fashion", "mnist", "phones", "trial"])
-def test_a_plan_read_back_from_its_text_is_unchanged(name):
+def test_a_plan_is_unchanged_after_writing_it_as_text_and_reading_it(name):
     plan = Plan.from_toml(example_plan(name).read_text())
     assert Plan.from_toml(plan.to_toml()) == plan
 
 
-def test_every_string_is_read_back_from_toml_unchanged():
+def test_every_string_is_unchanged_after_writing_it_to_toml_and_reading_it():
     section = {"law": "availability", "window": 3, "trace": 'a"b\\c\tå😀.csv'}
     plan = Plan.from_mapping({**TABLES, "participation": section})
     assert Plan.from_toml(plan.to_toml()) == plan
@@ -141,7 +141,7 @@ def test_every_string_is_read_back_from_toml_unchanged():
 @pytest.mark.parametrize(
     "law", [CheckIn(10, 3, 0.5), PoissonSampling(0.1, 30), FixedSize(500, 2_000, 30)], ids=str
 )
-def test_simulated_check_ins_match_their_expectation(law):
+def test_simulated_numbers_of_check_ins_agree_with_their_expectation(law):
     found = simulate(law, clients=2_000, seed=4)
     assert found.check_ins.shape == found.expected_check_ins.shape == (30,)
     # Independent clients: a step's variance is below its mean, and so is the whole run's.
@@ -151,7 +151,7 @@ def test_simulated_check_ins_match_their_expectation(law):
     assert found.to_dict()["participations"] == found.check_ins.sum()
 
 
-def test_simulation_depends_on_the_seed_only():
+def test_a_simulation_depends_only_on_its_seed():
     law = CheckIn(100, 4)
     one = simulate(law, clients=300, seed=1)
     assert one == simulate(Scheme(GaussianNoise(1.0), law, "add-remove"), clients=300, seed=1)
@@ -176,7 +176,7 @@ def algorithm() -> FedSGD:
     return FedSGD(task, build_optimizer_of(plan.optimizer, 10), plan.privacy.clip_norm)
 
 
-def test_simulate_with_an_algorithm_equals_training_its_plan(run):
+def test_simulate_with_an_algorithm_equals_training_the_same_plan(run):
     scheme = Scheme(GaussianNoise(2.0), CheckIn(5, 2), "add-remove")
     found = simulate(scheme, algorithm=algorithm(), seed=1, evaluate_every=1)
     assert found.clients == 200

@@ -21,7 +21,7 @@ def invoke(*arguments: str) -> str:
     return done.output
 
 
-def test_poisson_epsilon_of_a_training_run_equals_dp_accounting():
+def test_epsilon_of_a_training_run_with_poisson_sampling_equals_dp_accounting():
     dp = pytest.importorskip("dp_accounting")
     scheme = tn.training_run(**RUN, sampler="poisson", relation="add-remove")
     event = dp.SelfComposedDpEvent(
@@ -43,14 +43,14 @@ def test_poisson_epsilon_of_a_training_run_equals_dp_accounting():
         ("shuffle", tn.EveryStep(3)),
     ],
 )
-def test_each_sampler_has_its_participation_with_the_largest_rate(sampler, participation):
+def test_each_sampler_becomes_a_participation_with_the_largest_rate(sampler, participation):
     scheme = tn.training_run(**RUN, sampler=sampler, relation="zero-out")
     assert scheme.participation == participation
     assert scheme.unit.value == "example"
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "zero-out", "replace-one"])
-def test_epsilon_covers_all_rates_and_numbers_of_batches_of_libraries(relation):
+def test_epsilon_covers_every_sampling_rate_and_batch_count_that_libraries_use(relation):
     scheme = tn.training_run(**RUN, sampler="poisson", relation=relation)
     upper = tn.price(scheme, delta=1e-5).epsilon.upper
     for rate, batches in ((256 / 6_000, 24), (1 / 23, 23), (1 / 24, 24)):
@@ -59,7 +59,7 @@ def test_epsilon_covers_all_rates_and_numbers_of_batches_of_libraries(relation):
 
 
 @pytest.mark.parametrize("sampler", ["fixed-size", "shuffle"])
-def test_batches_of_one_size_have_no_epsilon_under_add_remove(sampler):
+def test_samplers_with_batches_of_fixed_size_are_refused_under_add_remove(sampler):
     with pytest.raises(tn.UnsupportedError, match="use another relation"):
         tn.training_run(**RUN, sampler=sampler, relation="add-remove")
 
@@ -74,7 +74,7 @@ def test_batches_of_one_size_have_no_epsilon_under_add_remove(sampler):
         ({"relation": "swap"}, "relation = 'swap'"),
     ],
 )
-def test_values_outside_their_domain_are_refused(changed, message):
+def test_settings_of_a_training_run_outside_their_domain_are_refused(changed, message):
     run = {**RUN, "sampler": "poisson", "relation": "zero-out", **changed}
     with pytest.raises(tn.ParameterError, match=message):
         tn.training_run(**run)
@@ -106,7 +106,7 @@ def test_account_prints_a_table_of_all_samplers():
     assert "DataLoader(shuffle=True)" in shown
 
 
-def test_the_table_has_the_notes_of_its_samplers_alone():
+def test_the_table_has_only_the_notes_about_its_samplers():
     poisson = invoke("account", *FLAGS, "--sampler", "poisson")
     assert "poisson: Poisson sampling" in poisson
     assert "check-in: random check-in" not in poisson
@@ -143,7 +143,7 @@ def test_calibrate_prints_a_table_without_a_relation():
 
 
 @pytest.mark.parametrize("given", [{}, {"noise_multiplier": 1.0, "epsilon": 3.0}])
-def test_a_table_has_either_a_noise_multiplier_or_a_target(given):
+def test_a_table_with_both_or_neither_of_noise_multiplier_and_target_is_refused(given):
     run = {name: value for name, value in RUN.items() if name != "noise_multiplier"}
     with pytest.raises(tn.ParameterError, match="noise_multiplier"):
         tn.compare_samplers(**run, delta=1e-5, **given)
@@ -220,7 +220,7 @@ def test_flags_that_do_not_describe_a_training_run_are_refused(flags, message):
     assert message in str(done.exception)
 
 
-def test_a_rate_may_be_a_fraction():
+def test_a_sampling_rate_may_be_written_as_a_fraction():
     flags = ["--steps=10", "--noise-multiplier=1", "--delta=1e-6", "--relation=add-remove"]
     answers = [
         json.loads(invoke("account", "--scheme", "poisson", "--rate", rate, *flags, "--json"))

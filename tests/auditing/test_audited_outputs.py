@@ -31,13 +31,13 @@ RANDOMIZERS = [
 
 
 @pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda r: type(r).__name__)
-def test_randomizer_audit_finds_nine_tenths_of_epsilon(randomizer):
+def test_the_audit_of_a_randomizer_finds_nine_tenths_of_its_epsilon(randomizer):
     found = tn.audit(randomizer, trials=40_000)
     assert found.consistent
     assert found.epsilon_lower > 0.9 * randomizer.epsilon0
 
 
-def test_vector_and_gaussian_messages_pass_at_their_proved_epsilon():
+def test_randomizers_of_vectors_and_gaussian_noise_pass_their_audit():
     assert tn.audit(L2Randomizer.best(8, epsilon=1.0, message_bits=4), trials=10_000).consistent
     gaussian = tn.audit(GaussianRandomizer(4.0, 1.0), delta=1e-3, trials=40_000)
     assert gaussian.consistent
@@ -51,13 +51,13 @@ class Twice(KaryRandomizedResponse):
         return super().encode(values, source) * self.items + super().encode(values, source)
 
 
-def test_randomizer_that_sends_two_messages_violates_its_epsilon():
+def test_the_audit_detects_a_randomizer_that_sends_two_messages():
     found = tn.audit(Twice(1.0, 5), trials=20_000)
     assert not found.consistent
     assert "violated" in repr(found)
 
 
-def test_correct_bandit_passes_and_halved_noise_violates_epsilon():
+def test_the_audit_of_a_bandit_passes_and_detects_halved_noise():
     assert tn.audit(LocalBits(1.0), trials=500).consistent
 
     class PrintedNoise(CentralSums):
@@ -81,7 +81,7 @@ def estimated(epsilon):
     return estimate
 
 
-def test_estimator_audit_compares_two_given_data_sets():
+def test_the_audit_of_a_function_compares_its_outputs_on_two_given_data_sets():
     worlds = ["Bonn"] * 3 + ["Trier"] * 2, ["Bonn"] * 2 + ["Trier"] * 3
     settings = {"worlds": worlds, "epsilon": 1.0, "delta": 0.0, "trials": 200}
     assert tn.audit(estimated(1.0), **settings).consistent
@@ -109,7 +109,7 @@ def one_run(scheme, upper, canaries=800):
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
-def test_one_run_lower_bound_is_positive_and_below_epsilon(relation):
+def test_the_lower_bound_from_one_run_is_positive_and_below_epsilon(relation):
     noise = 0.4 if relation == "add-remove" else 0.8
     scheme = tn.Scheme(tn.GaussianNoise(noise), tn.CheckIn(3, 4), relation)
     found = one_run(scheme, 3.0)
@@ -118,13 +118,13 @@ def test_one_run_lower_bound_is_positive_and_below_epsilon(relation):
     assert not one_run(scheme, 0.5).consistent
 
 
-def test_one_run_refuses_clients_with_different_draws():
+def test_an_audit_from_one_run_refuses_clients_with_different_distributions():
     scheme = tn.Scheme(tn.GaussianNoise(1.0), tn.SlidingWindow(3, 9), "add-remove")
     with pytest.raises(tn.UnsupportedError, match="identically distributed"):
         one_run(scheme, 1.0)
 
 
-def test_each_canary_has_a_separate_coordinate():
+def test_each_canary_uses_a_separate_coordinate():
     inside = np.array([True, False, True])
     algorithm = Canaries(inside, 0.0, 0.5)
     total = algorithm.clipped_sum(np.zeros(0), np.array([0, 1, 2])).total
@@ -132,7 +132,7 @@ def test_each_canary_has_a_separate_coordinate():
     assert algorithm.clipped_sum(np.zeros(0), np.array([2])).total.tolist() == [0.0, 0.0, 0.5]
 
 
-def test_one_run_uses_a_delta_that_right_guesses_can_contradict():
+def test_an_audit_from_one_run_needs_enough_canaries_to_contradict_its_claim():
     scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
     found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)
     assert found.consistent
@@ -141,7 +141,7 @@ def test_one_run_uses_a_delta_that_right_guesses_can_contradict():
         tn.audit(scheme, delta=1e-4, one_run=True, canaries=100)
 
 
-def test_one_run_without_noise_violates_its_epsilon(monkeypatch):
+def test_an_audit_from_one_run_detects_missing_noise(monkeypatch):
     monkeypatch.setattr(Setup, "noise", lambda self, step: lambda std, size: np.zeros(size))
     scheme = tn.Scheme(tn.GaussianNoise(1.4), tn.CheckIn(10, 10), "add-remove")
     found = tn.audit(scheme, delta=1e-4, one_run=True, canaries=10_000)
@@ -181,6 +181,6 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove")
         (SCHEME, {"delta": 1e-4, "deployed": "no"}, "deployed"),
     ],
 )
-def test_ignored_options_are_refused(of, options, words):
+def test_audit_options_that_would_be_ignored_are_refused(of, options, words):
     with pytest.raises(ParameterError, match=words):
         tn.audit(of, **options)

@@ -30,7 +30,7 @@ JAX_PRIVACY = [
 
 
 @pytest.mark.parametrize("case", JAX_PRIVACY)
-def test_guesses_agree_with_jax_privacy(case):
+def test_lower_bounds_from_guesses_agree_with_jax_privacy(case):
     m, r, v, delta, error, plain, gaussian = case
     assert epsilon_by_guesses(m, r, v, delta, error) == pytest.approx(plain, abs=2e-6)
     mu = gaussian_mu_by_guesses(m, r, v, error)
@@ -38,19 +38,19 @@ def test_guesses_agree_with_jax_privacy(case):
     assert found == pytest.approx(gaussian, abs=2e-6)
 
 
-def test_a_guess_bound_is_the_largest_epsilon_rejected():
+def test_the_lower_bound_from_guesses_is_the_largest_rejected_epsilon():
     found = epsilon_by_guesses(1000, 200, 180, 1e-5, 0.01)
     assert p_value(1000, 200, 180, found, 1e-5) <= 0.01
     assert p_value(1000, 200, 180, found + 1e-6, 1e-5) > 0.01
 
 
-def test_p_value_of_guesses_at_delta_zero_is_a_binomial_tail():
+def test_the_p_value_of_guesses_at_delta_zero_is_a_binomial_tail():
     for v in range(0, 21):
         rate = math.e / (1 + math.e)
         assert p_value(50, 20, v, 1.0, 0.0) == pytest.approx(binom.sf(v - 1, 20, rate))
 
 
-def test_rate_bounds_equal_clopper_pearson_quantiles():
+def test_confidence_bounds_on_error_rates_equal_clopper_pearson_bounds():
     for count, trials in itertools.product((0, 1, 7, 10), (10,)):
         low, high = rate_bounds(count, trials, 0.01)
         assert float(low) == (beta.ppf(0.01, count, trials - count + 1) if count else 0.0)
@@ -58,7 +58,7 @@ def test_rate_bounds_equal_clopper_pearson_quantiles():
         assert float(high) == expected
 
 
-def test_a_count_bound_fails_with_at_most_its_probability():
+def test_a_lower_bound_from_counts_fails_with_at_most_its_stated_probability():
     """Exact probability that the bound exceeds ε, at the worst (ε, δ)-DP event."""
     trials, delta, epsilon, error = 200, 0.01, 1.0, 0.05
     counts = np.arange(trials + 1)
@@ -74,7 +74,7 @@ def test_a_count_bound_fails_with_at_most_its_probability():
     assert float(chance[naive > epsilon].sum()) > error
 
 
-def test_a_gaussian_bound_fails_with_at_most_its_probability():
+def test_a_gaussian_lower_bound_fails_with_at_most_its_stated_probability():
     trials, mu, error = 200, 1.0, 0.05
     counts = np.arange(trials + 1)
     bounds = gaussian_mu_by_counts(counts[:, None], counts[None, :], trials, error)
@@ -87,7 +87,7 @@ def test_a_gaussian_bound_fails_with_at_most_its_probability():
     assert 0.0 < worst <= error
 
 
-def test_best_event_is_likely_in_the_first_world():
+def test_the_best_event_is_more_likely_in_the_first_world():
     generator = np.random.default_rng(3)
     high, low = generator.normal(1.0, 1.0, 20_000), generator.normal(0.0, 1.0, 20_000)
     event, promised = best_event({"x": high}, {"x": low}, 20_000, 1e-5, 1e-3)
@@ -101,12 +101,12 @@ def test_best_event_is_likely_in_the_first_world():
 
 
 @pytest.mark.parametrize("above", [True, False])
-def test_a_score_equal_to_the_threshold_is_not_above_it(above):
+def test_an_event_does_not_include_scores_equal_to_its_threshold(above):
     event = Event("x", above, 1.0)
     assert event.count(np.array([0.0, 1.0, 2.0, 3.0])) == 2
 
 
-def test_guesses_at_chance_level_give_epsilon_zero():
+def test_random_guesses_give_epsilon_zero():
     generator = np.random.default_rng(0)
     inside = generator.random(2000) < 0.5
     by_chance = bounds_by_guesses(generator.normal(size=2000), inside, 1e-6, 0.001)

@@ -1,4 +1,4 @@
-"""The game on releases: its ratios are the accountant's, right schemes pass, faults are found."""
+"""Distinguishing game on releases: likelihood ratios, correct schemes, and detected faults."""
 
 import itertools
 import math
@@ -51,7 +51,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("draw", "law"), LAWS)
-def test_likelihood_ratio_is_the_mean_over_enumerated_draws(draw, law):
+def test_the_likelihood_ratio_is_the_mean_over_all_participation_draws(draw, law):
     """Compared with the enumerated distribution of the sampler."""
     a = np.random.default_rng(2).normal(0.0, 2.0, (law.steps, 6))
     expected = np.zeros(6)
@@ -60,13 +60,13 @@ def test_likelihood_ratio_is_the_mean_over_enumerated_draws(draw, law):
     assert LOG_RATIOS[draw](draw, a) == pytest.approx(np.log(expected), abs=1e-12)
 
 
-def test_likelihood_ratio_of_extreme_releases_is_finite():
+def test_the_likelihood_ratio_of_extreme_releases_is_finite():
     a = np.array([[900.0], [-900.0], [0.0]])
     for draw in (OneOf(3), KOf(3, 2), Kept(OneOf(3), 1)):
         assert np.isfinite(LOG_RATIOS[draw](draw, a)).all()
 
 
-def test_score_of_one_release_is_gaussian_in_both_worlds():
+def test_the_score_of_one_release_is_gaussian_with_and_without_the_client():
     scheme = tn.Scheme(tn.GaussianNoise(2.0), tn.EveryStep(1), "add-remove")
     game = ReleaseGame(scheme, right_mechanism(scheme))
     streams = SimulationStreams(0)
@@ -77,7 +77,7 @@ def test_score_of_one_release_is_gaussian_in_both_worlds():
 
 
 @pytest.mark.parametrize("release", ["aggregated", "one-client"])
-def test_crowd_changes_scores_under_one_client_releases_only(release):
+def test_other_clients_change_scores_only_under_one_client_releases(release):
     scheme = tn.Scheme(tn.GaussianNoise(0.5), tn.EveryStep(3), "zero-out", release)
     alone, among = (ReleaseGame(scheme, right_mechanism(scheme), n) for n in (0, 1))
     streams = SimulationStreams(0)
@@ -101,7 +101,7 @@ SCHEMES = [
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_correct_mechanisms_pass_with_a_positive_lower_bound(scheme):
+def test_correct_mechanisms_pass_their_audit_with_a_positive_lower_bound(scheme):
     found = audited(scheme, 2000)
     assert found.consistent
     assert found.epsilon_lower > 0.01 * found.stated.epsilon.upper
@@ -120,20 +120,20 @@ SCHEME = tn.Scheme(tn.GaussianNoise(1.40023), tn.CheckIn(10, 10), "add-remove")
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_seeded_fault_violates_the_proved_epsilon(fault):
+def test_each_seeded_fault_violates_the_proved_epsilon(fault):
     assert not audited(SCHEME, TRIALS, fault).consistent
 
 
 @pytest.mark.parametrize("seed", range(1, 3))
-def test_a_correct_mechanism_has_no_violation(seed):
+def test_a_correct_mechanism_without_a_fault_passes_its_audit(seed):
     assert audited(SCHEME, TRIALS, seed=seed).consistent
 
 
-def test_there_are_seven_faults():
+def test_seven_seeded_faults_are_audited():
     assert len(FAULTS) == 7
 
 
-def test_likelihood_ratios_have_mean_one():
+def test_likelihood_ratios_of_releases_have_mean_one():
     """E_Q[e^L] = 1 and E_P[e^{−L}] = 1 hold only for the right ratio."""
     scheme = tn.Scheme(tn.GaussianNoise(1.5), tn.CheckIn(4, 2), "add-remove")
     game, streams = ReleaseGame(scheme, right_mechanism(scheme)), SimulationStreams(5)
@@ -144,7 +144,7 @@ def test_likelihood_ratios_have_mean_one():
         assert abs(off) < 5.0
 
 
-def test_deployed_noise_passes_and_quieter_noise_violates_epsilon():
+def test_the_audit_of_deployed_noise_passes_and_detects_too_little_noise():
     right = tn.audit(SCHEME, delta=DELTA, trials=TRIALS // 2, deployed=True, seed=1)
     assert right.consistent
     assert right.epsilon_lower > 0.8
@@ -185,12 +185,12 @@ def twice(receive):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_simulation_with_quieter_noise_violates_epsilon(seed, monkeypatch):
+def test_the_audit_detects_a_simulation_with_too_little_noise(seed, monkeypatch):
     assert tn.audit(PLAN, trials=10_000, seed=seed).consistent
     monkeypatch.setattr(Setup, "noise", quieter(Setup.noise))
     assert not tn.audit(PLAN, trials=10_000, seed=seed).consistent
 
 
-def test_coordinator_that_adds_each_update_twice_violates_epsilon(monkeypatch):
+def test_the_audit_detects_a_coordinator_that_adds_each_update_twice(monkeypatch):
     monkeypatch.setattr(Coordinator, "receive", twice(Coordinator.receive))
     assert not tn.audit(PLAN, trials=10_000, seed=1).consistent

@@ -95,13 +95,13 @@ class HiddenByOthers(ShuffledBits):
     ],
     ids=["as printed", "released twice", "answered twice", "whole batch"],
 )
-def test_mechanisms_with_too_little_noise_are_detected(mechanism, runs):
+def test_an_audit_detects_bandit_mechanisms_with_too_little_noise(mechanism, runs):
     found = lower_bound(mechanism, DELTA, runs)
     print(f"{type(mechanism).__name__}: epsilon of at least {found:.3f} where 1 is stated")
     assert found > EPSILON
 
 
-def test_epsilon_of_the_printed_algorithm_is_twice_the_stated_epsilon():
+def test_the_algorithm_as_printed_has_twice_its_stated_epsilon():
     pulls = [np.array([5, 5])]
     assert PrintedSums("central", 1.0).epsilon(pulls).upper == 2.0
     assert PrintedSums("central", 1.0, sensitivity=2).epsilon(pulls).upper == 1.0

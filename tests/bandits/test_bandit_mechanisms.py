@@ -1,4 +1,4 @@
-"""Mechanisms of bandits: one law pull by pull and at once, and ε from both sides."""
+"""Mechanisms of bandits: equal distributions pull by pull and at once, and bounds on ε."""
 
 import math
 
@@ -57,7 +57,7 @@ def counted(sums):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: m.word)
-def test_simulated_sums_and_sums_of_messages_have_equal_distributions(mechanism):
+def test_simulated_noisy_sums_have_the_distribution_of_sums_of_messages(mechanism):
     expected, streams = distribution(mechanism), SimulationStreams(1)
 
     def agrees(counts):
@@ -71,7 +71,7 @@ def test_simulated_sums_and_sums_of_messages_have_equal_distributions(mechanism)
     assert_rejects(agrees, wrong)
 
 
-def test_releases_can_be_drawn_from_system_randomness():
+def test_noisy_sums_can_be_drawn_from_system_randomness():
     for mechanism in MECHANISMS:
         sums = pull_by_pull(mechanism, 3, OSRandomness())
         assert sums.shape == (3,)
@@ -90,14 +90,14 @@ def test_central_epsilon_equals_the_likelihood_ratio_of_neighbouring_sums():
     assert printed.epsilon([np.array([3])]).lower > 1.99
 
 
-def test_local_bits_attain_their_epsilon():
+def test_randomized_bits_under_local_trust_attain_their_epsilon():
     bounds = LocalBits(0.7).epsilon([np.array([3])])
     assert bounds.lower == pytest.approx(0.7, abs=1e-12)
     assert bounds.upper <= 0.7
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
-def test_shuffled_bits_meet_epsilon_at_the_pulls_of_their_action(epsilon):
+def test_shuffled_bits_meet_epsilon_among_the_pulls_of_one_action(epsilon):
     before = 0.0
     for pulls in (1, 7, 30, 100, 400):
         level = local_epsilon(epsilon, 1e-6, pulls)
@@ -109,7 +109,7 @@ def test_shuffled_bits_meet_epsilon_at_the_pulls_of_their_action(epsilon):
         assert shuffled_price([(KaryResponse(1.08 * before, 2), 1)], 400, 1e-6) > epsilon
 
 
-def test_epsilon_of_a_run_equals_the_largest_epsilon_of_a_batch():
+def test_epsilon_of_a_bandit_run_equals_the_largest_epsilon_of_its_batches():
     mechanism = ShuffledBits(1.0, 1e-6)
     one = mechanism.epsilon([np.array([200, 400])])
     many = mechanism.epsilon([np.array([200, 400])] * 5 + [np.array([200])])
@@ -127,19 +127,19 @@ def test_shuffled_epsilon_counts_only_pulls_of_the_same_action():
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_epsilon_outside_its_domain_is_refused(epsilon):
+def test_an_epsilon_of_a_bandit_mechanism_outside_its_domain_is_refused(epsilon):
     for make in (CentralSums, LocalBits, lambda e: ShuffledBits(e, 1e-6)):
         with pytest.raises(ParameterError, match="epsilon"):
             make(epsilon)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])
-def test_delta_outside_its_domain_is_refused(delta):
+def test_a_delta_of_a_bandit_mechanism_outside_its_domain_is_refused(delta):
     with pytest.raises(ParameterError, match="delta"):
         ShuffledBits(1.0, delta)
 
 
 @pytest.mark.parametrize("reward", [1.0001, -2.0, math.nan])
-def test_rewards_out_of_range_are_refused_not_clipped(reward):
+def test_rewards_out_of_range_are_refused_instead_of_clipped(reward):
     with pytest.raises(ParameterError, match="rewards"):
         rounded_rewards([0.0, reward], OSRandomness())

@@ -1,4 +1,4 @@
-"""Baselines: regret below uniform play's, and ε of the private ones by certified accounting."""
+"""Baseline policies: less regret than uniform play, and certified ε of the private ones."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def share_of_uniform(policy, mechanism=None, seeds=3):
     return np.mean(shares)
 
 
-def test_policies_beat_uniform_play_and_privacy_adds_little_regret():
+def test_policies_have_less_regret_than_uniform_play_also_with_privacy():
     assert share_of_uniform(LinUCB()) < 0.1
     assert share_of_uniform(LinUCB(switch=0.0), seeds=1) < 0.1
     assert share_of_uniform(phased_elimination()) < 0.5
@@ -59,8 +59,8 @@ def test_epsilon_of_private_linucb_is_close_to_the_requested_epsilon(model):
     assert PrivateLinUCB("central", 1.0, 1e-6, 10).levels(HORIZON) == 9
 
 
-def test_all_tree_nodes_of_a_client_compose_to_one_gaussian_release():
-    """δ(ε) of N(0, 1) against N(μ, 1) in closed form; forgetting the tree's levels is caught."""
+def test_all_tree_nodes_that_contain_a_client_compose_to_one_gaussian_release():
+    """δ(ε) of N(0, 1) against N(μ, 1) in closed form; omitting levels of the tree is detected."""
     policy = PrivateLinUCB("central", 1.0, 1e-6, batch=100)
     bounds, deviation = policy.epsilon(HORIZON, 2), policy.deviation(HORIZON, 2)
 
@@ -95,7 +95,7 @@ def test_statistics_of_two_clients_differ_by_at_most_the_sensitivity():
     assert 2.1 < most <= np.sqrt(4.5)
 
 
-def test_wrong_settings_are_refused():
+def test_invalid_settings_of_baseline_policies_are_refused():
     with pytest.raises(ParameterError, match="model"):
         PrivateLinUCB("none", 1.0, 1e-6)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ParameterError, match="delta"):

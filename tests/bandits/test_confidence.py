@@ -1,4 +1,4 @@
-"""Widths: exact moments, coverage over whole runs, and widths that are too small."""
+"""Confidence widths: exact moments, coverage over whole runs, and widths that are too small."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ HARD_TO_TELL = two_best_environment(0.01, 3)
 
 @pytest.mark.parametrize("x", [-40.0, -2.0, -0.3, -1e-3, 1e-4, 2e-3, 0.7, 5.0])
 @pytest.mark.parametrize("means", [(-1.0, 1.0), (0.8, 0.95), (-0.2, 0.1), (1.0, 1.0)])
-def test_bit_log_moments_equal_the_maximum_over_all_means(x, means):
+def test_log_moments_of_a_bit_equal_the_maximum_over_all_means(x, means):
     m = np.linspace(means[0], means[1], 4001)
     with np.errstate(divide="ignore"):
         brute = np.logaddexp(x + np.log((1 + m) / 2), -x + np.log((1 - m) / 2)) - m * x
@@ -33,7 +33,7 @@ def test_bit_log_moments_equal_the_maximum_over_all_means(x, means):
     assert bit_log_moments(np.array([x]), np.array([-1.0]), np.array([1.0]))[0] <= x**2 / 2 * 1.001
 
 
-def test_laplace_log_moment_agrees_with_summation():
+def test_the_log_moment_of_laplace_noise_agrees_with_summation():
     rate, places = 0.5, np.arange(-600, 601)
     distribution = np.exp(-rate * np.abs(places))
     distribution /= distribution.sum()
@@ -99,7 +99,7 @@ def wrongly_dropped(policy, mechanism, environment, runs, horizon):
 
 @pytest.mark.parametrize("reuse", [True, False])
 @pytest.mark.parametrize("mechanism", [CentralSums(1.0), LocalBits(2.0)], ids=lambda m: m.word)
-def test_the_best_action_is_dropped_no_more_often_than_stated(mechanism, reuse):
+def test_the_best_action_is_eliminated_no_more_often_than_stated(mechanism, reuse):
     policy = Elimination(0.1, reuse=reuse, commit=0.0, first=100)
     most = 15  # of 6 expected at most: chance below 1e-3
     assert wrongly_dropped(policy, mechanism, HARD_TO_TELL, 60, 4000) <= most
@@ -108,7 +108,7 @@ def test_the_best_action_is_dropped_no_more_often_than_stated(mechanism, reuse):
 
 
 @pytest.mark.parametrize("mechanism", [CentralSums(0.1), LocalBits(0.3)], ids=lambda m: m.word)
-def test_widths_without_the_noise_do_not_cover_the_means(mechanism):
+def test_confidence_widths_without_the_noise_do_not_cover_the_means(mechanism):
     environment = LinearEnvironment(np.eye(2), np.array([5e-5, -5e-5]))
     options = {"failure": 0.1, "commit": 0.0, "variances": False}
     most = 15  # as above

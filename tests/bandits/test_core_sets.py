@@ -1,4 +1,4 @@
-"""Core sets: certified values, small supports, on whatever span there is."""
+"""Core sets of actions: certified values and small supports, also if actions span a subspace."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def value(actions, chosen, shares):
 @pytest.mark.parametrize(
     ("count", "dimension"), [(1, 3), (2, 2), (10, 2), (500, 3), (100, 8), (2000, 20), (100_000, 10)]
 )
-def test_optimal_design_has_a_small_support_and_near_best_value(count, dimension):
+def test_an_optimal_design_has_few_actions_and_a_nearly_optimal_value(count, dimension):
     actions = spread_actions(count, dimension)
     found = core_set(actions)
     rank = min(count, dimension)
@@ -34,14 +34,14 @@ def test_optimal_design_has_a_small_support_and_near_best_value(count, dimension
     assert np.all(np.diff(found.actions) > 0)
 
 
-def test_uniform_design_has_a_worse_value():
+def test_the_uniform_design_has_a_worse_value_than_the_optimal_design():
     actions = spread_actions(300, 5) * np.array([1, 1, 1, 1, 0.01])
     actions = np.vstack([actions, np.eye(5)[-1]])
     assert value(actions, np.arange(301), np.full(301, 1 / 301)) > 10 * 5
     assert core_set(actions).value <= 1.01 * 5
 
 
-def test_actions_that_do_not_span_the_space_have_a_design():
+def test_actions_that_do_not_span_the_space_have_an_optimal_design():
     flat = spread_actions(50, 3) @ np.vstack([np.eye(3), np.zeros((4, 3))]).T
     found = core_set(flat)
     assert found.rank == 3

@@ -1,4 +1,4 @@
-"""Environments: random ones, contextual ones as linear bandits, and logs that are replayed."""
+"""Bandit environments: random, with contexts as linear bandits, and replayed reward logs."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_environments_have_the_stated_means_and_gaps():
         ([[1.0, 0.0]], [1.0, 1.0], "parameter"),
     ],
 )
-def test_bad_environments_are_refused(actions, parameter, said):
+def test_invalid_bandit_environments_are_refused(actions, parameter, said):
     with pytest.raises(ParameterError, match=said):
         LinearEnvironment(np.array(actions), np.array(parameter))
 
@@ -55,7 +55,7 @@ def contexts(count=300, seed=0):
     return drawn / np.maximum(np.linalg.norm(drawn, axis=2, keepdims=True), 1)
 
 
-def test_the_mean_of_a_candidate_equals_that_of_the_clients_choices():
+def test_a_candidate_parameter_has_the_mean_reward_of_its_best_actions():
     features, truth = contexts(), np.array([0.6, 0.8])
     net = parameter_net(2, 0.05)
     environment = contextual_environment(features, truth, net)
@@ -70,7 +70,7 @@ def test_the_mean_of_a_candidate_equals_that_of_the_clients_choices():
     assert np.array_equal(best_features(features, net)[7], environment.actions[7])
 
 
-def test_contextual_regret_is_far_below_that_of_uniform_play():
+def test_regret_with_contexts_is_far_below_that_of_uniform_play():
     environment = contextual_environment(contexts(), np.array([0.6, 0.8]), parameter_net(2, 0.1))
     run = simulate_bandit(
         Elimination(), environment, CentralSums(1.0), 20_000, SimulationStreams(2)
@@ -80,7 +80,7 @@ def test_contextual_regret_is_far_below_that_of_uniform_play():
 
 
 @pytest.mark.parametrize(("dimension", "fineness"), [(1, 0.5), (2, 0.1), (3, 0.2), (4, 0.4)])
-def test_the_parameter_net_is_near_every_direction(dimension, fineness):
+def test_every_direction_is_near_a_point_of_the_parameter_net(dimension, fineness):
     net = parameter_net(dimension, fineness)
     assert np.allclose(np.linalg.norm(net, axis=1), 1)
     drawn = np.random.default_rng(0).standard_normal((300, dimension))
@@ -90,12 +90,12 @@ def test_the_parameter_net_is_near_every_direction(dimension, fineness):
     assert len(net) <= (3 / fineness) ** dimension + 2 * dimension
 
 
-def test_net_too_large_for_memory_is_refused():
+def test_a_parameter_net_too_large_for_memory_is_refused():
     with pytest.raises(UnsupportedError, match="too many"):
         parameter_net(12, 0.01)
 
 
-def test_a_log_is_replayed_client_by_client():
+def test_a_reward_log_is_replayed_client_by_client():
     generator = np.random.default_rng(4)
     outcomes = generator.uniform(-1, 1, (4000, 3)) * [0.2, 0.4, 0.1] + [0.1, 0.5, 0.3]
     environment = LoggedEnvironment(ACTIONS, outcomes)
@@ -118,7 +118,7 @@ def test_a_log_is_replayed_client_by_client():
         environment.sums(BareSums(), run.batches[0], 3999, SimulationStreams(1).source("log"))
 
 
-def test_log_with_a_byte_order_mark_and_blank_lines_is_read(tmp_path):
+def test_a_reward_log_with_a_byte_order_mark_and_blank_lines_is_read(tmp_path):
     text = "client,reward_0,reward_1,reward_2\na,0,0,1\na\0,0,1,0\n\n\n"
     (tmp_path / "log.csv").write_text(text, encoding="utf-8-sig")
     assert read_log(tmp_path / "log.csv", ACTIONS).outcomes.tolist() == [[0, 0, 1], [0, 1, 0]]
@@ -138,7 +138,7 @@ def test_log_with_a_byte_order_mark_and_blank_lines_is_read(tmp_path):
         ("client,reward_0,reward_1,reward_2\na,0,0,1\n\nb,0,0,1\n", "no client in line 3 of "),
     ],
 )
-def test_logs_with_repeated_clients_or_invalid_rewards_are_refused(tmp_path, text, said):
+def test_reward_logs_with_repeated_clients_or_invalid_rewards_are_refused(tmp_path, text, said):
     path = tmp_path / "log.csv"
     path.write_text(text)
     with pytest.raises(ParameterError) as refused:

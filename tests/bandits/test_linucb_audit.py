@@ -1,4 +1,4 @@
-"""The distinguishing game on private LinUCB: one client's action, context and reward, or others.
+"""Distinguishing game on private LinUCB: one client's action, context and reward are replaced.
 
 The two clients are as far apart as two can be, √4.5, and come first. `make audits` plays 100,000
 runs of each world. δ is 0.01: at a small δ so few runs tell nothing of the tail that δ is about.

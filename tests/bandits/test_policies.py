@@ -1,4 +1,4 @@
-"""Registered policies: each reaches plans by its name."""
+"""Registered policies are selected in plans by their names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ name = "{name}"
 
 
 @pytest.mark.parametrize("name", registered_policies())
-def test_registered_policy_is_built_from_a_plan(name):
+def test_a_plan_selects_a_registered_policy_by_name(name):
     plan = BanditPlan.from_toml(PLAN.format(name=name))
     assert plan.policy.first_batch == registered_policies()[name].first
     assert hasattr(policy_of(plan), "update")
     assert mechanism_of(plan).delta == 1e-4
 
 
-def test_plan_lists_the_registered_policies():
+def test_an_error_about_an_unknown_policy_lists_the_registered_ones():
     names = ", ".join(f"'{name}'" for name in list(registered_policies())[:-1])
     with pytest.raises(ParameterError, match=names):
         BanditPlan.from_toml(PLAN.format(name="greedy"))

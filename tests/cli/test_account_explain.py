@@ -42,7 +42,7 @@ def test_json_of_account_contains_the_explanation(capsys):
     assert plain["epsilon"] == answer["epsilon"]
 
 
-def test_account_prints_the_bounds_and_writes_the_picture(capsys, tmp_path):
+def test_account_prints_the_bounds_and_writes_a_picture_of_the_explanation(capsys, tmp_path):
     file = tmp_path / "what-it-means.svg"
     code, out, _ = run(capsys, "--explain", "--picture", str(file))
     assert code == 0

@@ -41,7 +41,7 @@ def record(*words):
     return json.loads(run(*words, "--json"))
 
 
-def test_charges_of_a_plan_are_composed_instead_of_added(tmp_path):
+def test_epsilon_of_planned_charges_is_composed_instead_of_added(tmp_path):
     file = opened(tmp_path / "plan.json", "plan", "--epsilon", 2)
     assert record("show", file)["epsilon"] == 0
     run("charge", file, *GAUSSIAN, "--times", 3)
@@ -70,7 +70,7 @@ def answered(folder, name, *words):
     return folder / name
 
 
-def test_charged_estimates_about_the_same_clients_add_up(tmp_path):
+def test_epsilon_of_estimates_about_the_same_clients_adds_up(tmp_path):
     central = ["--model", "central", "--relation"]
     pure = answered(tmp_path, "age.json", "--epsilon", 0.5, *central, "replace-one")
     local = answered(tmp_path, "local.json", "--epsilon", 0.25, "--model", "local")
@@ -106,14 +106,14 @@ def test_charged_estimates_about_the_same_clients_add_up(tmp_path):
     assert record("show", file)["epsilon"] == found["epsilon"]
 
 
-def test_an_account_names_the_trusted_party_of_models_and_of_files(tmp_path):
+def test_a_budget_account_names_the_party_that_must_be_trusted(tmp_path):
     said = " ".join(run("show", opened(tmp_path / "account", "plan")).split())
     assert "central: the party that holds the data is trusted and adds the noise" in said
     assert "the holder of a file sees all rows" in said
 
 
 @pytest.mark.parametrize("decided", ["plan", "releases"])
-def test_an_account_accepts_exactly_the_reported_number_of_charges(tmp_path, decided):
+def test_a_budget_account_accepts_exactly_the_reported_number_of_charges(tmp_path, decided):
     file = opened(tmp_path / "spent.json", decided, "--epsilon", 2)
     fits = record("charge", file, *GAUSSIAN)["fits"]
     assert fits > 1
@@ -127,14 +127,14 @@ def test_an_account_accepts_exactly_the_reported_number_of_charges(tmp_path, dec
     assert record("show", file)["epsilon"] == last["epsilon"]
 
 
-def test_a_refused_group_of_charges_charges_none_of_them(tmp_path):
+def test_refusing_several_charges_at_once_records_none_of_them(tmp_path):
     file = opened(tmp_path / "spent.json", "releases", "--epsilon", 2)
     with pytest.raises(BudgetExceededError):
         run("charge", file, *GAUSSIAN, "--times", 500)
     assert record("show", file)["charged"] == []
 
 
-def test_adaptive_charges_have_a_larger_epsilon_than_those_of_a_plan(tmp_path):
+def test_adaptive_charges_have_a_larger_epsilon_than_planned_charges(tmp_path):
     names = {"plan": ("plan", 2), "filter": ("releases", 2), "odometer": ("releases", None)}
     spent = {}
     for name, (decided, epsilon) in names.items():
@@ -146,7 +146,7 @@ def test_adaptive_charges_have_a_larger_epsilon_than_those_of_a_plan(tmp_path):
     assert spent["plan"] < min(spent["filter"], spent["odometer"])
 
 
-def test_concurrent_charges_to_one_account_are_all_stored(tmp_path):
+def test_concurrent_charges_to_one_budget_account_are_all_stored(tmp_path):
     file = opened(tmp_path / "spent.json", "releases")
     threads = [threading.Thread(target=charge, args=(file, FLAGS, "", 1)) for _ in range(8)]
     for thread in threads:
@@ -156,7 +156,7 @@ def test_concurrent_charges_to_one_account_are_all_stored(tmp_path):
     assert sum(times for _, times in read_account(file).entries) == 8
 
 
-def test_budget_left_prints_the_spent_epsilon_and_the_noise_for_the_rest():
+def test_budget_left_prints_the_spent_epsilon_and_the_noise_for_remaining_steps():
     asked = ["left", "--scheme", "none", "--steps", 10, "--noise-multiplier", 8, *PROMISE]
     found = record(*asked, "--done", 4, "--epsilon", 1.5)
     for steps, name in ((4, "epsilon"), (10, "epsilon_of_plan")):
@@ -203,7 +203,7 @@ def test_budget_refuses_invalid_files_and_schemes(tmp_path, monkeypatch, words, 
         ("releases", {"budget": 20.0}),
     ],
 )
-def test_an_account_with_contradictory_values_is_refused(tmp_path, decided, changes):
+def test_a_budget_account_with_contradictory_values_is_refused(tmp_path, decided, changes):
     file = opened(tmp_path / "damaged.json", decided, "--epsilon", 2)
     assert read_account(file).epsilon == 2
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
@@ -214,7 +214,7 @@ def test_an_account_with_contradictory_values_is_refused(tmp_path, decided, chan
 @pytest.mark.parametrize(
     "changes", [{"count": 9}, {"charge": {"left_out": 0.5}}, {"charge": {"remove": [-1.0]}}]
 )
-def test_an_account_with_an_impossible_charge_is_refused(tmp_path, changes):
+def test_a_budget_account_with_an_impossible_charge_is_refused(tmp_path, changes):
     file = opened(tmp_path / "damaged.json", "releases", "--epsilon", 2, "--most-windows", 5)
     run("charge", file, *GAUSSIAN)
     written = json.loads(file.read_text())

@@ -96,7 +96,7 @@ def test_help_imports_no_large_package():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_command_group_is_named_turnout():
+def test_the_main_command_is_named_turnout():
     assert command_line.turnout.name == "turnout"
 
 

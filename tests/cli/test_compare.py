@@ -29,7 +29,7 @@ def compare(capsys):
     return run
 
 
-def test_a_participation_beside_the_methods_has_its_price(compare):
+def test_compare_computes_epsilon_of_a_participation_given_by_beside(compare):
     words = ["k-subset picks=2", "check-in"]
     code, out, _ = compare(f"{SWEEP} {PROMISE} --json", *words)
     assert code == 0
@@ -50,7 +50,7 @@ def test_a_participation_beside_the_methods_has_its_price(compare):
         ("fixed-assignment", "expected a value epochs=…"),
     ],
 )
-def test_wrong_words_beside_the_methods_are_refused(compare, words, line):
+def test_invalid_values_of_the_beside_option_are_refused(compare, words, line):
     code, out, err = compare(f"{SWEEP} {PROMISE}", words)
     assert (code, out) == (2, "")
     assert "--beside = '" in err

@@ -42,7 +42,7 @@ def rows(out: str) -> dict[str, list[str]]:
     return found
 
 
-def test_compare_prints_one_table_for_one_point(compare):
+def test_compare_prints_one_table_for_one_setting(compare):
     code, out, err = compare(POINT)
     assert (code, err) == (0, "")
     first = out.splitlines()[0]
@@ -68,7 +68,7 @@ def test_compare_prints_one_table_for_one_point(compare):
         assert text in words
 
 
-def test_compare_writes_the_picture_before_it_prints(compare, tmp_path, monkeypatch):
+def test_compare_writes_the_picture_before_it_prints_the_table(compare, tmp_path, monkeypatch):
     def closed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -133,7 +133,7 @@ def test_json_of_a_comparison_has_every_bound_with_its_status(compare, flags, va
         assert low is None or low <= high
 
 
-def test_a_comparison_at_one_point_is_a_sweep_over_one_delta():
+def test_a_comparison_at_one_setting_is_a_sweep_over_one_delta():
     asked = sweep({"scheme": "shuffle", "epsilon0": 1.0, "clients": 9, "delta": 0.1})
     assert (asked.against, asked.values()) == (None, [0.1])
     expected = ShuffleSetting(1.0, 9, 0.1)
@@ -191,7 +191,7 @@ def test_compare_refuses_invalid_options_of_shuffles_in_one_line(compare, flags,
     assert err.count("\n") == 1
 
 
-def test_a_method_without_finite_epsilon_has_a_blank_with_a_reason(compare):
+def test_a_method_without_finite_epsilon_has_an_empty_cell_with_a_reason(compare):
     code, out, err = compare("--scheme shuffle --epsilon0 300 --clients 1e9 --delta 1e-6 --json")
     assert (code, err) == (0, "")
     reasons = {

@@ -67,12 +67,12 @@ def test_the_help_lists_every_command_once_below_a_topic():
     assert re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE) == ["Options", *GROUPS]
 
 
-def test_every_command_has_an_entry_of_examples_and_a_page():
+def test_every_command_has_help_examples_and_a_documentation_page():
     assert HELP.keys() == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("words", HELP)
-def test_the_help_of_a_command_has_two_examples_and_a_page(words):
+def test_the_help_of_a_command_shows_two_examples_and_a_documentation_page(words):
     found = HELP[words]
     text = printed(*words.split(), "--help")
     assert len(set(found.examples)) == len(found.examples) >= 2
@@ -104,7 +104,7 @@ EXAMPLES = sorted({example for found in HELP.values() for example in found.examp
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_has_options_that_its_command_accepts(example):
+def test_the_options_of_a_help_example_are_accepted_by_its_command(example):
     command, words = parsed(example)
     with patch.object(click.Path, "convert", lambda _, value, *__: value):
         command.make_context("turnout", words)
@@ -123,7 +123,7 @@ def files(folder: Path) -> None:
     (folder / "days.csv").write_text(f"monday,tuesday\n{days}\n")
 
 
-def test_the_examples_that_need_no_coordinator_run(tmp_path, monkeypatch):
+def test_help_examples_that_need_no_coordinator_run(tmp_path, monkeypatch):
     files(tmp_path)
     monkeypatch.chdir(tmp_path)
     for words, numbers in RUN.items():
@@ -134,7 +134,7 @@ def test_the_examples_that_need_no_coordinator_run(tmp_path, monkeypatch):
             assert (done.exit_code, done.stderr) == (0, ""), (example, done.output, done.exception)
 
 
-def test_a_folded_example_is_one_command_line_of_a_shell():
+def test_a_help_example_on_several_lines_is_one_shell_command():
     line = "turnout account --scheme check-in --window 1000 --json --delta 1e-6 words"
     lines = folded(line, 30)
     assert len(lines) == 4
@@ -159,7 +159,7 @@ def test_the_help_of_an_option_shows_its_default():
             assert option.show_default or "default" in text, (words, option.opts)
 
 
-def test_the_help_of_an_option_lists_the_words_to_choose_from():
+def test_the_help_of_an_option_lists_its_possible_values():
     chosen = [(words, option) for words, option in options() if isinstance(option.type, Word)]
     assert len(chosen) > 15
     for words, option in chosen:
@@ -195,7 +195,7 @@ def completions(*words: str) -> list[str]:
     ],
     ids=" ".join,
 )
-def test_a_shell_completes_the_words_of_an_option(words, offered, tmp_path, monkeypatch):
+def test_a_shell_completes_the_possible_values_of_an_option(words, offered, tmp_path, monkeypatch):
     (tmp_path / "survey.csv").write_text("town,age,height\nBonn,30,180\n")
     monkeypatch.chdir(tmp_path)
     assert completions(*words) == offered
@@ -216,7 +216,7 @@ def test_the_completion_script_is_printed_for_each_shell(shell):
     assert f"_TURNOUT_COMPLETE={shell}_complete" in text
 
 
-def test_an_installed_script_answers_its_shell():
+def test_the_installed_command_answers_completion_requests_of_the_shell():
     environment = {
         **os.environ,
         "_TURNOUT_COMPLETE": "bash_complete",

@@ -33,7 +33,7 @@ def made(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_written_files_are_complete_and_their_own_test_passes(kind, tmp_path, monkeypatch):
+def test_new_writes_all_files_of_a_project_and_their_test_passes(kind, tmp_path, monkeypatch):
     folder = tmp_path / "mine"
     printed = made(folder, "--kind", kind)
     expected = FILES[kind] | (DEVICES if kind != "bandit" else set())
@@ -56,7 +56,7 @@ def test_the_written_files_are_complete_and_their_own_test_passes(kind, tmp_path
     monkeypatch.delitem(sys.modules, "make_records", raising=False)
 
 
-def test_an_existing_folder_is_refused_and_not_changed(tmp_path):
+def test_new_refuses_an_existing_folder_and_does_not_change_it(tmp_path):
     (tmp_path / "plan.toml").write_text("mine")
     with pytest.raises(ParameterError, match="a folder that does not exist"):
         CliRunner().invoke(turnout, ["new", str(tmp_path)], catch_exceptions=False)
@@ -64,7 +64,7 @@ def test_an_existing_folder_is_refused_and_not_changed(tmp_path):
     assert (tmp_path / "plan.toml").read_text() == "mine"
 
 
-def test_a_plan_for_devices_names_the_column_of_clients(tmp_path):
+def test_a_new_plan_for_devices_names_the_column_of_clients(tmp_path):
     for kind in set(KINDS) - {"bandit"}:
         made(tmp_path / kind, "--kind", kind)
         section: DataSection = Plan.from_toml((tmp_path / kind / "plan.toml").read_text()).data

@@ -16,7 +16,9 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.mark.parametrize(("terminal", "printed"), [(True, "next: look\n"), (False, "")])
-def test_the_next_step_is_printed_on_a_terminal_only(monkeypatch, capsys, terminal, printed):
+def test_the_suggested_next_command_is_printed_only_on_a_terminal(
+    monkeypatch, capsys, terminal, printed
+):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     next_step("look")
     assert capsys.readouterr() == ("", printed)
@@ -59,7 +61,7 @@ def on_a_terminal(folder, *words):
     return done.stdout.decode(), told.decode()
 
 
-def test_enrol_and_train_say_on_a_terminal_what_is_next(tmp_path):
+def test_enrol_and_train_print_the_next_command_on_a_terminal(tmp_path):
     (tmp_path / "plan.toml").write_text(PLAN)
     words = ["enrol", "2", "--db", "task.sqlite", "--plan", "plan.toml", "--out", "tokens.txt"]
     _, told = on_a_terminal(tmp_path, *words)

@@ -1,4 +1,4 @@
-"""Plug-ins: parts of an installed package, a file of ``--import``, and modules of a plan.
+"""Plug-ins from installed packages, from a file of ``--import``, and from files of a plan.
 
 The package is a folder with its metadata on the Python path, which is how an installed wheel looks.
 """
@@ -90,7 +90,9 @@ def turnout(folder: Path, *arguments: str, path: Path | None = None, fails: bool
     return python(folder, "-m", "turnout", *arguments, path=path, fails=fails)
 
 
-def test_an_installed_participation_is_priced_and_named_in_the_answer(tmp_path, site):
+def test_account_computes_epsilon_of_an_installed_participation_and_names_its_plugin(
+    tmp_path, site
+):
     found = json.loads(turnout(tmp_path, *QUESTION, *TARGET, path=site))
     known = " ".join(QUESTION).replace("rested", "check-in").replace("--pairs", "--windows").split()
     other = json.loads(turnout(tmp_path, *known, *TARGET, path=site))
@@ -101,7 +103,7 @@ def test_an_installed_participation_is_priced_and_named_in_the_answer(tmp_path, 
     assert "plugin" not in other["scheme"]
 
 
-def test_a_plugin_that_is_not_named_is_not_imported(tmp_path, site):
+def test_an_installed_plugin_that_is_not_used_is_not_imported(tmp_path, site):
     script = (
         "import sys\nfrom turnout.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
@@ -112,7 +114,7 @@ def test_a_plugin_that_is_not_named_is_not_imported(tmp_path, site):
     python(tmp_path, "-c", script, *known, *TARGET, path=site)
 
 
-def test_a_file_is_imported_by_an_option(tmp_path, site):
+def test_the_import_option_imports_a_plugin_file(tmp_path, site):
     (tmp_path / "mine.py").write_text((site / "rested_check_in.py").read_text())
     found = json.loads(turnout(tmp_path, *QUESTION, *TARGET, "--import", "mine.py"))
     assert found["scheme"]["plugin"].startswith("mine of the file mine.py (sha256 ")
@@ -133,7 +135,7 @@ def test_installed_plugins_are_listed_without_running_them(tmp_path, site):
     assert all(re.fullmatch("[0-9a-f]{64}", each["digest"]) for each in found)
 
 
-def test_an_installed_randomizer_is_priced_and_estimates_frequencies(tmp_path, site):
+def test_an_installed_randomizer_has_an_epsilon_and_estimates_frequencies(tmp_path, site):
     asked = "account --scheme shuffle --clients 1e4 --delta 1e-6 --json --epsilon0 2 --items 10"
     kind = ["--randomizer", "square-response"]
     found = json.loads(turnout(tmp_path, *asked.split(), *kind, path=site))
@@ -146,7 +148,7 @@ def test_an_installed_randomizer_is_priced_and_estimates_frequencies(tmp_path, s
     assert "square" in error
 
 
-def test_installed_plugins_are_compared_with_the_methods(tmp_path, site):
+def test_compare_accepts_installed_plugins(tmp_path, site):
     sweep = "compare --against window --from 4 --to 8 --points 2 --noise-multiplier 2 --json"
     given = ["--delta", "1e-5", "--relation", "add-remove", "--beside", "rested pairs=1"]
     found = json.loads(turnout(tmp_path, *sweep.split(), *given, path=site))
@@ -161,7 +163,7 @@ def test_installed_plugins_are_compared_with_the_methods(tmp_path, site):
     assert 0 < own["epsilon"][0] < adaptive["epsilon"][0]
 
 
-def test_a_plan_is_trained_with_the_module_beside_it_and_goes_on_from_its_folder(tmp_path, site):
+def test_a_plan_trains_and_resumes_with_a_plugin_file_in_its_folder(tmp_path, site):
     code = (site / "rested_check_in.py").read_text() + (site / "slower.py").read_text()
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans" / "mine.py").write_text(code.replace("slower", "calm"))
@@ -199,7 +201,7 @@ print(type(decode_terms(Path("charter").read_bytes()).scheme.participation).__na
 """
 
 
-def test_a_charter_names_its_plugin_and_is_refused_without_the_same_code(tmp_path, site):
+def test_a_charter_names_its_plugin_and_devices_without_the_same_code_refuse_it(tmp_path, site):
     (tmp_path / "plan.toml").write_text(PLAN)
     name, version, digest = python(tmp_path, "-c", SERVED, path=site).split()
     assert (name, version) == ("rested-devices", "1.2")
@@ -225,7 +227,7 @@ def test_a_charter_names_its_plugin_and_is_refused_without_the_same_code(tmp_pat
     assert "expected" in python(tmp_path, "-c", VERIFIED, path=site, fails=True)
 
 
-def test_a_coordinator_takes_no_module_of_a_plan_folder(tmp_path, site):
+def test_a_coordinator_refuses_a_plugin_file_in_the_folder_of_a_plan(tmp_path, site):
     (tmp_path / "mine.py").write_text((site / "rested_check_in.py").read_text())
     (tmp_path / "plan.toml").write_text(PLAN + '[plugins]\nmodules = ["mine"]\n')
     words = ["enrol", "2", "--db", "task.sqlite", "--plan", "plan.toml"]
@@ -235,7 +237,7 @@ def test_a_coordinator_takes_no_module_of_a_plan_folder(tmp_path, site):
         require_installed({"plugins": {"modules": ["mine"]}})
 
 
-def test_a_plan_in_a_charter_imports_nothing(tmp_path, monkeypatch):
+def test_reading_a_plan_from_a_charter_imports_no_plugin(tmp_path, monkeypatch):
     (tmp_path / "loud_module.py").write_text("raise SystemExit('was run')")
     monkeypatch.syspath_prepend(tmp_path)
     text = PLAN.replace('"rested"', '"check-in"').replace("pairs", "windows")
@@ -246,7 +248,7 @@ def test_a_plan_in_a_charter_imports_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["json.py", "turnout.py", "two-words.py", "missing.py", "a.txt"])
-def test_a_file_that_cannot_be_a_module_of_its_own_is_refused(tmp_path, name):
+def test_a_file_that_cannot_be_imported_as_a_module_is_refused(tmp_path, name):
     if name != "missing.py":
         (tmp_path / name).write_text("")
     with pytest.raises(ParameterError, match="--import"):
@@ -254,12 +256,12 @@ def test_a_file_that_cannot_be_a_module_of_its_own_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("modules", ["[3]", '["two words"]', '["../mine"]'])
-def test_a_plan_with_wrong_names_of_modules_is_refused(tmp_path, modules):
+def test_a_plan_with_invalid_names_of_plugin_modules_is_refused(tmp_path, modules):
     with pytest.raises(ParameterError, match="names of modules"):
         Plan.of_user(f"{PLAN}[plugins]\nmodules = {modules}\n", tmp_path)
 
 
-def test_the_digest_covers_every_module_of_a_package(tmp_path, monkeypatch):
+def test_the_digest_of_a_plugin_covers_every_module_of_its_package(tmp_path, monkeypatch):
     inner = tmp_path / "pack_of_two" / "inner"
     inner.mkdir(parents=True)
     (tmp_path / "pack_of_two" / "__init__.py").write_text("")
@@ -274,7 +276,7 @@ def test_the_digest_covers_every_module_of_a_package(tmp_path, monkeypatch):
     assert source_digest("pack_of_two") != before
 
 
-def test_a_class_of_turnout_is_no_plugin():
+def test_a_class_of_turnout_does_not_count_as_a_plugin():
     assert plugin_of(CheckIn) is None
     found = plugin_of(type("Own", (), {"__module__": "nowhere"}))
     assert found is not None

@@ -86,7 +86,7 @@ def test_json_of_a_shuffle_states_epsilon_without_the_shuffler(run, flags, witho
 
 
 @pytest.mark.parametrize("order", ["", "--order known", "--order hidden"])
-def test_a_non_adaptive_randomizer_assumes_no_message_order(run, order):
+def test_account_of_a_non_adaptive_randomizer_assumes_no_message_order(run, order):
     code, out, err = run(
         "account", f"{SHUFFLE} --epsilon0 1 --randomizer non-adaptive {order} --json"
     )
@@ -106,7 +106,7 @@ def test_a_non_adaptive_randomizer_assumes_no_message_order(run, order):
         ("--scheme self-sampling-shuffle --rate 0.1", 1),
     ],
 )
-def test_epsilon_is_smaller_if_clients_skip_rounds(run, flags, rounds):
+def test_shuffled_epsilon_is_smaller_if_clients_skip_rounds(run, flags, rounds):
     promise = f"--clients 5000 --delta 1e-6 --epsilon0 1 --json --rounds {rounds}"
     code, out, err = run("account", f"{flags} {promise}")
     assert (code, err) == (0, "")
@@ -119,7 +119,7 @@ def test_epsilon_is_smaller_if_clients_skip_rounds(run, flags, rounds):
 AVERAGED = "--scheme check-in --window 4 --release averaged --relation replace-one --delta 1e-6"
 
 
-def test_averaged_check_ins_suggest_to_give_the_number_of_clients(run):
+def test_account_of_averaged_check_ins_suggests_the_clients_option(run):
     _, out, err = run("account", f"{AVERAGED} --noise-multiplier 3 --json")
     alone = json.loads(out)
     assert err == ""
@@ -138,7 +138,7 @@ def test_averaged_check_ins_suggest_to_give_the_number_of_clients(run):
     assert known["epsilon"] <= alone["epsilon"]
 
 
-def test_a_local_response_under_central_trust_is_analysed_as_pure(run):
+def test_local_randomizers_under_central_trust_are_analysed_as_any_pure_randomizer(run):
     law = "--scheme poisson --rate 0.1 --steps 3 --delta 1e-6 --relation add-remove --epsilon0 1"
     pure = json.loads(run("account", f"{law} --randomizer pure --json")[1])
     for name in ("non-adaptive", "kary-response", "hadamard-response", "sampled-bit-response"):
@@ -178,7 +178,7 @@ def test_calibrate_finds_the_smallest_number_of_clients(run):
     assert f"clients {fewest:,}, the smallest certified to meet ε ≤ 0.3" in words
 
 
-def test_account_explains_shuffled_messages_for_one_client(run, tmp_path):
+def test_account_explains_the_epsilon_of_one_client_for_shuffled_messages(run, tmp_path):
     picture = tmp_path / "shuffled.svg"
     flags = f"{SHUFFLE} --epsilon0 2 --explain --prior 0.1"
     code, out, err = run("account", f"{flags} --picture {picture}")
@@ -227,7 +227,7 @@ def test_shuffle_without_number_of_clients_is_refused(run):
     assert err.startswith("turnout: --clients = (missing): expected a value (number of clients")
 
 
-def test_check_ins_accept_clients_only_with_averaged_releases(run):
+def test_check_ins_accept_the_clients_option_only_with_averaged_releases(run):
     flags = f"{AVERAGED} --noise-multiplier 3 --clients 9".replace("averaged", "aggregated")
     code, _, err = run("account", flags)
     assert code == 2
@@ -242,7 +242,7 @@ def test_whole_numbers_are_accepted_in_several_notations(run, written):
     assert json.loads(out)["scheme"]["clients"] == 5000
 
 
-def test_a_missing_lower_bound_is_reported(run):
+def test_account_reports_that_a_lower_bound_is_missing(run):
     rounds = f"{SHUFFLE} --epsilon0 1 --rounds 1000000000"
     words = " ".join(run("account", rounds)[1].split())
     lower = json.loads(run("account", f"{rounds} --json")[1])["epsilon_lower"]
@@ -256,7 +256,7 @@ def test_a_shuffle_of_one_client_has_no_amplification(run):
 
 
 @pytest.mark.parametrize("command", ["account", "calibrate"])
-def test_help_groups_options_by_topic(run, command):
+def test_the_help_of_account_groups_options_by_topic(run, command):
     _, out, _ = run(command, "--help")
     headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
     about = ["Participation of the clients:", "Randomizer of a contribution:", "Privacy target:"]

@@ -1,4 +1,4 @@
-"""Optional packages: each command and function says which extra it lacks, and core needs none."""
+"""Optional packages: errors name the missing extra, and core functions need none."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ FLEET = ("fleet", "https://example.org", "--tokens", "x")
         ("ray", "Ray", "ray", ("train", "plan.toml", "--out", "run", "--engine", "ray")),
     ],
 )
-def test_a_command_names_its_missing_extra(package, name, extras, arguments):
+def test_the_error_of_a_command_names_its_missing_extra(package, name, extras, arguments):
     code, _, said = without((package,), COMMAND, *arguments)
     words = " ".join(arguments[: 2 if arguments[0] == "ledger" else 1])
     assert said == f"turnout: turnout {words} needs {name}: {install_line(extras)}\n"
     assert code == 2
 
 
-def test_the_picture_option_names_its_missing_extra():
+def test_the_error_of_the_picture_option_names_its_missing_extra():
     arguments = ("account", *SCHEME, "--explain", "--picture", "x.svg")
     code, said, error = without(("matplotlib",), COMMAND, *arguments)
     assert (code, said) == (2, "")
@@ -95,7 +95,7 @@ def test_the_picture_option_names_its_missing_extra():
         ),
     ],
 )
-def test_a_function_names_its_missing_extra(package, extra, script):
+def test_the_error_of_a_function_names_its_missing_extra(package, extra, script):
     code, _, error = without((package,), script)
     last = error.splitlines()[-1]
     assert last.startswith("turnout.core.errors.MissingExtraError: ")
@@ -122,19 +122,19 @@ def test_adapters_of_other_libraries_are_imported_without_pytorch(module):
         ("sklearn", "sklearn", "scikit-learn", "sklearn"),
     ],
 )
-def test_an_integration_names_its_missing_extra(module, package, name, extra):
+def test_the_error_of_an_integration_names_its_missing_extra(module, package, name, extra):
     code, _, error = without((package,), f"import turnout.integrations.{module}")
     kind, needs = "turnout.core.errors.MissingExtraError", f"turnout.integrations.{module} needs"
     expected = f"{kind}: {needs} {name}: {install_line(extra)}"
     assert (code, error.splitlines()[-1]) == (1, expected)
 
 
-def test_other_missing_packages_of_an_integration_are_named():
+def test_the_error_of_an_integration_names_other_missing_packages():
     lost = ModuleNotFoundError("No module named 'filelock'", name="filelock")
     assert unavailable(lost, "turnout.integrations.ray", "ray") is lost
 
 
-def test_the_extras_are_those_of_the_project():
+def test_the_listed_extras_equal_those_declared_in_pyproject():
     declared = PROJECT["optional-dependencies"]
     for extra, packages in EXTRAS.items():
         names = {re.split(r"[\[>;]", each)[0].replace("-", "_") for each in declared[extra]}
@@ -162,7 +162,7 @@ ESTIMATE = ("--model", "local", "--epsilon", "1")
         ("refine", "encode", "{}", "--size", "3", "--epsilon", "1", "2", "--out", "{}.out"),
     ],
 )
-def test_the_core_needs_no_optional_package(arguments, tmp_path):
+def test_core_functions_need_no_optional_package(arguments, tmp_path):
     values = tmp_path / "values.csv"
     values.write_text("value\n" + "0\n1\n2\n" * 50)
     filled = [each.format(values) for each in arguments]

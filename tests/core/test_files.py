@@ -1,4 +1,4 @@
-"""Files are replaced whole, durably and by one process at a time."""
+"""Files are replaced atomically, durably, and by one process at a time."""
 
 import os
 import threading
@@ -33,7 +33,9 @@ def calls_of(monkeypatch, path):
     return tuple(calls)
 
 
-def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+def test_a_replaced_file_is_synced_before_its_rename_and_its_folder_afterwards(
+    tmp_path, monkeypatch
+):
     assert calls_of(monkeypatch, tmp_path / "file") == CALLS
     assert (tmp_path / "file").read_text() == "new"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
@@ -43,7 +45,7 @@ def test_contents_are_synced_before_the_rename_and_the_folder_after_it(tmp_path,
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_failed_write_keeps_the_old_contents(tmp_path, monkeypatch, broken):
+def test_a_failed_write_keeps_the_old_contents_of_a_file(tmp_path, monkeypatch, broken):
     def fails(*arguments):
         raise OSError(28, "No space left on device")
 

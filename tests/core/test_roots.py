@@ -1,4 +1,4 @@
-"""Bisection: each end is on its side, and what was never tried is never claimed."""
+"""Bisection: the condition was evaluated at both returned ends, with the stated results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from turnout.core.bounds import bisected, bisected_each, grown
 
 
 @given(st.floats(-100.0, 100.0), st.integers(0, 60), st.booleans())
-def test_bisection_returns_a_failing_and_a_holding_end(threshold, halvings, rising):
+def test_bisection_returns_one_end_where_the_condition_holds_and_one_where_it_fails(
+    threshold, halvings, rising
+):
     def holds(x):
         return x >= threshold if rising else x <= threshold
 
@@ -24,7 +26,7 @@ def test_bisection_returns_a_failing_and_a_holding_end(threshold, halvings, risi
     assert abs(holding - failing) <= 202.0 * 0.5**halvings + 1e-12
 
 
-def test_a_threshold_is_found_to_the_last_digit_and_then_the_search_stops():
+def test_bisection_finds_a_threshold_to_the_last_digit_and_stops():
     asked = []
 
     def holds(x):
@@ -38,7 +40,7 @@ def test_a_threshold_is_found_to_the_last_digit_and_then_the_search_stops():
     assert found.failing < found.middle <= found.holding
 
 
-def test_the_given_ends_are_not_evaluated_again():
+def test_bisection_does_not_evaluate_the_given_ends():
     def holds(x):
         assert x not in (0.0, 8.0)
         return False
@@ -58,10 +60,10 @@ def test_joint_bisection_finds_the_same_thresholds_as_single_bisections():
 @pytest.mark.parametrize(
     ("threshold", "bracket"), [(0.5, (0.0, 1.0)), (5.0, (4.0, 8.0)), (64.0, (32.0, 64.0))]
 )
-def test_a_growing_search_ends_at_the_first_value_that_holds(threshold, bracket):
+def test_a_doubling_search_ends_at_the_first_value_where_the_condition_holds(threshold, bracket):
     assert grown(lambda x: x >= threshold, 1.0, 64.0) == bracket
 
 
-def test_a_growing_search_without_a_holding_value_returns_none():
+def test_a_doubling_search_returns_none_if_the_condition_never_holds():
     assert grown(lambda x: x >= 65.0, 1.0, 64.0) is None
     assert grown(lambda x: False, 1.0, 700.0) is None

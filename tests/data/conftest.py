@@ -1,4 +1,4 @@
-"""A cache of its own for every test."""
+"""Fixture with an empty cache folder for every test."""
 
 from __future__ import annotations
 

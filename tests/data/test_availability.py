@@ -18,7 +18,7 @@ needs_data = pytest.mark.skipif(
 
 
 @needs_data
-def test_built_in_trace_has_the_documented_devices():
+def test_the_built_in_trace_has_the_documented_number_of_devices():
     matrix = datasets.flash_phones()
     assert matrix.shape == (723, 241)
     assert np.isnan(matrix).mean() == pytest.approx(0.1918, abs=1e-4)
@@ -28,13 +28,13 @@ def test_built_in_trace_has_the_documented_devices():
     assert (at_once.min(), at_once.max()) == (14, 97)
 
 
-def test_availability_outside_all_intervals_is_nan():
+def test_availability_outside_all_intervals_of_a_trace_is_nan():
     matrix = datasets.parse_intervals(HEADER + "0,1,3,1\n2,0,1,0\n", "x")
     expected = [[np.nan, 1, 1], [np.nan, np.nan, np.nan], [0, np.nan, np.nan]]
     assert np.array_equal(matrix, np.array(expected), equal_nan=True)
 
 
-def test_a_custom_trace_is_accepted(tmp_path):
+def test_a_custom_availability_trace_is_accepted(tmp_path):
     (tmp_path / "mine.csv").write_text(HEADER + "0,0,4,1\n")
     assert datasets.trace_from(tmp_path / "mine.csv").tolist() == [[1, 1, 1, 1]]
     with pytest.raises(datasets.MissingFileError, match="write a CSV file with the header device"):
@@ -58,7 +58,7 @@ def test_a_custom_trace_is_accepted(tmp_path):
         (HEADER + "0,0,2,1\n0,1,3,0\n", "two intervals of one device"),
     ],
 )
-def test_a_bad_trace_is_refused(text, complaint):
+def test_an_invalid_availability_trace_is_refused(text, complaint):
     with pytest.raises(StorageError, match=complaint) as error:
         datasets.parse_intervals(text, "trace.csv")
     assert "\n" not in str(error.value)

@@ -32,7 +32,7 @@ def packed(data: bytes) -> tuple[bytes, str]:
     return gzip.compress(data, mtime=0), hashlib.sha256(data).hexdigest()
 
 
-def test_digits_are_part_of_the_package(empty_machine):
+def test_the_digits_data_set_is_part_of_the_package(empty_machine):
     data = datasets.digits()
     assert (len(data.train), len(data.test)) == (1437, 360)
     assert data.train.inputs.shape == (1437, 8, 8)
@@ -43,7 +43,7 @@ def test_digits_are_part_of_the_package(empty_machine):
     assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
 
 
-def test_the_split_of_digits_is_fixed_and_keeps_proportions():
+def test_the_split_of_digits_is_fixed_and_keeps_the_proportions_of_classes():
     data = datasets.digits()
     assert np.bincount(data.test.labels).tolist() == [36, 36, 36, 36, 37, 36, 36, 36, 35, 36]
     assert data.test.labels[:8].tolist() == [0, 2, 4, 7, 1, 6, 8, 9]
@@ -52,7 +52,7 @@ def test_the_split_of_digits_is_fixed_and_keeps_proportions():
 
 @needs_data
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_published_files_are_read(name):
+def test_published_image_files_are_read(name):
     data = datasets.load_images(name)
     assert data.train.inputs.shape == (60_000, 28, 28)
     assert data.test.inputs.shape == (10_000, 28, 28)
@@ -61,12 +61,12 @@ def test_published_files_are_read(name):
     assert data.train.inputs.max() == 255
 
 
-def test_unknown_name_is_refused():
+def test_an_unknown_data_set_name_is_refused():
     with pytest.raises(ParameterError, match=r"data\.name = 'nist': expected one of 'digits'"):
         datasets.load_images("nist")
 
 
-def test_a_missing_file_error_names_the_download(empty_machine):
+def test_an_error_about_a_missing_data_file_names_the_download(empty_machine):
     advice = "put the file below a folder named by TURNOUT_DATA"
     with pytest.raises(datasets.MissingFileError, match=advice) as error:
         datasets.mnist()
@@ -83,7 +83,7 @@ def test_the_data_folder_precedes_the_cache(empty_machine, monkeypatch):
     assert files.contents(file) == b"what was published"
 
 
-def test_a_file_that_was_compressed_again_is_accepted(empty_machine):
+def test_a_data_file_that_was_compressed_again_is_accepted(empty_machine):
     data = b"digits" * 100
     sha256 = hashlib.sha256(data).hexdigest()
     place = files.cache_folder() / "set" / "file.gz"
@@ -101,7 +101,7 @@ def test_a_file_that_was_compressed_again_is_accepted(empty_machine):
         (packed(b"something else")[0], "is not the published set/file.gz"),
     ],
 )
-def test_a_damaged_file_is_refused(empty_machine, stored, complaint):
+def test_a_damaged_data_file_is_refused(empty_machine, stored, complaint):
     place = files.cache_folder() / "set" / "file.gz"
     place.parent.mkdir(parents=True)
     place.write_bytes(stored)
@@ -128,7 +128,7 @@ def test_a_download_tries_each_mirror_and_is_cached(empty_machine, monkeypatch):
     assert [path.name for path in (files.cache_folder() / "set").iterdir()] == ["file.gz"]
 
 
-def test_a_wrong_download_is_refused_and_deleted(empty_machine, monkeypatch):
+def test_a_download_with_a_wrong_digest_is_refused_and_deleted(empty_machine, monkeypatch):
     monkeypatch.setenv("TURNOUT_OFFLINE", "")
     file = files.DataFile("set/file.gz", packed(b"published")[1], ("https://one/",))
     with pytest.raises(StorageError, match="https://one/ is not the published"):
@@ -146,7 +146,7 @@ def test_unreachable_mirrors_are_reported(empty_machine, monkeypatch):
         files.contents(files.DataFile("a/b.gz", "", ("https://one/",)), fetch)
 
 
-def test_idx_files_round_trip():
+def test_an_idx_file_is_parsed_to_its_array():
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     data = b"\x00\x00\x08\x03" + struct.pack(">3I", 2, 3, 4) + array.tobytes()
     assert np.array_equal(images.parse_idx(data, "x"), array)

@@ -1,4 +1,4 @@
-"""What is laid out as files is never in memory as a whole."""
+"""Data files converted to a cached layout are never in memory as a whole."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def stored(folder, monkeypatch, mutate, text: str) -> None:
     mutate(files, "_FILE", changed)
 
 
-def test_first_names_are_sorted_by_their_number_of_children(tmp_path, monkeypatch, mutate):
+def test_first_names_are_sorted_by_how_many_children_have_them(tmp_path, monkeypatch, mutate):
     stored(tmp_path, monkeypatch, mutate, "name,n\nB,2\nA,2\nC,5\n")
     found = files.first_names()
     assert found.items == ("C", "A", "B")
@@ -38,14 +38,14 @@ def test_first_names_are_sorted_by_their_number_of_children(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("text", ["name\nA\n", "name,n\nA,x\n", "name,n\nA\n"])
-def test_a_damaged_table_is_refused(tmp_path, monkeypatch, mutate, text):
+def test_a_damaged_table_of_names_is_refused(tmp_path, monkeypatch, mutate, text):
     stored(tmp_path, monkeypatch, mutate, text)
     with pytest.raises(StorageError, match="not a table"):
         files.first_names()
 
 
 @pytest.mark.skipif(not os.environ.get("TURNOUT_DATA"), reason="TURNOUT_DATA names no folder")
-def test_published_word_list_is_read():
+def test_the_published_word_list_is_read():
     found = files.first_names()
     assert (len(found.items), found.people) == (29_910, 3_546_301)
     top = files.first_names(1000)

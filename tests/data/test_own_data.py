@@ -31,7 +31,7 @@ LAID_OUT = [
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_kind_of_file_gives_the_same_records(name, tmp_path, cache):
+def test_every_file_format_gives_the_same_records(name, tmp_path, cache):
     WRITERS[name](tmp_path / name, VISITS)
     data = own_data(own_section(name), tmp_path)
     assert data.holdings is not None
@@ -45,7 +45,7 @@ def test_every_kind_of_file_gives_the_same_records(name, tmp_path, cache):
 
 
 @pytest.mark.parametrize("name", ["visits.parquet", "visits.csv"])
-def test_the_order_of_rows_changes_no_client_and_no_split(name, tmp_path, cache):
+def test_the_order_of_rows_does_not_change_clients_or_the_test_split(name, tmp_path, cache):
     many = {
         "who": [f"patient {i % 40}" for i in range(200)],
         "age": [float(i % 40) for i in range(200)],
@@ -90,7 +90,7 @@ def test_records_are_ordered_by_client_then_by_row(rows, clients, section, seed)
     assert laid.arrays["test-labels"].tolist() == list(range(rows))
 
 
-def test_split_of_a_client_depends_on_no_other_client():
+def test_the_test_split_of_a_client_does_not_depend_on_other_clients():
     def sides(names):
         table = ArrayTable({"who": names, "x": np.arange(len(names)) * 1.0, "y": [0] * len(names)})
         keys = {"inputs": ["x"], "label": "y", "test": 0.4, "categories": None, "scaling": None}
@@ -112,7 +112,7 @@ def test_a_test_set_may_be_a_separate_file(tmp_path, cache):
     np.testing.assert_allclose(data.test.inputs, [[0.6, 0, 1], [0.4, 1, 0]], rtol=1e-6)
 
 
-def test_a_layout_is_written_once_for_equal_settings(tmp_path, cache):
+def test_the_cached_layout_of_a_data_file_is_written_once_for_equal_settings(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     said: list[str] = []
     first = own_data(own_section("visits.parquet"), tmp_path, say=said.append)
@@ -126,7 +126,7 @@ def test_a_layout_is_written_once_for_equal_settings(tmp_path, cache):
     assert other.train.inputs.max() == 61
 
 
-def test_changed_content_of_equal_size_and_time_gets_a_new_layout(tmp_path, cache):
+def test_a_changed_data_file_of_equal_size_and_time_gets_a_new_layout(tmp_path, cache):
     path = tmp_path / "visits.csv"
     write_csv(path, VISITS)
     before = own_data(own_section("visits.csv"), tmp_path).train.inputs.copy()
@@ -137,7 +137,7 @@ def test_changed_content_of_equal_size_and_time_gets_a_new_layout(tmp_path, cach
     assert not np.array_equal(before, after)
 
 
-def test_a_layout_is_readable_by_its_owner_only_and_rebuilt_if_damaged(tmp_path, cache):
+def test_a_cached_layout_is_readable_only_by_its_owner_and_rebuilt_if_damaged(tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     own_data(own_section("visits.parquet"), tmp_path)
     layouts = cache / "turnout" / "layouts"
@@ -185,7 +185,7 @@ def test_only_one_of_two_processes_writes_the_layout(tmp_path, cache):
     assert said.empty()
 
 
-def test_arrays_of_a_folder_are_shared_with_pytorch_and_not_copied(tmp_path, cache):
+def test_arrays_of_a_data_folder_are_shared_with_pytorch_and_not_copied(tmp_path, cache):
     write_npy(tmp_path / "scans", {"x": np.zeros((900, 4, 4), np.uint8), "y": np.zeros(900, int)})
     keys = {"client": None, "inputs": "x", "label": "y", "test": 0.5}
     data = own_data(own_section("scans", categories=None, scaling=None, **keys), tmp_path)
@@ -196,7 +196,7 @@ def test_arrays_of_a_folder_are_shared_with_pytorch_and_not_copied(tmp_path, cac
     assert data.holdings is None
 
 
-def test_folder_of_images_is_read_by_client_and_class(tmp_path, cache):
+def test_a_folder_of_images_is_read_by_client_and_class(tmp_path, cache):
     for client, kind, level in (("ann", "cat", 10), ("ann", "dog", 20), ("ben", "dog", 30)):
         folder = tmp_path / "pets" / client / kind
         folder.mkdir(parents=True)
@@ -252,7 +252,7 @@ def test_image_columns_of_a_table_are_decoded_to_pixels(tmp_path, cache):
         own_data(scans, tmp_path)
 
 
-def test_texts_become_characters_with_the_next_character_as_label(tmp_path, cache):
+def test_texts_become_characters_whose_label_is_the_next_character(tmp_path, cache):
     roles = {"who": ["b", "a", "b"], "line": ["abcab", "ba", "c"], "held": [False, False, False]}
     write_parquet(tmp_path / "roles.parquet", roles)
     write_parquet(tmp_path / "later.parquet", {"line": ["cab"]})
@@ -267,7 +267,7 @@ def test_texts_become_characters_with_the_next_character_as_label(tmp_path, cach
     assert data.test.labels.tolist() == [[0, 1, -1]]
 
 
-def test_own_records_encodes_one_clients_file_like_the_plans_data(tmp_path, cache):
+def test_the_file_of_one_client_is_encoded_as_the_data_file_of_the_plan(tmp_path, cache):
     table = {name: VISITS[name][:3] for name in ("age", "unit", "ill")}
     write_csv(tmp_path / "mine.csv", table)
     records = own_records(own_section("visits.parquet"), tmp_path / "mine.csv")

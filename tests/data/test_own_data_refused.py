@@ -105,7 +105,7 @@ def test_an_error_about_a_value_out_of_range_names_column_and_row(
         ({"path": "."}, "data = '"),
     ],
 )
-def test_keys_that_do_not_fit_the_file_are_refused(keys, line, tmp_path, cache):
+def test_plan_keys_that_do_not_fit_the_data_file_are_refused(keys, line, tmp_path, cache):
     write_parquet(tmp_path / "visits.parquet", VISITS)
     refused = refusal(**{"name": "visits.parquet", "folder": tmp_path, **_named(keys)})
     assert refused.startswith(line)
@@ -164,7 +164,7 @@ def test_truncated_files_of_a_folder_are_refused_in_one_line(tmp_path, cache):
     assert str(part) in refusal("visits-npy", tmp_path, InputFileError)
 
 
-def test_an_unknown_split_is_refused_with_the_valid_names(tmp_path, cache):
+def test_an_unknown_split_is_refused_and_the_error_lists_the_valid_splits(tmp_path, cache):
     (tmp_path / "both").mkdir()
     (tmp_path / "both" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
     line = refusal("both", tmp_path)
@@ -216,7 +216,7 @@ def test_an_unknown_split_is_refused_with_the_valid_names(tmp_path, cache):
         ({"length": 9}, "length = 9: expected no value without a text of all ch"),
     ],
 )
-def test_a_wrong_plan_is_refused_before_its_data_file_is_opened(keys, line):
+def test_an_invalid_plan_is_refused_before_its_data_file_is_opened(keys, line):
     tables = {**KEYS, "path": "visits.parquet", **keys}
     chosen = {key: one for key, one in tables.items() if one is not None}
     with pytest.raises(ParameterError, match="^" + re.escape(f"data.{line}")):
@@ -244,7 +244,7 @@ def test_a_plan_with_own_data_is_equal_after_writing_and_reading():
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_altered_bytes_are_read_or_refused_in_one_line(name, tmp_path, cache):
+def test_a_data_file_with_altered_bytes_is_read_or_refused_in_one_line(name, tmp_path, cache):
     WRITERS[name](tmp_path / name, VISITS)
     place = tmp_path / name
     files = [place] if place.is_file() else sorted(place.iterdir())
@@ -267,14 +267,14 @@ def test_altered_bytes_are_read_or_refused_in_one_line(name, tmp_path, cache):
     assert own_data(section(name), tmp_path).outputs == 2
 
 
-def test_column_name_that_occurs_twice_is_refused(tmp_path, cache):
+def test_a_column_name_that_occurs_twice_is_refused(tmp_path, cache):
     (tmp_path / "visits.csv").write_text("who,age,unit,ill,held,age\na,1,a,1,true,2\n")
     line = "inputs = 'age': expected the name of exactly one column"
     assert refusal("visits.csv", tmp_path) == line
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz", "arrow"])
-def test_random_bytes_are_refused_in_one_line(suffix, tmp_path, cache):
+def test_a_data_file_of_random_bytes_is_refused_in_one_line(suffix, tmp_path, cache):
     generator = np.random.default_rng(1)
     for size in (0, 10, 1000):
         (tmp_path / f"noise.{suffix}").write_bytes(generator.bytes(size))

@@ -27,7 +27,7 @@ def test_numbers_of_records_of_two_clients_differ_by_at_most_one(records, share,
     assert sizes.max() - sizes.min() <= 1
 
 
-def test_dealing_by_label_gives_most_clients_one_label():
+def test_dealing_records_by_label_gives_most_clients_one_label():
     labels = np.repeat(np.arange(10), 100)
     owners = deal(labels, 100, "by-label", np.random.default_rng(1))
     assert all(len(np.unique(labels[owners == client])) == 1 for client in range(100))
@@ -43,11 +43,11 @@ def test_dealing_by_label_gives_most_clients_one_label():
         (5, "sorted", "dealing = 'sorted': expected 'shuffled' or 'by-label'"),
     ],
 )
-def test_dealing_with_invalid_arguments_is_refused(clients, dealing, complaint):
+def test_dealing_records_with_invalid_arguments_is_refused(clients, dealing, complaint):
     with pytest.raises(ParameterError, match=complaint):
         deal(np.zeros(10, dtype=np.int64), clients, dealing, np.random.default_rng(1))
 
 
-def test_records_need_a_label_for_each_input():
+def test_records_without_a_label_for_each_input_are_refused():
     with pytest.raises(ParameterError, match="labels = 2: expected one for each of 3 inputs"):
         Records(np.zeros((3, 2, 2), np.uint8), np.zeros(2, np.int64))

@@ -143,7 +143,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_run(turnout, tmp_path)
         assert rows(tmp_path / "whole" / name) == rows(tmp_path / "killed" / name)
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_prints_the_resume_command(turnout, tmp_path):
+def test_ctrl_c_stores_a_checkpoint_and_prints_the_resume_command(turnout, tmp_path):
     plan = tmp_path / "long.toml"
     plan.write_text(LONG)
     out = tmp_path / "run"

@@ -79,7 +79,7 @@ def numbers(messages) -> list[int]:
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_scores_are_the_sums_of_single_scores(randomizer):
+def test_the_scores_of_items_are_sums_of_the_scores_of_single_messages(randomizer):
     stream = source("scores")
     messages = encoded(randomizer, stream.below(randomizer.items, 60), stream)
     tally = FrequencyTally.of(randomizer, messages)
@@ -94,7 +94,7 @@ def test_scores_are_the_sums_of_single_scores(randomizer):
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_tallies_of_blocks_add_up_in_any_order(randomizer):
+def test_tallies_of_blocks_of_messages_add_up_in_any_order(randomizer):
     stream = source("merge")
     messages = encoded(randomizer, stream.below(randomizer.items, 100), stream)
     whole = FrequencyTally.of(randomizer, messages)
@@ -120,20 +120,20 @@ def test_tallies_of_invalid_messages_are_refused():
 
 
 @pytest.mark.parametrize(("n", "columns"), [(0, 5), (1, 64), (23, 65), (200, 3), (40_000, 100)])
-def test_column_sums_count_set_bits(n, columns):
+def test_column_sums_of_packed_bits_count_the_set_bits(n, columns):
     rows = source("columns").packed_bernoulli(0.3, n, columns)
     bits = np.unpackbits(rows.view(np.uint8), axis=1, bitorder="little")
     assert column_sums(rows, columns).tolist() == bits[:, :columns].sum(axis=0).tolist()
 
 
-def test_walsh_hadamard_is_the_product_with_the_matrix():
+def test_the_walsh_hadamard_transform_equals_the_product_with_its_matrix():
     signs = np.array([[(-1) ** (i & j).bit_count() for i in range(16)] for j in range(16)])
     table = source("walsh").below(100, 48).reshape(3, 16)
     assert np.array_equal(walsh_hadamard(table), table @ signs)
 
 
 @pytest.mark.parametrize("randomizer", ALL, ids=str)
-def test_raw_frequencies_are_unbiased_with_the_variance_of_the_formula(randomizer):
+def test_raw_frequencies_are_unbiased_with_the_stated_variance(randomizer):
     n, rounds, k = 400, 1500, randomizer.items
     held = np.concatenate([np.zeros(200), np.ones(120), np.arange(80) % k]).astype(np.int64)
     truth = np.bincount(held, minlength=k) / n
@@ -171,7 +171,7 @@ vectors = arrays.arrays(np.float64, st.integers(1, 30), elements=finite)
 
 
 @given(vectors, vectors)
-def test_project_simplex_is_the_nearest_point(raw, other):
+def test_the_projection_to_the_simplex_is_the_nearest_point(raw, other):
     found = project_simplex(raw)
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1, abs=1e-12)
@@ -193,7 +193,7 @@ def test_clipped_and_normalised_frequencies_sum_to_one(raw):
     assert np.ptp(normalise(raw) - raw) < 1e-9
 
 
-def test_clipping_differs_from_the_projection():
+def test_clipping_and_normalising_differs_from_the_projection():
     raw = np.array([0.7, 0.6, -0.2])
     assert np.linalg.norm(clip_and_normalise(raw) - project_simplex(raw)) > 0.01
     assert project_simplex(raw) == pytest.approx([0.55, 0.45, 0.0])
@@ -204,7 +204,7 @@ def test_clipping_differs_from_the_projection():
                 function(wrong)
 
 
-def test_post_processing_reduces_the_error_in_order():
+def test_each_kind_of_post_processing_has_less_error_than_the_one_before():
     items, n = 300, 100_000
     truth = 1 / np.arange(1, items + 1)
     truth /= truth.sum()
@@ -217,7 +217,7 @@ def test_post_processing_reduces_the_error_in_order():
     assert error["empirical-bayes"] < error["simplex"] < error["normalise"] <= error["raw"]
 
 
-def test_shrinking_is_near_the_true_posterior_mean():
+def test_shrunk_frequencies_are_near_the_exact_posterior_mean():
     stream = np.random.Generator(np.random.PCG64(5))
     truth = np.where(np.arange(6000) % 2, 0.0, 1 / 3000)
     errors = np.full(6000, 1e-4)
@@ -269,7 +269,7 @@ def told(counts, n=1000, other=0.25, lift=0.25) -> Evidence:
     return Evidence(n, array, array, lift, array, other, lift)
 
 
-def test_limits_equal_clopper_pearson_intervals():
+def test_confidence_limits_equal_clopper_pearson_intervals():
     from scipy import stats
 
     limits = frequency_intervals(told([0, 1, 300, 500, 1000], lift=0.75), 0.95)
@@ -283,7 +283,7 @@ def test_limits_equal_clopper_pearson_intervals():
             frequency_intervals(told([1]), confidence)
 
 
-def test_simultaneous_limits_are_consistent():
+def test_simultaneous_confidence_limits_are_consistent_with_a_sum_of_one():
     # Shares near 1/2 and 1/2: each is determined by the other as well.
     limits = frequency_intervals(told([375, 500]), 0.95, simultaneous=True)
     assert limits.high[0] <= 1 - limits.low[1] + 1e-9
@@ -292,7 +292,7 @@ def test_simultaneous_limits_are_consistent():
     assert np.all(limits.high <= alone.high + 1e-12)
 
 
-def test_p_values_are_binomial_tails():
+def test_p_values_of_heavy_hitters_are_binomial_tails():
     from scipy import stats
 
     counts = [0, 250, 300, 1000]
@@ -301,7 +301,7 @@ def test_p_values_are_binomial_tails():
         assert binomial_p_values(np.array(counts), 1000, mean) == pytest.approx(expected, rel=1e-9)
 
 
-def test_holm_rejects_more_than_bonferroni_within_its_error():
+def test_the_holm_test_rejects_more_hypotheses_than_bonferroni():
     p = np.array([0.04, 0.012, 0.013, 0.9])
     assert holm(p, 0.05).tolist() == [1, 2]
     assert (p <= 0.05 / 4).sum() == 1
@@ -312,7 +312,7 @@ def test_holm_rejects_more_than_bonferroni_within_its_error():
 @pytest.mark.parametrize(
     "randomizer", [OneBitHadamard(2.0, 50), HadamardRandomizer(2.0, 50, blocks=4)]
 )
-def test_heavy_hitters_exceed_the_threshold(randomizer):
+def test_items_at_the_threshold_are_rarely_named_as_heavy_hitters(randomizer):
     from scipy import stats
 
     n, rounds = 4000, 150
@@ -362,7 +362,7 @@ def test_a_million_clients_are_collected_in_blocks():
 
 
 @pytest.mark.parametrize("items", [1, 2, 10])
-def test_shrinking_keeps_precise_estimates(items):
+def test_shrinking_hardly_changes_precise_estimates(items):
     stream = np.random.Generator(np.random.PCG64(6))
     truth = 2.0 ** -np.arange(1, items + 1)
     truth[-1] *= 2

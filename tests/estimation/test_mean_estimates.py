@@ -49,7 +49,7 @@ def errors(randomizer, held: np.ndarray, runs: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("epsilon", TARGETS)
-def test_default_mean_randomizers_have_the_target_error_within_the_bits(epsilon):
+def test_default_mean_randomizers_have_the_expected_error_within_the_given_bits(epsilon):
     bits, most, _ = TARGETS[epsilon]
     alike = np.tile(unit_vectors(1), (N, 1))
     for randomizer in (
@@ -66,7 +66,7 @@ def test_default_mean_randomizers_have_the_target_error_within_the_bits(epsilon)
 
 @pytest.mark.parametrize("epsilon", TARGETS)
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG])
-def test_privunit_has_the_target_error(kind, epsilon):
+def test_privunit_has_the_expected_error(kind, epsilon):
     randomizer = kind(D, epsilon)
     exact = randomizer.mean_squared_error(unit_vectors(N))
     most = TARGETS[epsilon][2]
@@ -98,7 +98,7 @@ def test_spherical_codes_are_near_privunit_in_few_bits():
     ],
     ids=str,
 )
-def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
+def test_mean_estimates_are_unbiased_with_the_stated_error(randomizer):
     """Expectations over the clients' draws, and over public directions where there are any."""
     one = unit_vectors(1, 12, seed=3)
     clients = 4000
@@ -131,7 +131,7 @@ def test_estimates_are_unbiased_with_the_error_of_the_formula(randomizer):
 
 @pytest.mark.parametrize("length", [0.0, 0.4])
 @pytest.mark.parametrize("kind", ["code", "unit", "unit-g"])
-def test_means_of_short_vectors_are_not_scaled_up(kind, length):
+def test_means_of_vectors_shorter_than_the_radius_are_unbiased(kind, length):
     randomizer = {
         "code": SphericalCode(8, 3.0, 2.0, 3),
         "unit": PrivUnit(8, 3.0, 2.0),
@@ -168,8 +168,8 @@ def test_privunit_epsilon0_is_the_largest_density_ratio(epsilon):
 
 
 @pytest.mark.parametrize("kind", [PrivUnit, PrivUnitG])
-def test_privunit_is_uniform_inside_and_outside_the_cap(kind):
-    """Given its part, ⟨x, V⟩ has the uniform distribution of that part."""
+def test_privunit_messages_are_uniform_inside_and_outside_the_cap(kind):
+    """Inside the cap and outside it, ⟨x, V⟩ has the distribution of a uniform V."""
     randomizer = kind(6, 1.5, 1.0, 0.3)
     one = unit_vectors(1, 6)
     sent = randomizer.encode(np.tile(one, (20_000, 1)), source("parts")) @ one[0]
@@ -184,7 +184,7 @@ def test_privunit_is_uniform_inside_and_outside_the_cap(kind):
         assert stats.kstest(distribution(part), "uniform").pvalue < 1e-9
 
 
-def test_the_printed_l2_estimate_is_worse_than_zero():
+def test_the_l2_estimate_as_printed_has_more_error_than_the_estimate_zero():
     printed = L2Randomizer.as_printed(D, 1.0, clients=N)
     exact = printed.squared_error(unit_vectors(20)).mean() / N
     assert exact > 2000  # the estimate 0 has an error of at most 1
@@ -192,14 +192,14 @@ def test_the_printed_l2_estimate_is_worse_than_zero():
     assert exact > 200 * L2Randomizer.best(D, 1.0, message_bits=10).worst_squared_error / N
 
 
-def test_the_best_clip_widens_with_the_number_of_clients():
+def test_the_best_clipping_threshold_grows_with_the_number_of_clients():
     assert best_clip(D, 1.0, 100) < best_clip(D, 1.0, 10**6) < best_clip(D, 1.0, 10**10)
     drawn = np.random.default_rng(0).normal(size=200_000)
     beyond = np.maximum(np.abs(drawn) - 2.0, 0) ** 2
     assert_mean(beyond, clipping_error(2.0))
 
 
-def test_tallies_of_blocks_add_up_in_any_order():
+def test_mean_tallies_of_blocks_add_up_in_any_order():
     randomizer = SphericalCode(5, 2.0, code_bits=2)
     messages = randomizer.encode(unit_vectors(12, 5), source("blocks"))
     parts = [MeanTally.of(randomizer, messages[i : i + 3], i) for i in range(0, 12, 3)]
@@ -238,7 +238,7 @@ def test_the_text_of_an_estimate_states_its_privacy(randomizer):
     assert np.linalg.norm(estimate.projected - held[0]) <= np.linalg.norm(estimate.value - held[0])
 
 
-def test_project_ball_is_the_nearest_point():
+def test_the_projection_to_the_ball_is_the_nearest_point():
     draws = np.random.default_rng(1)
     for norm in (1, 2, math.inf):
         far = draws.normal(size=6) * 3
@@ -252,7 +252,7 @@ def test_project_ball_is_the_nearest_point():
         project_ball(np.ones(2), 3, 1.0)
 
 
-def test_collect_mean_bounds_the_size_of_a_block():
+def test_collect_mean_uses_little_memory_for_many_clients():
     randomizer = SphericalCode(D, 2.0, code_bits=3)
     held = np.broadcast_to(unit_vectors(1), (10_000, D))
     tracemalloc.start()

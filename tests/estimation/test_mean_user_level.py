@@ -1,4 +1,4 @@
-"""User-level means: the range is estimated, the radius covers, the noise follows the range."""
+"""User-level means: estimated range, radius that covers all clients, noise from the range."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def means(scheme: UserLevelMean, centre: float, seed: int = 0) -> np.ndarray:
     return centre + spread * drawn
 
 
-def test_the_radius_covers_all_clients_and_the_printed_radius_does_not():
+def test_the_concentration_radius_covers_all_clients_unlike_the_printed_one():
     n, chance = 1000, 0.01
     ours = concentration_radius(1.0, 1, n, chance)
     failure = -math.expm1(n * math.log1p(-2 * stats.norm.sf(ours)))
@@ -39,7 +39,7 @@ def test_the_radius_covers_all_clients_and_the_printed_radius_does_not():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_wrong_bin_chance_bounds_the_simulated_chance(epsilon):
+def test_the_bound_on_the_probability_of_a_wrong_bin_is_above_the_simulated_one(epsilon):
     """Half of the clients in each of two bins, the worst case, simulated."""
     from turnout.estimation import FrequencyTally, estimate_frequencies
     from turnout.randomizers import OneBitHadamard
@@ -62,7 +62,7 @@ def test_wrong_bin_chance_bounds_the_simulated_chance(epsilon):
     assert wrong_bin_chance(epsilon, bins, clients // 5) == 1.0
 
 
-def test_the_printed_bin_bound_needs_far_more_clients():
+def test_the_printed_bound_on_a_wrong_bin_is_far_larger():
     c = 1 / math.tanh(0.25)
     printed = 2 * 100 * math.exp(-20_000 / (200 * c**2))
     assert wrong_bin_chance(0.5, 100, 20_000) < 1e-9 < printed
@@ -90,7 +90,7 @@ def test_user_level_means_are_accurate_with_the_declared_epsilon0(dimension):
         assert word in words
 
 
-def test_the_range_message_gets_the_least_sufficient_epsilon():
+def test_the_message_for_the_range_spends_the_least_sufficient_epsilon():
     ours = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
     # The thesis halves ε₀.
     assert ours.range_epsilon < 0.6 * 1.0
@@ -99,7 +99,7 @@ def test_the_range_message_gets_the_least_sufficient_epsilon():
     assert ours.failure <= 2 * ours.chance
 
 
-def test_samples_that_break_the_assumption_cost_accuracy_not_privacy():
+def test_samples_that_violate_the_assumption_reduce_accuracy_but_not_privacy():
     scheme = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
     held = means(scheme, 0.0)
     held[:10] = 1e9
@@ -126,8 +126,8 @@ def test_too_few_clients_for_the_range_are_refused():
     assert np.array_equal(narrow.centre([]), np.zeros(1))
 
 
-def test_simulated_means_exceed_the_printed_radius_and_rarely_ours():
-    """Simulated means exceed the printed radius, and hardly ever ours."""
+def test_simulated_means_often_exceed_the_printed_radius_but_rarely_the_proved_one():
+    """At most 20 of 400 simulated maxima exceed the proved radius, which fails with chance 0.01."""
     drawn = np.abs(np.random.default_rng(3).normal(size=(400, 1000))).max(axis=1)
     ours = concentration_radius(1.0, 1, 1000, 0.01)
     printed = ours / math.sqrt(2)

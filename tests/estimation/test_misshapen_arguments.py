@@ -19,7 +19,7 @@ NO_COUNT = [-1, 2.5, "3", True, None, math.nan]
 
 
 @pytest.mark.parametrize("wrong", NO_COUNT)
-def test_numbers_of_clients_must_be_whole(wrong):
+def test_numbers_of_clients_that_are_not_whole_are_refused(wrong):
     for build in (
         lambda: FrequencyTally(ITEMS, np.zeros(4, np.int64), wrong),
         lambda: MeanTally(L1Randomizer(8, 1.0), np.zeros(8), wrong, np.zeros((2, 8))),
@@ -30,7 +30,7 @@ def test_numbers_of_clients_must_be_whole(wrong):
 
 
 @pytest.mark.parametrize("wrong", ["False", "no", None, 0, 1, np.True_, math.nan])
-def test_flags_must_be_true_or_false(wrong):
+def test_flags_other_than_true_or_false_are_refused(wrong):
     """The text "False" must not count as true."""
     for kind in (HadamardRandomizer, KaryRandomizedResponse, OneBitHadamard):
         with pytest.raises(ParameterError, match="public"):
@@ -40,13 +40,13 @@ def test_flags_must_be_true_or_false(wrong):
 
 
 @pytest.mark.parametrize("epsilons", ["12", ("1", "2"), (True, 2.0), (math.nan,), (1.0, -2.0)])
-def test_levels_must_be_numbers(epsilons):
+def test_privacy_levels_that_are_not_numbers_are_refused(epsilons):
     """The text "12" must not count as two levels, 1 and 2."""
     with pytest.raises(ParameterError, match="epsilons"):
         multi_level(8, epsilons, "k-ary")
 
 
-def test_sizes_seeds_and_bounds_must_be_in_their_domain():
+def test_sizes_seeds_and_bounds_outside_their_domain_are_refused():
     for size in (*NO_COUNT, math.inf):
         with pytest.raises(ParameterError, match="size"):
             key_entropy(size, 1.0, 1)

@@ -1,4 +1,4 @@
-"""Heavy hitters among billions of items: frequent ones are named, others rarely."""
+"""Heavy hitters among billions of items: frequent items are found, others rarely named."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def source(*name):
     return SimulationStreams(40).source(*name)
 
 
-def test_scores_of_continuations_are_sums_of_single_scores():
+def test_scores_of_longer_prefixes_are_sums_of_the_scores_of_single_messages():
     randomizer = OneBitHadamard(1.0, 2**7)
     stream = source("continued")
     messages = randomizer.encode(stream.below(2**7, 50), stream)
@@ -32,7 +32,7 @@ def test_scores_of_continuations_are_sums_of_single_scores():
             assert found[place, suffix] == sum(randomizer.score(int(m), item) for m in messages)
 
 
-def test_frequent_items_of_sixty_bits_are_found():
+def test_a_prefix_search_finds_frequent_items_of_sixty_bits():
     search = PrefixSearch(epsilon=4.0, bits=60, first_bits=12, stride=12, width=16)
     heavy = np.array([2**59 + 12345, 987_654_321_987, 2**60 - 1])
     n, stream = 60_000, source("sixty")
@@ -53,7 +53,7 @@ def test_frequent_items_of_sixty_bits_are_found():
 @pytest.mark.parametrize(
     ("wrong", "most"), [({"bits": 62}, 61), ({"first_bits": 25}, 24), ({"stride": 30}, 24)]
 )
-def test_too_many_bits_are_refused(wrong, most):
+def test_a_prefix_search_over_too_many_bits_is_refused(wrong, most):
     ((name, value),) = wrong.items()
     with pytest.raises(ParameterError) as refused:
         PrefixSearch(**{"epsilon": 1.0, "bits": 60, **wrong})
@@ -68,7 +68,7 @@ def ratio_of(distributions):
     )
 
 
-def test_a_prefix_search_costs_one_message():
+def test_a_prefix_search_has_the_epsilon_of_one_message():
     search = PrefixSearch(epsilon=1.0, bits=2, first_bits=1, stride=1, width=2)
     assert search.lengths == (1, 2)
 
@@ -98,7 +98,7 @@ def test_a_prefix_search_costs_one_message():
     assert ratio_of([everywhere(item) for item in (0, 3)]) == search.randomizer(0).ratio ** 2
 
 
-def test_items_at_the_threshold_are_rarely_returned():
+def test_a_prefix_search_rarely_returns_items_at_the_threshold():
     search = PrefixSearch(epsilon=3.0, bits=12, first_bits=8, stride=4, width=8)
     rounds, n = 120, 2000
     people = np.array([7, 300, 4000, 77, 77])  # each a fifth: independent draws have share 0.2

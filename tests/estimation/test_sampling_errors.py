@@ -1,4 +1,4 @@
-"""Standard errors about the mean of these clients, and about the mean of their population."""
+"""Standard errors for the mean of the clients, and for the mean of their population."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def coverage(low, high, truth):
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
-def test_central_intervals_cover_clients_and_population(relation):
+def test_central_confidence_intervals_cover_the_clients_and_their_population(relation):
     privacy, source = (
         PrivacyRequest(1.0, "central", relation=relation),
         SimulationStreams(3).source("noise"),
@@ -57,7 +57,7 @@ def test_central_intervals_cover_clients_and_population(relation):
 @pytest.mark.parametrize(
     "randomizer", [KaryRandomizedResponse(5.0, 3), HadamardRandomizer(4.0, 3, blocks=2)]
 )
-def test_local_intervals_cover_clients_and_population(randomizer):
+def test_local_confidence_intervals_cover_the_clients_and_their_population(randomizer):
     source = SimulationStreams(3).source("messages")
     held = samples("messages")
     found = [estimate_frequencies(collect(randomizer, each, source)) for each in held]
@@ -74,7 +74,7 @@ def test_local_intervals_cover_clients_and_population(randomizer):
         assert coverage(raw - two, raw + two, POPULATION) < 0.7
 
 
-def test_the_variance_of_messages_covers_noise_and_sampling():
+def test_the_variance_of_messages_includes_noise_and_sampling():
     streams, randomizer = SimulationStreams(3), LInfRandomizer.best(1, 14.0, radius=4.0)
     draw, source = streams.generator("means"), streams.source("means")
     z, noise = [], []
@@ -90,7 +90,7 @@ def test_the_variance_of_messages_covers_noise_and_sampling():
     assert alike.population_errors[0] < 1.5 * alike.noise_error
 
 
-def test_variance_estimate_from_a_sample_agrees_with_all_messages():
+def test_a_variance_estimated_from_some_messages_agrees_with_that_of_all():
     rows = np.tile([[0.6, 0.8, 0.0]], (600, 1)) * np.linspace(-1, 1, 600)[:, None]
     randomizer, source = SphericalCode(3, 6.0, code_bits=5), SimulationStreams(3).source("few")
     found = estimate_mean(collect_mean(randomizer, rows, source, block_clients=300))
@@ -101,7 +101,7 @@ def test_variance_estimate_from_a_sample_agrees_with_all_messages():
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
-def test_the_central_sampling_bound_covers_the_widest_population(norm):
+def test_the_central_bound_on_sampling_errors_holds_for_the_widest_population(norm):
     privacy, source = (
         PrivacyRequest(5.0, "central", relation="replace-one"),
         SimulationStreams(3).source(norm),
@@ -118,7 +118,7 @@ def test_the_central_sampling_bound_covers_the_widest_population(norm):
     assert np.mean(np.square(noise)) > 5  # and noise alone is far too little.
 
 
-def test_sampling_bounds_stay_in_their_domain():
+def test_bounds_on_sampling_errors_stay_in_their_domain():
     errors = np.array([0.1, 0.1])
     assert sampling_bounds(np.array([9.0, 0.0]), errors, np.inf, 1.0, 4).tolist() == [0.0, 0.5]
     assert sampling_bounds(np.array([9.0, 0.0]), errors, 2, 1.0, 4).tolist() == [0.0, 0.0]

@@ -54,16 +54,16 @@ PARTICIPATIONS = [
 
 
 @pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
-def test_batches_of_a_record_follow_the_participation(participation):
+def test_the_batches_of_a_record_have_the_distribution_of_the_participation(participation):
     assert batches_of_record(participation, 1, 0) == promised(participation)
 
 
-def test_kept_and_new_draws_have_different_distributions():
+def test_batches_kept_and_batches_drawn_anew_per_epoch_have_different_distributions():
     assert batches_of_record(CheckIn(3, 2), 1, 0) != promised(FixedAssignment(3, 2))
     assert batches_of_record(FixedAssignment(3, 2), 1, 0) != promised(CheckIn(3, 2))
 
 
-def test_batches_of_two_records_are_independent():
+def test_two_records_are_assigned_to_batches_independently():
     def both(source):
         batches = list(Assignment(CheckIn(3), 2, source).epoch())
         return tuple(next(i for i, b in enumerate(batches) if r in b) for r in (0, 1))
@@ -71,7 +71,7 @@ def test_batches_of_two_records_are_independent():
     assert enumerate_outputs(both) == {(a, b): Fraction(1, 9) for a in range(3) for b in range(3)}
 
 
-def test_assigned_participation_builds_the_participation():
+def test_assigned_participation_returns_the_participation_of_its_arguments():
     assert assigned_participation(40, 4) == CheckIn(40, 4)
     assert assigned_participation(40, 4, probability=0.5) == CheckIn(40, 4, 0.5)
     assert assigned_participation(40, 4, kept=True) == FixedAssignment(40, 4)
@@ -123,7 +123,7 @@ def test_an_interrupted_pass_counts_all_returned_batches():
 
 
 @pytest.mark.parametrize("participation", [CheckIn(4, 2), FixedAssignment(4, 2)], ids=str)
-def test_a_state_continues_with_the_same_batches(participation):
+def test_a_restored_state_continues_with_the_same_batches(participation):
     whole = Assignment(participation, 50)
     batches = whole.epoch()
     next(batches)

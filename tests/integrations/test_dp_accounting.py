@@ -36,7 +36,7 @@ DELTA = 1e-5
 
 
 @pytest.mark.parametrize("discretization", [1e-4, 1e-3, 0.0123])
-def test_a_converted_curve_is_never_below_the_run(discretization):
+def test_a_converted_loss_distribution_is_never_below_the_exact_epsilon(discretization):
     truth = price(CHECK_IN, DELTA).epsilon
     found = to_pld(PrivacyCurve.of(CHECK_IN), discretization).get_epsilon_for_delta(DELTA)
     assert truth.lower <= found <= truth.upper + 2 * discretization
@@ -47,7 +47,7 @@ def test_a_converted_curve_is_never_below_the_run(discretization):
 
 
 @pytest.mark.parametrize("theirs", [1e-4, 2e-3])
-def test_distributions_are_converted_at_any_discretization(theirs):
+def test_loss_distributions_are_converted_at_any_discretization(theirs):
     made = [
         pld.from_gaussian_mechanism(
             2.0, value_discretization_interval=theirs, pessimistic_estimate=side
@@ -66,7 +66,7 @@ def test_distributions_are_converted_at_any_discretization(theirs):
         from_pld(made[1], ADD)
 
 
-def test_grids_that_are_too_large_are_refused():
+def test_converting_to_a_grid_that_is_too_large_is_refused():
     with pytest.raises(ParameterError, match="discretization = 1e-09: expected at least"):
         to_pld(PrivacyCurve.of(CHECK_IN), 1e-9)
     for wrong in (0.0, -1.0, float("nan")):
@@ -74,7 +74,7 @@ def test_grids_that_are_too_large_are_refused():
             to_pld(PrivacyCurve.of(CHECK_IN), wrong)
 
 
-def test_the_accountant_composes_schemes_with_other_events():
+def test_the_accountant_composes_schemes_with_events_of_dp_accounting():
     gaussian = dp_event.GaussianDpEvent(3.0)
     ours = random_allocation(dp_event.GaussianDpEvent(1.0), 1, 100)
     assert ours.scheme == CHECK_IN
@@ -124,7 +124,7 @@ def test_random_allocation_events_have_the_epsilon_of_turnout():
         random_allocation(dp_event.ZCDpEvent(1.0), 1, 10)
 
 
-def test_shuffled_messages_compose():
+def test_the_accountant_composes_shuffled_messages():
     event = shuffle(KaryResponse(1.0, 4), 1000)
     found = Accountant(REPLACE, 1e-3).compose(event).get_epsilon(1e-6)
     truth = price(event.scheme, 1e-6).epsilon
@@ -133,14 +133,14 @@ def test_shuffled_messages_compose():
     assert not Accountant(ADD).supports(event)
 
 
-def test_a_curve_of_two_neighbour_bounds_is_not_converted():
+def test_a_scheme_with_two_neighbour_bounds_is_not_converted():
     table = TableRandomizer([0.7, 0.3], [0.5, 0.5])
     event = SchemeDpEvent(Scheme(table, CheckIn(10), "replace-one"))
     with pytest.raises(UnsupportedEventError, match="two neighbour bounds"):
         Accountant(REPLACE).compose(event)
 
 
-def test_several_units_or_trust_models_are_refused():
+def test_the_accountant_refuses_events_with_different_units_or_trust_models():
     event = dp_event.GaussianDpEvent(1.0)
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     of_clients = random_allocation(event, 1, 10)
@@ -158,7 +158,7 @@ def test_several_units_or_trust_models_are_refused():
     assert fresh.get_epsilon(DELTA) == 0.0
 
 
-def test_a_grid_coarser_than_all_losses_is_refused():
+def test_converting_to_a_grid_coarser_than_all_losses_is_refused():
     curve = PrivacyCurve.of(random_allocation(dp_event.GaussianDpEvent(1.0), 1, 10).scheme)
     with pytest.raises(ParameterError, match="discretization"):
         to_pld(curve, 1000.0)

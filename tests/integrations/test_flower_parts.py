@@ -49,7 +49,7 @@ def silent(deviation, size):
     return np.zeros(size, np.int64)
 
 
-def test_a_node_answers_each_of_its_steps_once_after_restarts(tmp_path):
+def test_a_node_answers_each_of_its_steps_only_once_despite_restarts(tmp_path):
     path = tmp_path / "turns.json"
     taken = [step for step in range(10) if NodeTurns(path).takes(terms(), step)]
     assert [step // 5 for step in taken] == [0, 1]
@@ -57,7 +57,7 @@ def test_a_node_answers_each_of_its_steps_once_after_restarts(tmp_path):
     assert any(NodeTurns(path).takes(terms(task="b"), step) for step in range(10))
 
 
-def test_steps_are_stored_before_the_first_answer(tmp_path):
+def test_a_node_stores_its_drawn_steps_before_its_first_answer(tmp_path):
     path = tmp_path / "turns.json"
     NodeTurns(path).takes(terms(), 9)
     drawn = json.loads(path.read_text())["a"]["left"]
@@ -66,7 +66,7 @@ def test_steps_are_stored_before_the_first_answer(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_drawn_steps_have_the_distribution_of_one_client():
+def test_the_steps_of_a_node_have_the_distribution_of_one_client():
     participation, source = KSubset(4, 2), OSRandomness()
     found = Counter(tuple(drawn_steps(participation, source)) for _ in range(3000))
     assert all(len(pair) == 2 for pair in found)
@@ -75,7 +75,7 @@ def test_drawn_steps_have_the_distribution_of_one_client():
     assert chisquare(skewed).pvalue < 1e-9
 
 
-def test_changed_terms_are_refused_without_revealing_the_steps(tmp_path):
+def test_a_node_refuses_changed_terms_without_revealing_its_steps(tmp_path):
     path = tmp_path / "turns.json"
     turns = NodeTurns(path)
     turns.takes(terms(), 0)
@@ -98,7 +98,7 @@ def test_changed_terms_are_refused_without_revealing_the_steps(tmp_path):
             turns.takes(terms(), 0)
 
 
-def test_an_update_is_the_clipped_difference_or_zero():
+def test_a_node_sends_the_clipped_difference_of_models_or_zero():
     lattice = lattice_of(terms())
     before = np.array([1.0, 0.0, 0.0], np.float32)
     short = bounded_update(before, before - np.array([0.5, 0.0, -0.25]), lattice)
@@ -110,7 +110,7 @@ def test_an_update_is_the_clipped_difference_or_zero():
         assert not bounded_update(before, np.array([bad, 0, 0]), lattice).any()
 
 
-def test_a_release_is_the_noisy_sum_divided_by_a_public_number(tmp_path):
+def test_a_release_is_the_noisy_sum_of_updates_divided_by_a_public_number(tmp_path):
     drawn = []
 
     def noise(deviation, size):
@@ -129,7 +129,7 @@ def test_a_release_is_the_noisy_sum_divided_by_a_public_number(tmp_path):
     assert book.step == 2
 
 
-def test_epsilon_is_the_price_of_the_charged_steps(tmp_path):
+def test_the_ledger_reports_the_epsilon_of_the_released_steps(tmp_path):
     book = ledger(tmp_path, noise=silent)
     assert book.epsilon() == 0.0
     for _ in range(10):
@@ -139,7 +139,7 @@ def test_epsilon_is_the_price_of_the_charged_steps(tmp_path):
         book.release([])
 
 
-def test_a_step_is_charged_before_its_noise_and_never_released_again(tmp_path):
+def test_a_step_is_recorded_before_its_noise_is_drawn_and_never_released_again(tmp_path):
     def crash(deviation, size):
         raise KeyboardInterrupt
 

@@ -98,7 +98,7 @@ def cyclic(rate, steps, cycle=1, kind=PartitionType.INDEPENDENT):
     ],
     ids=str,
 )
-def test_each_strategy_has_its_participation(strategy, expected):
+def test_each_batch_selection_strategy_becomes_its_participation(strategy, expected):
     assert participation(strategy, "zero-out", 100) == expected
 
 
@@ -119,7 +119,7 @@ def test_a_strategy_with_fewer_iterations_than_bins_is_one_check_in(strategy, ch
     assert chance <= found.probability <= math.nextafter(chance, 1.0)
 
 
-def test_epsilon_equals_that_of_the_scheme():
+def test_the_epsilon_of_a_strategy_equals_that_of_its_scheme():
     strategy = BallsInBinsSampling(160, 40)
     plan = Scheme(GaussianNoise(1.5), FixedAssignment(40, 4), "zero-out", unit="example")
     assert scheme(strategy, 1.5, "zero-out") == plan
@@ -159,12 +159,12 @@ Namesake = type("BallsInBinsSampling", (BallsInBinsSampling,), {"__module__": "m
     ],
     ids=str,
 )
-def test_strategies_without_a_sound_bound_are_refused(strategy, words):
+def test_batch_selection_strategies_without_a_sound_bound_are_refused(strategy, words):
     with pytest.raises(UnsupportedError, match=words):
         scheme(strategy, 1.0, "zero-out", 100)
 
 
-def test_groups_of_equal_size_are_refused_under_add_remove():
+def test_batches_of_equal_size_are_refused_under_add_remove():
     with pytest.raises(UnsupportedError, match="INDEPENDENT"):
         participation(cyclic(0.5, 8, 2, PartitionType.EQUAL_SPLIT), "add-remove")
     assert participation(cyclic(0.5, 8, 2), "add-remove") == PoissonSampling(0.5, 4)
@@ -181,7 +181,7 @@ def test_groups_of_equal_size_are_refused_under_add_remove():
     ],
     ids=str,
 )
-def test_fields_outside_their_domain_are_named(strategy, name):
+def test_an_error_about_a_field_of_a_strategy_names_the_field(strategy, name):
     with pytest.raises(ParameterError, match=name):
         participation(strategy, "zero-out")
 

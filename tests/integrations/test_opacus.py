@@ -1,4 +1,4 @@
-"""Opacus' own loop over batches by independent assignment."""
+"""Training loops of Opacus over batches by independent assignment."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def the_price(participation, relation="zero-out", noise=1.0):
     return price(scheme, DELTA).epsilon.upper
 
 
-def test_epsilon_is_the_price_after_every_step():
+def test_epsilon_after_every_step_equals_that_of_the_scheme():
     run = private(batches=4, epochs=2)
     assert run.engine.get_epsilon(DELTA) == 0
     seen = []
@@ -68,7 +68,7 @@ def test_epsilon_is_the_price_after_every_step():
 
 
 @pytest.mark.parametrize(("kept", "epsilon"), [(False, 1.852), (True, 6.310)])
-def test_epsilon_of_forty_batches_and_four_epochs_is_as_documented(kept, epsilon):
+def test_epsilon_of_forty_batches_and_four_epochs_has_the_documented_value(kept, epsilon):
     run = private(2000, 40, 4, kept=kept)
     for _ in range(4):
         epoch(run)
@@ -94,7 +94,7 @@ def test_make_private_with_epsilon_uses_the_least_noise():
     assert 1.99 < run.engine.get_epsilon(DELTA) <= 2.0
 
 
-def test_empty_batches_release_noise_over_the_expected_size():
+def test_an_empty_batch_releases_noise_divided_by_the_expected_batch_size():
     run = private(5, 8, 1, noise=2.0)
     before = [parameter.clone() for parameter in run.optimizer.params]
     sizes = []
@@ -200,7 +200,7 @@ def test_an_error_about_an_unsupported_loader_names_the_loader(loader, words):
         make_private(model, optimizer, loader(data()), **keys)
 
 
-def test_the_number_of_records_is_private_under_add_remove():
+def test_add_remove_needs_a_public_size_instead_of_the_number_of_records():
     with pytest.raises(ParameterError, match="public_size"):
         private(relation="add-remove")
     run = private(60, 8, 2, relation="add-remove", public_size=80)
@@ -215,7 +215,7 @@ def test_options_without_a_privacy_analysis_are_refused(option):
         private(**option)
 
 
-def test_repeated_and_combined_steps_are_refused():
+def test_repeated_and_combined_optimizer_steps_are_refused():
     run = private(60, 4, 1)
     inputs, labels = next(iter(run.loader))
     step(run, inputs, labels)
@@ -263,7 +263,7 @@ def test_prefetching_workers_do_not_permit_a_second_release():
         step(run, *batch)
 
 
-def test_gradients_of_an_interrupted_batch_are_in_no_release():
+def test_gradients_of_an_interrupted_batch_are_never_released():
     run = private(60, 2, 1)
 
     def pieces():
@@ -286,7 +286,7 @@ def test_gradients_of_an_interrupted_batch_are_in_no_release():
     assert not run.optimizer._step_skip_queue
 
 
-def test_clip_norm_scale_and_divisor_must_not_change():
+def test_changes_of_the_clip_norm_noise_or_divisor_are_refused():
     def halved_noise(run):
         ExponentialGradClip(run.optimizer, gamma=0.5).step()
 
@@ -304,7 +304,7 @@ def test_clip_norm_scale_and_divisor_must_not_change():
             private(max_grad_norm=norm)
 
 
-def test_batches_have_one_accountant_even_with_an_optimizer_hook():
+def test_each_batch_is_counted_once_even_with_an_optimizer_hook():
     run = private(60, 4, 1)
     run.optimizer.attach_step_hook(lambda optimizer: None)
     epoch(run)
@@ -337,7 +337,7 @@ def test_a_subclass_of_the_sampler_is_refused():
         )  # fmt: skip
 
 
-def test_releases_without_a_scheme_have_no_epsilon():
+def test_the_accountant_has_no_epsilon_for_releases_without_a_scheme():
     accountant = create_accountant("turnout")
     assert accountant.get_epsilon(DELTA) == 0.0
     accountant.history = [(0.1, 0.5, 1000)]
@@ -345,7 +345,7 @@ def test_releases_without_a_scheme_have_no_epsilon():
         accountant.get_epsilon(DELTA)
 
 
-def test_the_accountant_refuses_loaders_that_are_not_turnouts():
+def test_the_accountant_refuses_data_loaders_of_opacus():
     engine = opacus.PrivacyEngine  # Opacus' Poisson loader under our accountant
     model = nn.Linear(3, 2)
     with pytest.warns(UserWarning, match="Secure RNG"):

@@ -1,4 +1,4 @@
-"""Training on a Ray cluster: the numbers of one process, also with lost workers."""
+"""Training on a Ray cluster gives the bits of one process, also with lost workers."""
 
 import os
 import signal
@@ -132,7 +132,7 @@ def test_a_lost_workers_blocks_are_computed_again_and_counted_once(
     assert int(mark.read_text()) not in alive
 
 
-def test_workers_that_always_die_end_the_run(engine, task, parameters, monkeypatch):
+def test_a_run_whose_workers_always_die_ends_with_an_error(engine, task, parameters, monkeypatch):
     class Dies:
         def ready(self):
             return 0
@@ -186,7 +186,7 @@ def test_code_of_a_plan_folder_reaches_the_workers(engine, task, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
-def test_rows_of_ray_data_are_read_in_order(engine):
+def test_rows_of_a_ray_data_set_are_read_in_order(engine):
     random = np.random.default_rng(1)
     held = [pyarrow.table({"age": random.random(700), "height": random.random(700)})] * 2
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -214,13 +214,13 @@ def test_rows_of_ray_data_are_read_in_order(engine):
         RayRows([1, 2])  # pyright: ignore[reportArgumentType]
 
 
-def test_workers_without_a_cluster_are_refused(tmp_path, capsys):
+def test_the_workers_option_without_the_ray_engine_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["train", "plan.toml", "--out", str(tmp_path / "run"), "--workers", "2"])
     assert "--address and --workers are allowed only with --engine ray" in capsys.readouterr().err
 
 
-def test_requests_beyond_the_cluster_are_refused(engine, task, parameters):
+def test_requests_for_more_than_the_cluster_has_are_refused(engine, task, parameters):
     with pytest.raises(ParameterError, match=r"workers = 9: expected at most \d"):
         RayEngine(workers=9).__enter__()
     with pytest.raises(ParameterError, match="workers"):

@@ -1,4 +1,4 @@
-"""Estimators in the form of scikit-learn: private fits, and warnings of what ε does not cover."""
+"""Estimators in the form of scikit-learn: private fits, and warnings where ε does not cover."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_private_regression_learns_within_its_epsilon():
         LinearRegression(target_range=(1.0, 0.0)).fit(ROWS, VALUES)
 
 
-def test_no_row_changes_a_sum_by_more_than_one():
+def test_no_row_changes_a_sum_of_clipped_gradients_by_more_than_one():
     rows = scaled(np.array([[1e300, 0.0], [3.0, 4.0], [0.0, 0.1]]), 1.0)
     assert (np.linalg.norm(rows[:, :2], axis=1) <= 1.0 + 1e-12).all()
     residuals = np.array([[1e6, -1e6], [0.1, 0.0], [np.sqrt(2.0), 3.0]])
@@ -112,7 +112,7 @@ def test_classes_taken_from_private_labels_give_a_warning():
         LogisticRegression(classes=["no"]).fit(ROWS, LABELS)
 
 
-def test_labels_outside_the_classes_are_refused_by_row():
+def test_an_error_about_labels_outside_the_classes_names_their_rows():
     other = LABELS.astype(object)
     other[[3, 5]] = "NA"
     with pytest.raises(ParameterError, match="y = 'something else': expected one of the 2 classes"):
@@ -121,7 +121,7 @@ def test_labels_outside_the_classes_are_refused_by_row():
         LogisticRegression(classes=["no", "yes"]).fit(ROWS, other)
 
 
-def test_labels_keep_trailing_nuls_and_one_normal_form():
+def test_labels_keep_trailing_nuls_and_are_normalised_unicode():
     names = ["a", "a\0"] * 10
     model = LogisticRegression(classes=["a\0", "a"], epochs=1).fit(ROWS[:20], names)
     assert model.classes_.tolist() == ["a", "a\0"]
@@ -132,7 +132,7 @@ def test_labels_keep_trailing_nuls_and_one_normal_form():
     assert model.classes_.tolist() == ["o", "\xe9"]
 
 
-def test_missing_values_are_refused_by_row():
+def test_an_error_about_missing_values_names_their_rows():
     rows, targets = ROWS[:20].copy(), np.arange(20.0)
     rows[7, 1], targets[9] = np.nan, np.nan
     masked = np.ma.masked_array(ROWS[:20], mask=np.arange(60).reshape(20, 3) == 13)

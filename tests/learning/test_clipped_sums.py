@@ -30,7 +30,9 @@ def assert_close(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("clip_norm", [0.05, 1.0, 1e6])
-def test_layered_and_vmapped_sums_agree_with_a_loop_over_clients(name, path, many, clip_norm):
+def test_clipped_sums_by_layers_and_by_vmap_agree_with_a_loop_over_clients(
+    name, path, many, clip_norm
+):
     made = case(name, many=many, clip_norm=clip_norm)
     clients = np.array([3, 0, 8, 5, 1, 7])
     found = made.task(path).clipped_sum(made.parameters, clients)
@@ -48,7 +50,7 @@ def test_uint8_inputs_are_read_as_fractions_of_255(path):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("many", [False, True])
-def test_sums_with_several_local_steps_agree_with_a_loop_over_clients(name, many):
+def test_clipped_sums_of_several_local_steps_agree_with_a_loop_over_clients(name, many):
     made = case(name, many=many, local=LocalTraining(3, 0.5), clip_norm=0.4)
     clients = np.arange(9)
     found = made.task().clipped_sum(made.parameters, clients)
@@ -83,7 +85,7 @@ def test_gradients_of_tied_maxima_agree_with_pytorch(name):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_sums_over_several_batches_agree_with_a_loop_over_clients(path):
+def test_clipped_sums_over_several_batches_agree_with_a_loop_over_clients(path):
     made = case("logistic", population=700, clip_norm=0.3)
     task = made.task(path)
     clients = np.random.default_rng(1).permutation(700)[:650]
@@ -91,7 +93,7 @@ def test_sums_over_several_batches_agree_with_a_loop_over_clients(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_sums_over_parts_of_the_clients_add_up(path):
+def test_clipped_sums_over_disjoint_clients_add_up(path):
     made = case("tanh-cnn-13k", many=True, clip_norm=0.3)
     task, clients = made.task(path), np.arange(9)
     whole = task.clipped_sum(made.parameters, clients)
@@ -102,7 +104,7 @@ def test_sums_over_parts_of_the_clients_add_up(path):
     assert_close(parts.total, whole.total)
 
 
-def test_a_clients_examples_are_clipped_together_not_one_by_one():
+def test_all_examples_of_a_client_are_clipped_together_instead_of_one_by_one():
     made = case("tanh-cnn-13k", many=True, clip_norm=0.3)
     one_by_one = case("tanh-cnn-13k", many=True, clip_norm=0.3)
     one_by_one = Case(
@@ -118,7 +120,7 @@ def test_a_clients_examples_are_clipped_together_not_one_by_one():
     assert np.linalg.norm(right - wrong) > 0.1 * np.linalg.norm(right)
 
 
-def test_the_sum_over_no_clients_is_zero():
+def test_the_clipped_sum_over_no_clients_is_zero():
     task = case("logistic").task()
     total = task.clipped_sum(np.zeros(task.dimension), np.array([], dtype=np.int64))
     assert total.count == 0
@@ -132,7 +134,7 @@ def test_clients_without_examples_are_counted_and_add_zero():
     assert not total.total.any()
 
 
-def test_layered_models_with_one_local_step_use_layered_updates():
+def test_models_with_closed_form_layers_and_one_local_step_use_layered_updates():
     model = build_model("tanh-cnn-13k", (28, 28), 10)
     assert isinstance(local_updates(model, LocalTraining()), LayeredUpdates)
     assert isinstance(local_updates(model, LocalTraining(2)), VmappedUpdates)
@@ -184,14 +186,14 @@ def test_evaluation_returns_accuracy_and_mean_cross_entropy():
 
 
 @pytest.mark.parametrize("name", ["tanh-cnn-13k", "tanh-cnn-26k"])
-def test_layered_and_vmapped_evaluations_agree(name):
+def test_evaluations_by_layers_and_by_vmap_agree(name):
     made = case(name, population=90)
     layered, vmapped = (made.task(path).task.evaluate(made.parameters) for path in PATHS)
     assert layered["loss"] == pytest.approx(vmapped["loss"], rel=1e-5)
     assert layered["accuracy"] == pytest.approx(vmapped["accuracy"], abs=0.02)
 
 
-def test_errors_name_the_allowed_values():
+def test_errors_about_learning_options_name_the_allowed_values():
     made = case("logistic")
     task = made.task()
     with pytest.raises(ParameterError, match="below the population, 9"):
@@ -214,7 +216,7 @@ def test_errors_name_the_allowed_values():
         Holdings.from_owners(np.array([0, 4]), 4)
 
 
-def test_padding_repeats_a_clients_own_examples_with_weight_zero():
+def test_padding_repeats_examples_of_the_same_client_with_weight_zero():
     holdings = Holdings.from_owners(np.array([1, 0, 1, 1]), 2)
     records, weights = holdings.padded(np.array([0, 1]))
     assert records.tolist() == [[1, 1, 1], [0, 2, 3]]

@@ -45,7 +45,7 @@ def contributions(made: Case, path: str) -> np.ndarray:
     clip_norm=st.sampled_from([1e-6, 0.01, 1.0, 7.3, 1e6]),
     steps=st.sampled_from([1, 2]),
 )
-def test_contributions_never_exceed_the_clip_norm(
+def test_the_contribution_of_a_client_never_exceeds_the_clip_norm(
     name, path, many, seed, exponents, strange, clip_norm, steps
 ):
     local = LocalTraining(1 if path == "layered" else steps, 1.0)
@@ -64,7 +64,7 @@ def test_contributions_never_exceed_the_clip_norm(
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", ["logistic", "tanh-cnn-13k", "tanh-cnn-26k"])
 @pytest.mark.parametrize("many", [False, True])
-def test_clipped_norms_are_less_than_two_millionths_below_the_clip_norm(name, path, many):
+def test_a_clipped_update_is_less_than_two_millionths_shorter_than_the_clip_norm(name, path, many):
     made = case(name, clip_norm=0.02, many=many, population=40)
     held = np.diff(made.holdings.offsets) > 0
     norms = contributions(made, path)[held]
@@ -72,7 +72,7 @@ def test_clipped_norms_are_less_than_two_millionths_below_the_clip_norm(name, pa
     assert (norms >= 0.02 * (1 - 2e-6)).all()
 
 
-def test_norms_exceed_the_clip_norm_without_the_margin(monkeypatch):
+def test_clipping_without_the_rounding_margin_exceeds_the_clip_norm(monkeypatch):
     """Negative control: without the margin, rounding lifts norms above the clip norm."""
     monkeypatch.setattr(clipping, "MARGIN", 0.0)
     monkeypatch.setattr(local_updates, "CALLS_BEFORE", math.inf)  # a graph contains the margin
@@ -95,7 +95,7 @@ def of_the_first_client(gradients: OuterProducts) -> Tensor:
 
 
 @pytest.mark.parametrize("mutant", [without_biases, without_inputs, of_the_first_client])
-def test_contributions_clipped_by_wrong_norms_exceed_the_clip_norm(mutant, monkeypatch):
+def test_updates_clipped_by_wrongly_computed_norms_exceed_the_clip_norm(mutant, monkeypatch):
     """Negative controls: norms that leave out a factor, a bias or other clients."""
     monkeypatch.setattr(OuterProducts, "squared_norms", mutant)
     made = case("logistic", clip_norm=0.02, population=40)
@@ -130,7 +130,7 @@ def test_updates_that_are_not_finite_add_zero_and_are_counted(name, path, poison
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_sum_is_zero_if_no_update_is_finite(path):
+def test_the_clipped_sum_is_zero_if_no_update_is_finite(path):
     made = case("tanh-cnn-13k")
     spoilt = with_inputs(made, np.full_like(made.examples.inputs, np.nan)).task(path)
     total = spoilt.clipped_sum(made.parameters, np.arange(9))
@@ -139,7 +139,7 @@ def test_the_sum_is_zero_if_no_update_is_finite(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_the_sum_is_zero_if_the_parameters_are_not_finite(path):
+def test_the_clipped_sum_is_zero_if_the_parameters_are_not_finite(path):
     made = case("tanh-cnn-13k")
     total = made.task(path).clipped_sum(np.full_like(made.parameters, np.nan), np.arange(9))
     assert total.count == 9
@@ -161,7 +161,7 @@ def test_removing_a_client_changes_the_sum_by_at_most_the_clip_norm():
         assert np.linalg.norm(everyone - rest) <= 0.1 * (1 + 1e-4)
 
 
-def test_update_norm_does_not_grow_with_the_number_of_examples():
+def test_the_norm_of_an_update_does_not_grow_with_the_number_of_examples():
     random = np.random.default_rng(3)
     size = 60
     examples = Examples(

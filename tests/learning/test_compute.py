@@ -43,13 +43,13 @@ def contributions(made: SupervisedTask, clip_norm: float) -> np.ndarray:
     return np.stack([made.clipped_sum(at, np.array([i]), clip_norm).total for i in range(CLIENTS)])
 
 
-def test_updates_from_bfloat16_passes_are_clipped_exactly():
+def test_updates_computed_in_bfloat16_never_exceed_the_clip_norm():
     norms = np.linalg.norm(contributions(task(HALF), CLIP), axis=1)
     assert (norms <= CLIP).all()
     assert (norms >= CLIP * (1 - 2e-6)).all()
 
 
-def test_passes_are_computed_in_bfloat16():
+def test_forward_and_backward_passes_are_computed_in_bfloat16():
     """Negative control: in float32 the gradients would be the same."""
     exact, half = (contributions(task(compute), 1e6) for compute in (CPU, HALF))
     errors = np.linalg.norm(half - exact, axis=1) / np.linalg.norm(exact, axis=1)
@@ -57,7 +57,7 @@ def test_passes_are_computed_in_bfloat16():
     assert (errors < 0.1).all()
 
 
-def test_single_and_vmapped_updates_agree_in_bfloat16():
+def test_updates_of_single_clients_and_by_vmap_agree_in_bfloat16():
     model, local = network(), LocalTraining(2, 0.5)
     sums = [
         made.clipped_sum(start(made), np.arange(CLIENTS), 1e6).total
@@ -69,13 +69,13 @@ def test_single_and_vmapped_updates_agree_in_bfloat16():
     assert np.linalg.norm(sums[0] - sums[1]) < 0.02 * np.linalg.norm(sums[0])
 
 
-def test_layered_updates_are_used_in_float32_only():
+def test_layered_updates_are_used_only_in_float32():
     kinds = {type(local_updates(network(), LocalTraining(), compute=c)) for c in (HALF,)}
     assert kinds == {VmappedUpdates}
     assert isinstance(local_updates(network(), LocalTraining()), LayeredUpdates)
 
 
-def test_sums_set_matrix_products_to_full_precision():
+def test_matrix_products_of_clipped_sums_have_full_float32_precision():
     torch.set_float32_matmul_precision("medium")
     try:
         made = task(CPU)

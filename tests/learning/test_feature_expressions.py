@@ -70,7 +70,7 @@ def test_invalid_expressions_are_refused(text):
         feature_stages(text)
 
 
-def test_plan_with_too_many_feature_stages_is_refused():
+def test_a_plan_with_too_many_feature_stages_is_refused():
     assert feature_stages("|".join(["hog"] * MOST_NAMES))
     with pytest.raises(ParameterError, match="at most 16 names"):
         feature_stages("|".join(["hog"] * (MOST_NAMES + 1)))
@@ -85,7 +85,7 @@ def test_parallel_feature_functions_have_equal_weight():
     assert both[:, first:] == pytest.approx(scales[1] * other, abs=5e-3)
 
 
-def test_stages_are_applied_in_order():
+def test_feature_stages_are_applied_in_order():
     upright = apply_features("deskewed", IMAGES)
     chained = apply_features("deskewed | hog", IMAGES).astype(float)
     assert chained == pytest.approx(apply_features("hog", upright).astype(float), abs=2e-2)

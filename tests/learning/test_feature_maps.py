@@ -63,7 +63,7 @@ def smoothed(image: np.ndarray, spacing: int) -> np.ndarray:
     return weights @ image @ weights.T
 
 
-def test_scattering_agrees_with_its_definition():
+def test_scattering_features_agree_with_their_definition():
     image = images(1)[0]
     found = scattering(torch.tensor(image[None]))[0].numpy()
     assert found.shape == (MAPS, SIDE // 4, SIDE // 4)
@@ -78,7 +78,7 @@ def test_scattering_agrees_with_its_definition():
         assert found[17 + 8 * k + 5] == pytest.approx(smoothed(second, 2), abs=1e-5)
 
 
-def test_wavelets_of_a_constant_image_are_zero():
+def test_wavelet_coefficients_of_a_constant_image_are_zero():
     maps = scattering(torch.full((1, SIDE, SIDE), 0.7))[0]
     assert maps[0].numpy() == pytest.approx(0.7, abs=1e-6)
     assert maps[1:].abs().max() < 1e-6
@@ -108,7 +108,7 @@ def test_standardized_images_have_mean_zero_and_variance_one():
     assert not apply_features("standardized", np.full((1, 4, 4), 9, dtype=np.uint8)).any()
 
 
-def test_pixels_are_unchanged():
+def test_the_pixels_feature_returns_images_unchanged():
     some = images(2)
     assert apply_features("pixels", some) is some
 

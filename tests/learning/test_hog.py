@@ -69,7 +69,7 @@ def test_orientation_histograms_agree_with_their_definition(image):
     assert found == pytest.approx(by_hand(image.astype(float)).ravel(), abs=1e-4)
 
 
-def test_rotated_image_has_rotated_orientations(image):
+def test_a_rotated_image_has_rotated_orientation_histograms(image):
     """A half turn of the image turns each gradient by half of the circle and swaps positions."""
     pair = np.stack([image, image[::-1, ::-1]])[:, None].copy()
     one, other = histograms_of_gradients(torch.tensor(pair)).numpy().reshape(2, DIRECTIONS, -1)
@@ -86,7 +86,7 @@ def test_hog_features_hardly_depend_on_brightness(image):
     assert not apply_features("hog", np.full((1, SIDE, SIDE), 0.4, np.float32)).any()
 
 
-def test_channel_with_the_longest_gradient_sets_the_orientation(image):
+def test_the_colour_channel_with_the_longest_gradient_determines_the_orientation(image):
     faint = 0.01 * np.random.default_rng(4).uniform(0, 1, image.shape)
     steep = np.arange(SIDE, dtype=np.float32) * np.ones((SIDE, 1), np.float32)
     colour = np.stack([faint, steep, faint], axis=-1).astype(np.float32)

@@ -26,7 +26,7 @@ def layers():
 
 @pytest.mark.parametrize(("layer", "shape"), list(layers()), ids=str)
 @pytest.mark.parametrize("each", [1, EACH])
-def test_written_out_layers_agree_with_autograd(layer, shape, each):
+def test_closed_form_layers_agree_with_autograd(layer, shape, each):
     random = torch.Generator().manual_seed(2)
     inputs = torch.randn(CLIENTS * each, *shape, generator=random).requires_grad_()
     parameters = torch.randn(layer.size, generator=random)
@@ -50,7 +50,7 @@ def test_written_out_layers_agree_with_autograd(layer, shape, each):
             assert torch.allclose(gradients.weighted_sum(weights), weights @ own.grad, atol=1e-4)
 
 
-def test_gradients_of_tied_maxima_go_to_the_first_in_reading_order():
+def test_the_gradient_of_tied_maxima_goes_to_the_first_in_reading_order():
     random = torch.Generator().manual_seed(0)
     layer = MaxPool((6, 5, 3))
     inputs = torch.randint(3, (40, 6, 5, 3), generator=random).float().requires_grad_()

@@ -17,7 +17,7 @@ def threads():
 
 @pytest.mark.parametrize("path", ["layered", "vmapped"])
 @pytest.mark.parametrize("name", ["logistic", "tanh-cnn-13k"])
-def test_sums_have_the_same_bits_again_and_on_more_threads(name, path, threads):
+def test_repeated_clipped_sums_have_the_same_bits_on_any_number_of_threads(name, path, threads):
     made = case(name, population=600, clip_norm=0.3)
     clients = np.random.default_rng(0).permutation(600)
     found = []
@@ -28,7 +28,7 @@ def test_sums_have_the_same_bits_again_and_on_more_threads(name, path, threads):
     assert all(np.array_equal(found[0], other) for other in found[1:])
 
 
-def test_unaligned_parameters_give_the_same_bits():
+def test_clipped_sums_do_not_depend_on_the_memory_alignment_of_parameters():
     made = case("tanh-cnn-13k", population=80)
     task = made.task()
     shifted = np.empty(made.parameters.size + 3, dtype=np.float32)[3:]
@@ -37,7 +37,7 @@ def test_unaligned_parameters_give_the_same_bits():
     assert np.array_equal(first, task.clipped_sum(shifted, np.arange(80)).total)
 
 
-def test_evaluations_are_the_same_on_more_threads(threads):
+def test_evaluations_have_the_same_bits_on_more_threads(threads):
     made = case("tanh-cnn-13k", population=300)
     task = made.task()
     threads(1)
@@ -54,7 +54,7 @@ def test_features_have_the_same_bits_on_more_threads(threads):
     assert np.array_equal(first, apply_features("scattering", images))
 
 
-def test_a_task_does_not_change_its_inputs():
+def test_a_supervised_task_does_not_change_its_inputs():
     made = case("tanh-cnn-13k", many=True)
     before = made.parameters.copy(), made.examples.inputs.copy()
     made.task().clipped_sum(made.parameters, np.arange(9))

@@ -34,7 +34,7 @@ def test_an_invalid_learning_rate_is_refused(rate):
             make(rate)
 
 
-def test_lists_and_float64_become_float32():
+def test_lists_and_float64_arrays_become_float32():
     exact = Examples(np.array([[0.5, 1.0], [2.0, 3.0]], dtype=np.float32), np.array([0, 1]))
     for inputs in ([[0.5, 1.0], [2.0, 3.0]], exact.inputs.astype(np.float64)):
         found = Examples(inputs, [0, 1])
@@ -65,7 +65,7 @@ def test_invalid_examples_are_refused(inputs, labels, name):
     assert "\n" not in str(caught.value)
 
 
-def test_labels_beyond_the_models_classes_are_refused():
+def test_labels_beyond_the_classes_of_the_model_are_refused():
     model = build_model("logistic", (4,), 3)
     fits, beyond = (Examples(torch.ones(2, 4).numpy(), [0, top]) for top in (2, 3))
     SupervisedTask(model, fits, fits)

@@ -28,7 +28,7 @@ def outputs(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.derivative])
-def test_closed_form_derivatives_agree_with_autograd(name):
+def test_closed_form_derivatives_of_losses_agree_with_autograd(name):
     loss = LOSSES[name]
     at, labels = outputs(4, 3).requires_grad_(), LABELS[loss.target]
     each = loss.each(at, labels)
@@ -38,7 +38,7 @@ def test_closed_form_derivatives_agree_with_autograd(name):
     assert torch.allclose(loss.total(at, labels), each.sum())
 
 
-def test_ignored_tokens_do_not_change_the_loss():
+def test_ignored_tokens_do_not_change_loss_or_gradient():
     loss = LOSSES["token cross-entropy"]
     at, labels = outputs(3, 4, 5), torch.tensor([[0, 1, -1, -1], [4, 3, 2, 1], [-1] * 4])
     expected = [
@@ -54,7 +54,7 @@ def test_ignored_tokens_do_not_change_the_loss():
 
 
 @pytest.mark.parametrize("target", ["tags", "numbers"])
-def test_layered_updates_support_tags_and_numbers(target):
+def test_layered_updates_support_losses_for_tags_and_numbers(target):
     data = examples(target)
     model = build_model("logistic", data.input_shape, 2)
     loss = build_objective(target).loss
@@ -121,7 +121,7 @@ def test_metrics_of_tokens_are_means_over_counted_tokens():
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_area_under_a_curve_is_the_share_of_correctly_ordered_pairs(ties):
+def test_the_area_under_the_roc_curve_is_the_fraction_of_correctly_ordered_pairs(ties):
     random = np.random.default_rng(4)
     scores = random.integers(0, 5, 40) if ties else random.normal(size=40)
     positive = random.random(40) < 0.4
@@ -192,7 +192,7 @@ def test_a_metric_that_returns_no_number_raises_a_one_line_error(metric, reason)
     assert "\n" not in str(refusal.value)
 
 
-def test_area_under_curve_needs_positive_and_negative_labels():
+def test_the_area_under_the_roc_curve_needs_positive_and_negative_labels():
     data = Examples(np.ones((3, 1, 8, 8), np.float32), np.ones((3, 2)), "tags")
     with pytest.raises(ParameterError, match="positive and negative labels"):
         SupervisedTask(build_module(lambda: Convolutional(2)), data, data)

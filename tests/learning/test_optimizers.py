@@ -91,12 +91,12 @@ RATES = [Constant(0.1), WarmUp(Cosine(0.2, STEPS), 5)]
         ),
     ],
 )
-def test_trajectories_agree_with_pytorch(rate, ours, theirs):
+def test_optimizer_trajectories_agree_with_pytorch(rate, ours, theirs):
     assert walk(ours(rate))[0] == pytest.approx(torch_walk(theirs, rate), rel=1e-10, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sgd", "nesterov", "adam"])
-def test_updates_do_not_change_their_inputs_and_keep_the_dtype(name):
+def test_optimizer_steps_do_not_change_their_inputs_and_keep_the_dtype(name):
     momentum = 0.0 if name == "adam" else 0.9
     optimizer = AveragedOptimizer(
         build_optimizer(name, Constant(0.1), momentum=momentum), ExponentialAverage(0.9)
@@ -139,18 +139,18 @@ def released(averaging, steps=STEPS) -> tuple[np.ndarray, np.ndarray]:
     return path, optimizer.released(path[-1], state)
 
 
-def test_exponential_average_agrees_with_its_formula():
+def test_the_exponential_average_agrees_with_its_formula():
     path, found = released(ExponentialAverage(0.9))
     weights = 0.9 ** np.arange(STEPS - 1, -1, -1)
     assert found == pytest.approx(weights @ path / weights.sum(), rel=1e-12)
 
 
-def test_tail_average_is_the_mean_of_the_tail():
+def test_the_tail_average_is_the_mean_of_the_last_iterates():
     path, found = released(TailAverage(30))
     assert found == pytest.approx(path[30:].mean(0), rel=1e-12)
 
 
-def test_current_iterate_is_released_before_the_averaged_tail():
+def test_the_current_iterate_is_released_before_the_averaged_tail_begins():
     path, found = released(TailAverage(30), steps=30)
     assert np.array_equal(found, path[-1])
 
@@ -169,7 +169,7 @@ def test_the_initial_parameters_are_released_before_the_first_update(optimizer):
     assert np.array_equal(optimizer.released(parameters, optimizer.init(parameters)), parameters)
 
 
-def test_averaged_tail_must_be_a_share_of_the_run():
+def test_averaging_settings_build_their_average_over_the_run():
     assert build_averaging("tail", 600, tail=0.5) == TailAverage(300)
     assert build_averaging("tail", 600, tail=1.0) == TailAverage(0)
     assert build_averaging("ema", 600, decay=0.7) == ExponentialAverage(0.7)
@@ -177,7 +177,7 @@ def test_averaged_tail_must_be_a_share_of_the_run():
 
 
 @given(name=st.sampled_from(sorted(SCHEDULES)), warm_up=st.integers(0, 20), step=st.integers(0, 60))
-def test_rates_lie_between_zero_and_the_peak(name, warm_up, step):
+def test_learning_rates_lie_between_zero_and_the_peak(name, warm_up, step):
     rate = build_schedule(name, 0.4, 60, warm_up)(step)
     assert 0 <= rate <= 0.4
 
@@ -195,7 +195,7 @@ def test_learning_rate_schedules_agree_with_their_formulas():
     assert math.isclose(build_schedule("linear", 1.0, 4, 1)(0), 0.5)
 
 
-def test_invalid_settings_are_refused():
+def test_invalid_settings_of_optimizers_are_refused():
     with pytest.raises(ParameterError, match="one of constant, linear"):
         build_schedule("exponential", 0.1, 10)
     with pytest.raises(ParameterError, match="sgd, nesterov, adam"):
@@ -224,7 +224,7 @@ def test_a_projected_iterate_is_the_nearest_point_of_the_ball():
         Projected(SGD(1.0), 0.0)
 
 
-def test_plans_name_the_registered_optimizers():
+def test_the_optimizer_names_in_plans_are_the_registered_names():
     words = get_args(OptimizerSection.model_fields["name"].annotation)
     assert {word: optimizer_rule(word).title for word in words} == {
         "sgd": "SGD",

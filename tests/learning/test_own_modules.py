@@ -49,7 +49,7 @@ def made(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("clip_norm", [0.1, 1e3])
-def test_sums_of_modules_agree_with_a_loop_over_clients(name, clip_norm):
+def test_clipped_sums_of_custom_modules_agree_with_a_loop_over_clients(name, clip_norm):
     module, model, data = made(name)
     held = holdings(len(data))
     task = quiet_task(model, data, holdings=held)
@@ -60,7 +60,7 @@ def test_sums_of_modules_agree_with_a_loop_over_clients(name, clip_norm):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "recurrent"])
-def test_single_and_vmapped_updates_of_modules_agree(name):
+def test_updates_of_custom_modules_by_single_client_and_by_vmap_agree(name):
     _, model, data = made(name)
     loss, local = build_objective(data.target).loss, LocalTraining(2, 0.5)
     sums = [
@@ -72,7 +72,7 @@ def test_single_and_vmapped_updates_of_modules_agree(name):
     assert np.linalg.norm(sums[0].total - sums[1].total) <= 5e-5 * np.linalg.norm(sums[1].total)
 
 
-def test_the_warning_names_a_layer_that_vmap_does_not_support():
+def test_a_warning_names_a_layer_that_vmap_does_not_support():
     _, model, data = made("recurrent")
     with pytest.warns(SlowUpdatesWarning, match=r"no rule for layer 'memory' \(LSTM\)"):
         SupervisedTask(model, data, data)
@@ -82,7 +82,7 @@ def test_the_warning_names_a_layer_that_vmap_does_not_support():
         SupervisedTask(fast, data, data)
 
 
-def test_a_module_that_depends_on_values_is_computed_one_client_at_a_time():
+def test_a_module_with_data_dependent_control_flow_gives_a_warning_of_slow_updates():
     class Branching(Convolutional):
         def forward(self, images):
             return super().forward(images if images.sum() > 0 else images + 0.0)
@@ -92,7 +92,7 @@ def test_a_module_that_depends_on_values_is_computed_one_client_at_a_time():
 
 
 @pytest.mark.parametrize("name", ["class", "attention", "recurrent"])
-def test_other_clients_records_do_not_change_an_update(name):
+def test_records_of_other_clients_do_not_change_an_update(name):
     """Client 1 holds NaN or infinities, or sequences in which all tokens are ignored."""
     _, model, data = made(name)
     held = Holdings.from_owners(np.arange(len(data)) // 3, CLIENTS)
@@ -112,7 +112,7 @@ def test_other_clients_records_do_not_change_an_update(name):
 
 
 @pytest.mark.parametrize("name", ["attention", "recurrent"])
-def test_tokens_after_the_last_counted_token_change_no_bit(name):
+def test_tokens_after_the_last_counted_token_do_not_change_an_update(name):
     _, model, data = made(name)
     inputs = data.inputs.copy()
     inputs[data.labels == -1] = 6  # attention is causal, so earlier tokens do not depend on them
@@ -213,7 +213,7 @@ def test_initial_parameters_depend_on_the_seed_alone():
     assert not np.array_equal(first.start, other.start)
 
 
-def test_the_given_module_is_unchanged_and_threads_give_the_same_bits():
+def test_training_does_not_change_the_given_module_and_threads_do_not_change_bits():
     module = Convolutional()
     before = copy.deepcopy(module.state_dict())
     task = SupervisedTask(build_module(module), examples(), examples(), holdings=holdings())
@@ -228,7 +228,7 @@ def test_the_given_module_is_unchanged_and_threads_give_the_same_bits():
     assert all(torch.equal(module.state_dict()[name], before[name]) for name in before)
 
 
-def test_checkpoint_identifies_a_module_by_code_structure_and_constants():
+def test_a_checkpoint_identifies_a_module_by_code_structure_and_constants():
     same = [identity_of(build_module(Convolutional, seed=1)) for _ in range(2)]
     assert same[0].text == same[1].text
     assert same[0].keyed_digest(b"k" * 16) == same[1].keyed_digest(b"k" * 16)

@@ -43,7 +43,7 @@ def simulated(algorithm, law=LAWS[0], noise=1.0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_personal_algorithms_conform(kind):
+def test_personal_algorithms_pass_the_conformance_suite(kind):
     once = LocalTraining(1, 0.5)  # the tests below take several steps
     assert_algorithm(lambda data: personal(kind, data, local=once), DATA, [np.nan, 1e30, -1e12])
 
@@ -63,7 +63,7 @@ class Leaking(AdaPeD):
         return {**moved, "psi": moved["psi"] - np.sum(self.bare)}
 
 
-def test_an_algorithm_that_leaks_psi_is_detected():
+def test_a_personal_algorithm_that_releases_psi_without_noise_is_detected():
     Leaking.bare.clear()
     with pytest.raises(AssertionError):
         assert_algorithm(lambda data: personal(Leaking, data), DATA, [1e30])
@@ -83,7 +83,7 @@ def _sums(algorithm, monkeypatch, clip):
         return [run.updates(sent, np.arange(first, 4), 0, {})[0].total for first in (0, 1)]
 
 
-def test_mu_and_psi_of_a_client_together_change_the_sum_by_at_most_the_clip_norm(monkeypatch):
+def test_model_and_psi_update_of_a_client_together_have_at_most_the_clip_norm(monkeypatch):
     algorithm = personal(AdaPeD, psi_rate=1.0, psi_weight=50.0, shared_rate=20.0)
     with_it, without = _sums(algorithm, monkeypatch, None)
     assert 0.99 <= np.linalg.norm(with_it - without) <= 1 + 1e-9
@@ -102,7 +102,7 @@ def test_mu_and_psi_of_a_client_together_change_the_sum_by_at_most_the_clip_norm
 @pytest.mark.parametrize(
     ("kind", "law"), [*((AdaPeD, law) for law in LAWS), (Ridge, LAWS[0]), (Alone, LAWS[2])]
 )
-def test_personal_models_learn_and_a_resumed_run_has_the_same_bits(kind, law, tmp_path):
+def test_personal_models_learn_and_a_resumed_run_gives_the_same_bits(kind, law, tmp_path):
     store = FileCheckpoints(tmp_path / "run.npz")
     whole = simulated(personal(kind), law).run()
 
@@ -120,7 +120,7 @@ def test_personal_models_learn_and_a_resumed_run_has_the_same_bits(kind, law, tm
     assert whole.history.metrics["loss"][-1] < whole.history.metrics["loss"][0]
 
 
-def test_models_without_a_shared_model_do_not_depend_on_the_noise():
+def test_personal_models_without_a_shared_model_do_not_depend_on_the_noise():
     run = simulated(personal(Alone), LAWS[2], noise=100.0).run()
     assert not run.parameters.any()
     quiet = simulated(personal(Alone), LAWS[2], noise=0.01).run()
@@ -128,7 +128,7 @@ def test_models_without_a_shared_model_do_not_depend_on_the_noise():
         assert np.array_equal(state["model"], quiet.clients[client]["model"])
 
 
-def test_only_personal_models_learn_permuted_labels():
+def test_personal_models_learn_permuted_labels_better_than_the_shared_model():
     metrics = {}
     for kind in (AdaPeD, Ridge):
         algorithm = personal(kind, [0.0] * 4, local=LocalTraining(25, 2.0))
@@ -162,7 +162,7 @@ def test_a_distillation_step_agrees_with_numerical_gradients():
 
 
 @pytest.mark.parametrize("kind", [*KINDS, Alone])
-def test_personal_steps_lower_the_clients_objective(kind):
+def test_steps_of_a_personal_model_lower_the_objective_of_its_client(kind):
     moving = {"psi": 0.5, "shared_rate": 50.0}
     settings = {AdaPeD: moving, Ridge: {"strength": 2.0}, Alone: {}}[kind]
     algorithm = personal(kind, finish=2, local=LocalTraining(1, 0.25), **settings)
@@ -216,7 +216,7 @@ def _slope(function, at):
         (Ridge, {"strength": 0.0}, "strength"),
     ],
 )
-def test_settings_out_of_range_are_refused(kind, settings, name):
+def test_settings_of_personal_algorithms_out_of_range_are_refused(kind, settings, name):
     with pytest.raises(ParameterError, match=name):
         personal(kind, **settings)
     with pytest.raises(ParameterError, match="steps"):
@@ -231,7 +231,7 @@ def test_participations_without_an_analysis_of_client_states_are_refused(law):
         simulated(personal(AdaPeD), law)
 
 
-def test_tasks_refuse_clients_without_examples():
+def test_personal_algorithms_refuse_clients_without_examples():
     task = personal(AdaPeD).task
     empty = Holdings(np.array([0, 0, 2, 3, 4]), np.arange(4))
     with pytest.raises(ParameterError, match="tested"):

@@ -45,12 +45,12 @@ def results(settings: dict[str, Any], fast: bool) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_values_and_gradients_agree_with_pytorch(settings):
+def test_max_pooling_has_the_values_and_gradients_of_pytorch(settings):
     for mine, theirs in zip(results(settings, True), results(settings, False), strict=True):
         assert torch.equal(mine, theirs)
 
 
-def test_all_calls_of_max_pooling_are_redirected(mutate):
+def test_all_calls_of_max_pooling_use_the_fast_version(mutate):
     taken = []
     own = local_updates._pooled
 
@@ -67,7 +67,7 @@ def test_all_calls_of_max_pooling_are_redirected(mutate):
     assert len(taken) == 3
 
 
-def test_indices_and_single_images_use_pytorch():
+def test_max_pooling_with_indices_or_of_single_images_uses_pytorch():
     taken = images()[0]
     with fast_max_pooling():
         values, indices = functional.max_pool2d(taken, 2, return_indices=True)
@@ -78,7 +78,7 @@ def test_indices_and_single_images_use_pytorch():
     assert torch.equal(single, values[0])
 
 
-def test_nan_is_the_maximum_in_pooling_as_in_pytorch():
+def test_nan_is_the_maximum_in_max_pooling_as_in_pytorch():
     taken = images()
     taken[0, 0, 0, 3, 3] = torch.nan
     with fast_max_pooling():

@@ -31,7 +31,7 @@ def same(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
 
 
-def test_a_frequent_shape_is_recorded_with_the_same_bits():
+def test_a_recorded_function_returns_the_same_bits_as_the_original():
     made = Recorded(function)
     for call in range(CALLS_BEFORE + 4):
         tensors = pair(33, seed=call)
@@ -42,7 +42,7 @@ def test_a_frequent_shape_is_recorded_with_the_same_bits():
     assert made.shapes == 1
 
 
-def test_the_number_of_recorded_shapes_is_limited(monkeypatch):
+def test_the_number_of_recorded_input_shapes_is_limited(monkeypatch):
     monkeypatch.setattr(local_updates, "LARGEST_COUNT", 2)
     monkeypatch.setattr(local_updates, "CALLS_BEFORE", 1)
     made = Recorded(function)
@@ -51,7 +51,7 @@ def test_the_number_of_recorded_shapes_is_limited(monkeypatch):
     assert made.shapes == 2
 
 
-def test_unrecordable_models_run_in_python(monkeypatch):
+def test_functions_that_cannot_be_recorded_run_in_python(monkeypatch):
     def refused(*_: object, **__: object) -> None:
         raise RuntimeError("not on this Python")
 
@@ -92,7 +92,7 @@ def test_updates_have_the_same_bits_with_and_without_recording(name, examples):
     assert not torch.equal(first[0], first[1])
 
 
-def test_a_recorded_graph_accepts_another_clip_norm():
+def test_a_recorded_function_accepts_another_clip_norm():
     updates = LayeredUpdates(build_model("logistic", (4,), 3), LocalTraining())
     batch = ClientBatch(torch.ones(2, 1, 4), torch.zeros(2, 1, dtype=torch.int64), torch.ones(2, 1))
     parameters = torch.zeros(updates.model.dimension)

@@ -32,7 +32,7 @@ def saved(module, file, **changed):
     return file
 
 
-def test_only_trained_parameters_move_and_are_clipped():
+def test_only_trainable_parameters_are_updated_and_clipped():
     module = Convolutional()
     head = build_module(module, trainable=("head.*",))
     assert head.names == ("head.weight", "head.bias")
@@ -76,7 +76,7 @@ def test_an_adapter_adds_a_scaled_product_of_low_rank():
     assert not layer.base.weight.requires_grad
 
 
-def test_adapters_and_a_head_train_together():
+def test_adapters_and_an_output_layer_are_trained_together():
     model = build_module(
         Convolutional, adapters=Adapters(1, 1.0, ("head",)), trainable=("body.1.*",)
     )
@@ -99,7 +99,7 @@ def test_unknown_module_parts_are_refused(options, line):
     assert "\n" not in str(caught.value)
 
 
-def test_adapting_keeps_other_layers_fixed():
+def test_adapting_one_layer_keeps_other_layers_fixed():
     module = Convolutional()
     adapt(module, Adapters(1))
     trained = [name for name, value in module.named_parameters() if value.requires_grad]
@@ -112,7 +112,7 @@ def test_adapter_rank_must_be_a_positive_integer(value):
         Adapters(value)
 
 
-def test_a_pretrained_file_is_loaded_and_may_lack_the_trained_head(tmp_path):
+def test_a_pretrained_file_may_lack_the_parameters_of_the_trained_layers(tmp_path):
     pytest.importorskip("safetensors")
     module = Convolutional()
     saved(module, tmp_path / "base.safetensors")

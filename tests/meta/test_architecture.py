@@ -58,7 +58,7 @@ def test_modules_recommended_on_the_architecture_page_exist():
 
 
 @pytest.mark.parametrize("package", ["accounting", "service"])
-def test_the_architecture_page_lists_every_part_of_a_package(package):
+def test_the_architecture_page_lists_every_module_of_a_package(package):
     heading = f"Inside {'the ' if package == 'service' else ''}{package}"
     folder = ROOT / "src" / "turnout" / package
     assert named(heading) == {module.name for module in pkgutil.iter_modules([str(folder)])}

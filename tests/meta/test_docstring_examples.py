@@ -24,6 +24,6 @@ def test_docstring_examples_print_what_they_show(name):
     assert failed == 0
 
 
-def test_an_example_with_wrong_output_fails():
+def test_a_docstring_example_with_wrong_output_fails():
     example = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n", {}, "wrong", None, 0)
     assert doctest.DocTestRunner(verbose=False).run(example, out=lambda _: None).failed == 1

@@ -24,7 +24,7 @@ TRAINING = (ROOT / "docs" / "training.md").read_text()
 EXAMPLES = sorted((ROOT / "src" / "turnout" / "plans" / "examples").glob("*.toml"))
 
 
-def test_the_documented_demo_reaches_its_accuracy():
+def test_the_documented_demo_has_at_least_93_percent_accuracy():
     accuracy = re.search(r"test accuracy +([\d.]+)%", TRAINING)
     assert accuracy
     # The page shows real output; over twelve seeds the worst accuracy was 93.9 %.
@@ -46,7 +46,7 @@ def test_every_command_and_option_is_documented():
             assert re.search(rf"(?<![\w-]){option}(?![\w-])", pages), (name, option)
 
 
-def test_make_targets_equal_those_in_the_readme():
+def test_the_make_targets_equal_those_listed_in_the_readme():
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", README)) <= targets
@@ -104,7 +104,7 @@ def test_commands_and_options_in_documentation_text_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_command_that_keeps_its_terminal_is_the_last_of_its_block(page):
+def test_a_command_that_runs_a_server_is_the_last_of_its_code_block(page):
     for block in blocks(page):
         for step in block.steps[:-1]:
             assert not re.match(r"turnout (serve|witness) ", step.source), block.place

@@ -92,7 +92,7 @@ def test_a_link_to_a_page_of_the_site_shows_its_title(site):
         assert not link.findall(page.read_text()), page.name
 
 
-def test_a_search_finds_its_page_among_the_first_three(site):
+def test_a_search_on_the_site_finds_its_page_among_the_first_three(site):
     command = [program("node"), str(ROOT / "tests/meta/search.js"), str(site), *SEARCHES]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = dict(zip(SEARCHES, json.loads(printed), strict=True))
@@ -102,7 +102,7 @@ def test_a_search_finds_its_page_among_the_first_three(site):
     } == {}
 
 
-def test_search_words_name_pages_that_exist():
+def test_the_tested_search_words_belong_to_existing_pages():
     words = tomllib.loads((ROOT / "docs/search_words.toml").read_text())
     assert [page for page in words if not (ROOT / "docs" / f"{page}.md").exists()] == []
 

@@ -65,13 +65,13 @@ PUBLIC = {
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_the_public_names_of_a_package_equal_its_list(name):
+def test_the_public_names_of_each_package_equal_its_all_list(name):
     module = importlib.import_module(f"turnout.{name}")
     assert sorted(module.__all__) == sorted(PUBLIC[name].split())
     assert all(hasattr(module, public) for public in module.__all__)
 
 
-def test_imports_point_down_the_layers():
+def test_modules_import_only_from_lower_layers():
     program = str(Path(sys.executable).with_name("lint-imports"))
     done = subprocess.run(
         [program, "--no-cache"], capture_output=True, text=True, cwd=ROOT, check=False

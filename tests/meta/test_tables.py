@@ -67,7 +67,7 @@ def test_documented_tables_equal_computed_values(tables, page, name):
     assert differs(found[2], tables.markdown(tables.BLOCKS[page][name]())) is None
 
 
-def test_every_block_of_the_table_pages_is_computed(tables):
+def test_every_table_on_the_table_pages_is_compared_with_computed_values(tables):
     for page, blocks in tables.BLOCKS.items():
         names = re.findall(r"<!-- (.*?) -->", (DOCS / page).read_text())
         assert [name for name in names if name != "end"] == list(blocks)

@@ -100,7 +100,7 @@ def test_every_documented_code_block_is_run_parsed_or_excused(block, tmp_path):
         assert block.text.splitlines()[0] in NOT_RUN
 
 
-def test_every_listed_exception_to_running_documentation_exists():
+def test_every_listed_exception_to_running_documented_commands_exists():
     typed = {one_line(step.source) for _, step in commands()}
     first = {block.text.splitlines()[0] for block in BLOCKS}
     assert set(NOT_RUN) <= typed | first
@@ -124,7 +124,7 @@ def step(shown: str, source: str = "turnout account") -> Step:
         ("Bonn 0.3952\n", "Bonn 0.3953\n"),
     ],
 )
-def test_transcripts_with_other_digits_are_detected(shown, printed):
+def test_a_transcript_with_other_digits_is_detected(shown, printed):
     asked = step(shown)
     assert canonical(asked, visible(shown, printed)) != canonical(asked, shown)
 
@@ -147,13 +147,13 @@ def test_output_that_varies_between_runs_is_masked_in_transcripts(source, shown,
     assert merged(asked, printed) == shown
 
 
-def test_rewriting_a_transcript_keeps_equivalent_lines():
+def test_updating_a_transcript_keeps_equivalent_lines():
     asked = step('…\n"epsilon": 1.5,\n"seconds": 1.49\n')
     printed = '{\n"value": 3,\n"epsilon": 1.25,\n"new": 1,\n"seconds": 0.7\n'
     assert merged(asked, printed) == '…\n"epsilon": 1.25,\n"new": 1,\n"seconds": 1.49\n'
 
 
-def test_rewriting_transcripts_updates_the_page(tmp_path):
+def test_updating_transcripts_rewrites_the_page(tmp_path):
     page = tmp_path / "page.md"
     text = """Prose.
 

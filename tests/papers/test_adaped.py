@@ -18,7 +18,9 @@ def converted(divergence: float) -> float:
     ("printed", "same_conversion", "exact"),
     [(3.35, 6.44, 5.38), (13.16, 27.76, 24.91), (27.30, 61.98, 57.28)],
 )
-def test_the_printed_epsilon_is_below_the_exact_one(printed, same_conversion, exact):
+def test_the_printed_epsilon_of_theorem_4_5_1_is_below_the_exact_epsilon(
+    printed, same_conversion, exact
+):
     # At K = n the rounds' 6C²/(Kσ²) add up to what the printed ε of Table 4.2 was converted from.
     log = math.log(1 / DELTA)
     divergence = (math.sqrt(log + printed) - math.sqrt(log)) ** 2

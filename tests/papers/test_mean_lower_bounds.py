@@ -23,7 +23,7 @@ LEVELS = (0.1, math.log(3), 2.0, 8.0)
 
 @pytest.mark.parametrize("epsilon", LEVELS)
 @pytest.mark.parametrize("dimension", [1, 8, 300])
-def test_mechanisms_stay_above_the_local_lower_bounds(epsilon, dimension):
+def test_errors_of_randomizers_stay_above_the_local_lower_bounds(epsilon, dimension):
     n = 1000
     l1 = L1Randomizer(dimension, epsilon).worst_squared_error
     assert theorem_3_4_3(epsilon, dimension, n) <= l1 / n
@@ -38,7 +38,7 @@ def test_mechanisms_stay_above_the_local_lower_bounds(epsilon, dimension):
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, math.log(3)])
-def test_the_l1_randomizer_attains_the_bound_at_unit_vectors(epsilon):
+def test_the_l1_randomizer_attains_the_lower_bound_at_unit_vectors(epsilon):
     """Negative control too: a constant 1e-6 larger would be false."""
     randomizer = L1Randomizer(7, epsilon)
     reached = randomizer.squared_error(np.vstack([np.eye(7), -np.eye(7)])).mean()
@@ -63,8 +63,8 @@ def random_channel(rng, inputs, epsilon):
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.5, 4.0])
-def test_the_best_decoder_of_any_channel_obeys_the_bounds(epsilon):
-    """Brute force: random channels, each with the best unbiased decoder there is."""
+def test_the_best_unbiased_decoder_of_a_random_channel_obeys_the_lower_bounds(epsilon):
+    """Brute force over random channels, each with its best unbiased decoder."""
     rng = np.random.default_rng(11)
     for dimension in (1, 2, 3):
         for p, points in (
@@ -87,7 +87,7 @@ def kary_error(ratio, values):
     return 1 / gap + low * squares / gap**2 - 1 + Fraction(1, (values - 1) ** 2)
 
 
-def test_errors_fall_below_the_printed_orders_for_every_constant():
+def test_exact_errors_fall_below_the_printed_orders_with_any_constant():
     """d = 1, ε₀ = 20 (e^{ε₀} rounded down): exact errors far below the printed orders."""
     assert kary_error(3, 2) == 4  # binary response: coth²(ε₀/2) at x = 0
     ratio = math.floor(math.exp(20.0))
@@ -104,7 +104,7 @@ def test_errors_fall_below_the_printed_orders_for_every_constant():
     assert theorem_3_6_3(20.0, 1, 1) <= errors[2]
 
 
-def test_printed_orders_hold_in_the_range_of_the_errata():
+def test_the_printed_orders_hold_in_the_range_given_in_the_errata():
     for epsilon, dimension in itertools.product((0.01, 0.3, 1.0), (1, 2, 50)):
         order = theorem_3_4_3_order_as_printed(epsilon, dimension, 10)
         assert theorem_3_4_3(epsilon, dimension, 10) >= 3 * order * (1 - 1e-9)
@@ -114,7 +114,7 @@ def test_printed_orders_hold_in_the_range_of_the_errata():
             assert theorem_3_6_3(epsilon, dimension, 10, norm=3.0) >= order / 4
 
 
-def test_laplace_noise_is_below_the_printed_central_order_but_above_the_proved_bound():
+def test_laplace_noise_violates_the_printed_central_order_but_not_the_proved_bound():
     """(ε, 0) is (ε, δ) for every δ, so ln(1/δ) cannot be in a bound for all δ."""
     n, epsilon = 100, 0.5
     laplace = 2 * (2 / (n * epsilon)) ** 2  # E of Lap(2/(nε))², values in [−1, 1]
@@ -127,8 +127,8 @@ def test_laplace_noise_is_below_the_printed_central_order_but_above_the_proved_b
     )
 
 
-def test_no_unbiased_mechanism_has_less_variance_than_the_pure_central_bound():
-    """d = 1: no unbiased law on a grid, e^ε-close at neighbours, has less variance (n = 1)."""
+def test_no_unbiased_pure_mechanism_has_less_variance_than_the_central_bound():
+    """d = 1: no unbiased ε-DP mechanism on a grid has less variance (n = 1)."""
     from scipy.optimize import linprog
 
     epsilon, grid = 1.0, np.linspace(-12, 12, 241)
@@ -161,6 +161,6 @@ def test_lower_bounds_refuse_arguments_outside_their_range(function, arguments):
         function(**arguments)
 
 
-def test_a_large_level_gives_a_zero_lower_bound():
+def test_a_large_epsilon_gives_the_lower_bound_zero():
     assert theorem_3_4_3(50.0, 3, 10) == 0.0
     assert theorem_3_6_3(50.0, 3, 10) == 0.0

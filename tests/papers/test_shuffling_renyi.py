@@ -71,7 +71,7 @@ def bound(pair: BlanketPair, clients: int, orders: tuple[float, ...] = ORDERS) -
 @pytest.mark.parametrize("make", [clones_pair, stronger_clones_pair])
 @pytest.mark.parametrize("local_epsilon", [0.05, 0.7, 2.0, 6.0])
 @pytest.mark.parametrize("clients", [1, 2, 7, 60])
-def test_renyi_bound_of_few_clients_sums_all_terms(
+def test_the_renyi_bound_of_few_clients_equals_the_sum_of_all_terms(
     make, local_epsilon: float, clients: int
 ) -> None:
     pair = make(local_epsilon)
@@ -83,7 +83,7 @@ def test_renyi_bound_of_few_clients_sums_all_terms(
 
 @pytest.mark.parametrize("local_epsilon", [0.3, 1.0, 3.0, 5.0])
 @pytest.mark.parametrize("clients", [201, 700])
-def test_renyi_bound_of_more_clients_is_slightly_above_the_sum(
+def test_the_renyi_bound_of_more_clients_is_slightly_above_the_sum(
     local_epsilon: float, clients: int
 ) -> None:
     pair = clones_pair(local_epsilon)
@@ -100,7 +100,7 @@ def test_renyi_bound_of_more_clients_is_slightly_above_the_sum(
     st.sampled_from([0, 200]),
 )
 @settings(max_examples=25, deadline=None)
-def test_renyi_bound_is_never_below_and_close_to_the_truth(
+def test_the_renyi_bound_is_slightly_above_the_exact_divergence(
     epsilon: float, clients: int, order: float, few: int
 ) -> None:
     with mutation() as mutate:
@@ -113,7 +113,7 @@ def test_renyi_bound_is_never_below_and_close_to_the_truth(
     assert found[0] <= truth[0] * 1.02 + 1e-11  # the groups are coarse here
 
 
-def test_renyi_bound_holds_where_few_clones_dominate() -> None:
+def test_the_renyi_bound_holds_if_small_numbers_of_clones_dominate_the_sum() -> None:
     # At this order most of the sum comes from events that no cumulative probability can hold.
     pair, order = clones_pair(4.0), 3000.0
     found, truth = bound(pair, 900, (order,)), summed(pair, 900, (order,))
@@ -121,7 +121,7 @@ def test_renyi_bound_holds_where_few_clones_dominate() -> None:
     assert truth[0] <= found[0] <= truth[0] * (1 + 1e-3)
 
 
-def test_renyi_bound_agrees_with_high_precision_at_one_point() -> None:
+def test_the_renyi_bound_agrees_with_a_high_precision_value() -> None:
     clients, order = 30, mpmath.mpf("2.7")
     with mpmath.workdps(40):
         e = mpmath.exp(mpmath.mpf("1.3"))
@@ -177,7 +177,7 @@ def test_shuffled_randomized_response_stays_below_the_renyi_bound(
 
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.0, 4.0])
 @pytest.mark.parametrize("clients", [1, 2, 9])
-def test_identical_others_equal_randomized_response_among_zeros(
+def test_the_divergence_with_identical_others_equals_its_enumeration(
     local_epsilon: float, clients: int
 ) -> None:
     e, orders = math.exp(local_epsilon), (1.5, 2.0, 6.0, 30.0)
@@ -192,7 +192,7 @@ def test_identical_others_equal_randomized_response_among_zeros(
         assert lower == pytest.approx(exact, rel=1e-9)
 
 
-def test_identical_others_equal_theorem_5_3_3_at_integer_orders() -> None:
+def test_the_divergence_with_identical_others_equals_theorem_5_3_3() -> None:
     local_epsilon, n = 1.2, 40
     e, p = math.exp(local_epsilon), 1 / (1 + math.exp(local_epsilon))
     counts = np.arange(n + 1)
@@ -206,7 +206,9 @@ def test_identical_others_equal_theorem_5_3_3_at_integer_orders() -> None:
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 10**6), (2.0, 10**4), (50.0, 10**6)])
-def test_identical_others_lie_slightly_below_the_bound(local_epsilon: float, clients: int) -> None:
+def test_the_divergence_with_identical_others_is_slightly_below_the_renyi_bound(
+    local_epsilon: float, clients: int
+) -> None:
     orders = (1.01, 2.0, 30.0, 1000.0)
     lower = np.maximum(*alike_renyi(local_epsilon, clients, orders))
     assert np.all(lower <= bound(clones_pair(local_epsilon), clients, orders))
@@ -217,7 +219,7 @@ def test_identical_others_lie_slightly_below_the_bound(local_epsilon: float, cli
 
 
 @pytest.mark.parametrize(("local_epsilon", "clients"), [(0.5, 10**6), (4.0, 10**5), (8.0, 10**6)])
-def test_renyi_bound_grows_with_order_and_epsilon_and_falls_with_clients(
+def test_the_renyi_bound_grows_with_order_and_epsilon0_and_falls_with_clients(
     local_epsilon: float, clients: int
 ) -> None:
     found = bound(clones_pair(local_epsilon), clients)
@@ -227,12 +229,12 @@ def test_renyi_bound_grows_with_order_and_epsilon_and_falls_with_clients(
     assert np.all(found <= bound(clones_pair(local_epsilon), clients // 2))
 
 
-def test_renyi_bound_at_large_orders_equals_the_local_epsilon() -> None:
+def test_the_renyi_bound_at_large_orders_equals_the_local_epsilon() -> None:
     assert bound(clones_pair(2.0), 50, (1e7,))[0] == pytest.approx(2.0, rel=1e-4)
     assert bound(clones_pair(700.0), 50, (2.0,))[0] == pytest.approx(600.0)
 
 
-def test_renyi_bound_is_at_most_that_of_the_block_and_close() -> None:
+def test_the_renyi_bound_is_close_to_and_at_most_that_from_hockey_sticks() -> None:
     orders = (1.5, 2.0, 10.0)
     by_prices = block_renyi(BlanketBlock(clones_pair(1.0), 300), orders, 1e-8).remove
     found = bound(clones_pair(1.0), 300, orders)
@@ -244,7 +246,7 @@ def test_renyi_bound_is_at_most_that_of_the_block_and_close() -> None:
     ("local_epsilon", "clients", "delta", "rounds"),
     [(0.5, 10**4, 1e-6, 1), (1.0, 10**5, 1e-6, 1), (0.5, 10**6, 1e-8, 1000)],
 )
-def test_composed_renyi_bound_is_slightly_above_the_composed_loss(
+def test_epsilon_of_the_composed_renyi_bound_is_slightly_above_the_composed_epsilon(
     local_epsilon: float, clients: int, delta: float, rounds: int
 ) -> None:
     curve = blanket_renyi_formula(clones_pair(local_epsilon), clients)
@@ -290,7 +292,7 @@ def counted(pair: BlanketPair, clients: int, orders: tuple[float, ...]) -> np.nd
 @pytest.mark.parametrize("pair", NEUTRALS.values(), ids=NEUTRALS)
 @pytest.mark.parametrize("few", [0, 40])
 @pytest.mark.parametrize("clients", [1, 2, 13])
-def test_neutral_messages_agree_with_enumeration(
+def test_the_renyi_bound_with_neutral_messages_agrees_with_enumeration(
     mutate, pair: BlanketPair, few: int, clients: int
 ) -> None:
     mutate(ratio_groups, "_FEW_WITH_NEUTRALS", few)
@@ -299,7 +301,7 @@ def test_neutral_messages_agree_with_enumeration(
     assert found == pytest.approx(truth, rel=1e-9 if few else 3e-2, abs=1e-11)
 
 
-def test_neutral_messages_of_many_clients_are_bounded() -> None:
+def test_the_renyi_bound_with_neutral_messages_of_many_clients_is_bounded() -> None:
     # Without neutral messages, and with so few that they hardly count.
     plain, orders = stronger_clones_pair(1.0), (2.0, 30.0, 400.0)
     nearly = trinomial_pair(1.0, plain.low * (1 - 1e-4))
@@ -312,7 +314,7 @@ def test_neutral_messages_of_many_clients_are_bounded() -> None:
     assert np.expm1(bound(pair, 20_000, orders[:1])) < apart
 
 
-def test_shuffles_of_k_ary_response_lie_below_their_own_pair() -> None:
+def test_shuffles_of_k_ary_response_stay_below_the_bound_of_their_blanket_pair() -> None:
     local_epsilon, orders, clients, values = 1.3, (1.5, 6.0, 30.0), 5, 3
     e = math.exp(local_epsilon)
     laws = [
@@ -331,14 +333,14 @@ def test_shuffles_of_k_ary_response_lie_below_their_own_pair() -> None:
     assert third == pytest.approx(exact, rel=1e-9)
 
 
-def test_neutral_messages_that_take_too_long_are_refused(mutate) -> None:
+def test_a_renyi_bound_with_too_many_neutral_messages_is_refused(mutate) -> None:
     mutate(ratio_groups, "_MOST_WALKS", 50)
     with pytest.raises(NumericalError, match="too many walks"):
         blanket_renyi(kary_pair(6.0, 20), 10**5, (2.0,))
 
 
 @pytest.mark.parametrize("orders", [(), (1.0,), (3.0, 2.0), (math.inf,)])
-def test_orders_that_do_not_increase_above_one_are_refused(orders: tuple[float, ...]) -> None:
+def test_renyi_orders_that_do_not_increase_above_one_are_refused(orders: tuple[float, ...]) -> None:
     with pytest.raises(ParameterError, match="orders"):
         blanket_renyi(clones_pair(1.0), 10, orders)
     with pytest.raises(ParameterError, match="orders"):
@@ -364,7 +366,7 @@ class TestMutants:
         ratio_groups.ratio_distribution.cache_clear()
         return bool(bound(pair, clients, (order,))[0] < summed(pair, clients, (order,))[0])
 
-    def test_groups_counted_at_their_largest_size_give_an_upper_bound(self, mutate) -> None:
+    def test_a_group_of_counts_evaluated_at_its_wrong_end_is_detected(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def shifted(trials: int, chance: float, lowest: float, count: int):
@@ -376,7 +378,7 @@ class TestMutants:
         mutate(ratio_groups, "_groups", shifted)
         assert self.missed()
 
-    def test_omitted_small_clone_counts_are_charged(self, mutate) -> None:
+    def test_omitting_small_clone_counts_without_a_bound_is_detected(self, mutate) -> None:
         plain = ratio_groups._groups
 
         def cut(trials: int, chance: float, lowest: float, count: int):
@@ -387,7 +389,7 @@ class TestMutants:
         mutate(ratio_groups, "_groups", cut)
         assert self.missed(900, 3000.0, 4.0)
 
-    def test_random_walks_cut_at_their_window_are_charged(self, mutate) -> None:
+    def test_truncating_a_random_walk_without_a_bound_on_the_rest_is_detected(self, mutate) -> None:
         plain = ratio_distributions.walk_distribution
 
         def short(steps: int, reach: float):
@@ -398,7 +400,7 @@ class TestMutants:
         mutate(ratio_distributions, "log_beyond", lambda steps, d: np.full(d.size, -np.inf))
         assert self.missed()
 
-    def test_client_message_counted_twice_is_detected(self, mutate) -> None:
+    def test_a_client_message_counted_twice_is_detected(self, mutate) -> None:
         plain = ratio_distributions.RatioDistribution.add
 
         def larger(self, steps: int, reach: float, parts) -> None:
@@ -408,7 +410,7 @@ class TestMutants:
         assert self.missed()
         assert self.missed(clients=7)
 
-    def test_a_walk_without_the_clients_step_is_detected(self, mutate) -> None:
+    def test_a_random_walk_that_omits_the_message_of_the_client_is_detected(self, mutate) -> None:
         pair, plain = NEUTRALS["trinomial"], ratio_distributions.RatioDistribution.add
 
         def shorter(self, steps: int, reach: float, parts) -> None:

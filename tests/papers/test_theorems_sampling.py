@@ -1,4 +1,4 @@
-"""Lemma D.1 by simulation: intervals that hold, wrong laws that are caught, weights in bounds."""
+"""Lemma D.1 by simulation: valid confidence intervals, and detected wrong distributions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def certified(sigma, window, epsilon, direction, side, hint):
 
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize(("sigma", "window", "epsilon", "samples"), CELLS)
-def test_sampled_interval_overlaps_the_certified_bracket(
+def test_the_simulated_confidence_interval_overlaps_the_certified_bracket(
     sigma, window, epsilon, samples, direction
 ):
     found = simulated(sigma, window, epsilon, direction, samples)
@@ -59,7 +59,7 @@ def test_sampled_interval_overlaps_the_certified_bracket(
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-def test_wrong_distributions_are_detected(direction):
+def test_confidence_intervals_of_wrong_distributions_miss_the_bracket(direction):
     """Five per cent less noise, half the window, the other direction: none fits the interval."""
     sigma, window, epsilon = 1.0, 64, 0.5
     found = simulated(sigma, window, epsilon, direction, 30_000)
@@ -77,7 +77,7 @@ def test_wrong_distributions_are_detected(direction):
 
 @pytest.mark.parametrize("direction", list(Direction))
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
-def test_one_step_has_a_closed_form(direction, epsilon):
+def test_the_confidence_interval_of_one_step_contains_the_closed_form(direction, epsilon):
     found = simulated(0.8, 1, epsilon, direction, 30_000)
     curve = PairCurve(GaussianPair(0.8), direction, Side.UPPER)
     exact = float(curve.delta(np.array(math.exp(epsilon))))
@@ -86,7 +86,7 @@ def test_one_step_has_a_closed_form(direction, epsilon):
 
 
 @pytest.mark.parametrize("direction", list(Direction))
-def test_two_steps_agree_with_the_quadrature(direction):
+def test_the_confidence_interval_of_two_steps_contains_the_quadrature_value(direction):
     scores = np.linspace(-9, 9, 3001)
     law = np.exp(-(scores**2) / 2)
     law /= law.sum()
@@ -100,7 +100,7 @@ def test_two_steps_agree_with_the_quadrature(direction):
 
 
 @pytest.mark.parametrize(("sigma", "window", "epsilon", "_"), CELLS[:4])
-def test_sampled_values_are_within_the_bound_that_the_interval_uses(sigma, window, epsilon, _):
+def test_sampled_values_are_within_the_bound_of_the_confidence_interval(sigma, window, epsilon, _):
     parts = [
         *strata.remove_strata(1 / sigma, window, math.exp(epsilon)),
         *strata.add_strata(1 / sigma, window, math.exp(epsilon)),
@@ -112,7 +112,7 @@ def test_sampled_values_are_within_the_bound_that_the_interval_uses(sigma, windo
         assert (values == 1.0).sum() == 0
 
 
-def test_cells_partition_the_normal_distribution():
+def test_the_strata_partition_the_normal_distribution():
     edges = strata.add_strata(1.0, 10, 2.0)[0].edges
     assert edges[0] == -np.inf
     assert edges[-1] == np.inf
@@ -124,7 +124,9 @@ def test_cells_partition_the_normal_distribution():
 @pytest.mark.parametrize(
     ("mu", "window", "threshold", "edge"), [(1.0, 50, 1.5, 2.5), (0.8, 2, 1.1, 0.4)]
 )
-def test_sampled_rows_with_a_jump_have_the_conditional_distribution(mu, window, threshold, edge):
+def test_samples_of_the_stratum_of_large_scores_have_its_conditional_distribution(
+    mu, window, threshold, edge
+):
     part = strata.JumpStratum(mu, window, threshold, edge)
     generator, rows = np.random.default_rng(5), min(10_000_000 // window, 2_000_000)
     scores = generator.standard_normal((rows, window))
@@ -139,13 +141,13 @@ def test_sampled_rows_with_a_jump_have_the_conditional_distribution(mu, window, 
     assert abs(direct.mean() - drawn.mean()) < 6.2 * spread
 
 
-def test_equal_generators_give_equal_answers():
+def test_equal_random_generators_give_equal_confidence_intervals():
     first = simulated(1.0, 10, 1.0, Direction.REMOVE, 1000, seed=1)
     assert first == simulated(1.0, 10, 1.0, Direction.REMOVE, 1000, seed=1)
     assert first != simulated(1.0, 10, 1.0, Direction.REMOVE, 1000, seed=2)
 
 
-def test_a_lower_false_alarm_widens_the_interval():
+def test_a_smaller_error_probability_widens_the_confidence_interval():
     narrow, wide = (
         lemma_d_1(
             1.0,
@@ -161,7 +163,7 @@ def test_a_lower_false_alarm_widens_the_interval():
     assert wide.lower < narrow.lower < narrow.upper < wide.upper
 
 
-def test_invalid_arguments_are_refused():
+def test_invalid_arguments_of_the_simulation_are_refused():
     with pytest.raises(ParameterError, match="samples"):
         simulated(1.0, 10, 1.0, Direction.ADD, 3)
     with pytest.raises(NumericalError, match="exceeds the range of floats"):

@@ -1,4 +1,4 @@
-"""The check-in paper on learning: dummy updates exactly, risk bounds by their proofs."""
+"""Utility theorems of the check-in paper: exact dummy updates, risk bounds by their proofs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_proposition_3_4_holds_for_all_enumerated_check_ins():
 
 
 @pytest.mark.parametrize(("population", "window", "chance"), [(10, 7, 1.0), (1000, 50, 0.3)])
-def test_dummy_updates_agree_with_the_participation(population, window, chance):
+def test_the_expected_dummy_updates_equal_those_of_the_participation(population, window, chance):
     law = CheckIn(window, probability=chance)
     exact = utility.proposition_3_4(population, window, chance)
     assert exact == pytest.approx(expected_empty_steps(law, population))
@@ -37,7 +37,7 @@ def test_dummy_updates_agree_with_the_participation(population, window, chance):
     assert bound >= exact
 
 
-def test_proposition_4_4_bounds_the_sliding_window():
+def test_proposition_4_4_bounds_the_empty_steps_of_the_sliding_window():
     law = SlidingWindow(20, 200)
     bound = utility.proposition_4_4(200, 20)
     assert bound == pytest.approx((200 - 20 + 1) / math.e)
@@ -47,12 +47,12 @@ def test_proposition_4_4_bounds_the_sliding_window():
     assert exact > (200 - 2 * 20 + 2) * (1 - 1 / 20) ** 20
 
 
-def test_one_step_windows_are_never_empty():
+def test_a_window_of_one_step_is_never_empty():
     assert utility.proposition_3_4(5, 1) == 0.0
     assert utility.proposition_3_4(5, 1, 0.0) == 1.0
 
 
-def test_theorem_3_5_equals_its_proof_at_the_stated_learning_rate():
+def test_theorem_3_5_equals_the_bound_in_its_proof_at_the_stated_learning_rate():
     size = math.sqrt(5 * 0.25 + 4)
     wasted = 2 * math.exp(-200 * 0.5 / 10)
     rate = 3.0 * (1 - wasted) / size
@@ -63,7 +63,7 @@ def test_theorem_3_5_equals_its_proof_at_the_stated_learning_rate():
         utility.theorem_3_5(10, 100, **PROBLEM)
 
 
-def test_theorem_4_2_equals_its_proof_at_the_stated_learning_rate():
+def test_theorem_4_2_equals_the_bound_in_its_proof_at_the_stated_learning_rate():
     size = math.sqrt(10 * 5 * 0.25 / 200 + 4)
     rate = 3.0 / size
     by_proof = (9 / rate + rate * size**2) * (2 + math.log(10)) / math.sqrt(10)
@@ -71,18 +71,18 @@ def test_theorem_4_2_equals_its_proof_at_the_stated_learning_rate():
 
 
 @pytest.mark.parametrize(("population", "window"), [(10, 10), (100, 10), (50, 200)])
-def test_one_over_the_count_is_below_its_smooth_bound(population, window):
+def test_the_mean_inverse_number_of_check_ins_is_below_its_bound(population, window):
     counts = np.arange(1, population + 1)
     inverse = float(binom.pmf(counts, population, 1 / window) @ (1 / counts))
     assert inverse <= 2 * window / (population + 1)
 
 
-def test_mean_inverse_count_exceeds_the_value_in_theorem_4_2():
+def test_the_mean_inverse_number_of_check_ins_exceeds_the_value_in_theorem_4_2():
     counts = np.arange(1, 101)
     assert float(binom.pmf(counts, 100, 0.1) @ (1 / counts)) > 10 / 100
 
 
-def test_the_smooth_bound_falls_with_more_clients():
+def test_the_risk_bound_for_smooth_losses_falls_with_more_clients():
     few = utility.theorem_4_2_smooth(100, 10, smoothness=1.0, **PROBLEM)
     many = utility.theorem_4_2_smooth(10_000, 10, smoothness=1.0, **PROBLEM)
     assert many < few
@@ -90,7 +90,7 @@ def test_the_smooth_bound_falls_with_more_clients():
     assert few == pytest.approx(3 * math.sqrt(2 * spread / 10) + 9 / 10)
 
 
-def test_invalid_arguments_are_refused():
+def test_invalid_arguments_of_utility_theorems_are_refused():
     with pytest.raises(ParameterError, match="diameter"):
         utility.theorem_4_2(10, 10, **{**PROBLEM, "diameter": -1.0})
     with pytest.raises(ParameterError, match="window"):

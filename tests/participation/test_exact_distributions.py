@@ -1,4 +1,4 @@
-"""The enumerated law of every sampler equals its spec, as fractions."""
+"""The enumerated distribution of every sampler equals its specification, in fractions."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -132,7 +132,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_every_block_has_its_stated_distribution(law, population):
+def test_every_window_of_a_participation_has_its_stated_distribution(law, population):
     for block in blocks(law):
         enumerated = enumerate_outputs(
             lambda source, block=block: steps_of_each(
@@ -147,7 +147,7 @@ def test_every_block_has_its_stated_distribution(law, population):
     [case for case in LAWS if not isinstance(case[0], FixedSize)],
     ids=str,
 )
-def test_a_device_draws_with_the_distribution_of_the_simulation(law, population):
+def test_a_device_draws_its_steps_with_the_distribution_of_the_simulation(law, population):
     for block in blocks(law):
         for client in range(population):
             enumerated = enumerate_outputs(
@@ -176,7 +176,7 @@ def test_each_window_is_drawn_independently():
     assert enumerate_outputs(drawn_once_and_kept) != spec
 
 
-def test_clients_of_fixed_size_steps_are_not_independent():
+def test_participations_of_clients_are_dependent_in_steps_of_fixed_size():
     law = FixedSize(2, 4, 1)
     poisson = of_everybody(PoissonSampling(0.5, 1), 4, blocks(law)[0])
     enumerated = enumerate_outputs(
@@ -193,7 +193,7 @@ WRONG_SLOTS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_SLOTS.values(), ids=WRONG_SLOTS)
-def test_wrong_windows_have_another_distribution(wrong):
+def test_mutants_of_window_sampling_have_another_distribution(wrong):
     law = CheckIn(window=4)
     spec = of_everybody(law, 1, blocks(law)[0])
     assert enumerate_outputs(lambda source: ((wrong(source),),)) != spec
@@ -209,12 +209,12 @@ def shifted_repeats(source):
 
 
 @pytest.mark.parametrize("wrong", [with_repeats, shifted_repeats])
-def test_wrong_subsets_have_another_distribution(wrong):
+def test_mutants_of_k_subset_sampling_have_another_distribution(wrong):
     law = KSubset(window=4, picks=2)
     assert enumerate_outputs(wrong) != of_one_client(law, blocks(law)[0], 0)
 
 
-def test_drawing_before_checking_availability_is_another_distribution():
+def test_drawing_a_step_before_checking_availability_has_another_distribution():
     law = AvailabilityCheckIn(TRACE[:1], 5)
 
     def next_free_slot(source):

@@ -64,7 +64,7 @@ def enumerated_moments(law, population):
 
 
 @pytest.mark.parametrize(("law", "population"), LAWS, ids=str)
-def test_expectations_equal_the_enumerated_distribution(law, population):
+def test_expected_check_ins_and_empty_steps_equal_their_enumeration(law, population):
     means, empty = enumerated_moments(law, population)
     check_ins = expected_check_ins(law, population)
     assert check_ins.shape == (law.steps,)
@@ -158,7 +158,7 @@ def test_more_clients_leave_fewer_empty_steps(population, window):
     assert more < fewer
 
 
-def test_mean_check_ins_of_a_trace_match_their_simulation():
+def test_the_expected_check_ins_of_a_trace_agree_with_simulation():
     generator = np.random.default_rng(9)
     law = AvailabilityCheckIn(generator.random((300, 24)) < generator.random(24), 8, 0.7)
     runs = [
@@ -175,7 +175,7 @@ def test_mean_check_ins_of_a_trace_match_their_simulation():
     )
 
 
-def test_inconsistent_settings_are_refused():
+def test_a_population_that_contradicts_the_participation_is_refused():
     with pytest.raises(ParameterError, match="population = 0"):
         expected_check_ins(CheckIn(4), 0)
     with pytest.raises(ParameterError, match="expected 5, the number of clients of"):
@@ -209,7 +209,7 @@ def exact_turns(law, population, clients, steps):
 
 
 @pytest.mark.parametrize(("law", "population"), OWN_DRAWS, ids=str)
-def test_check_in_counts_have_their_mean_and_variance_bound(law, population):
+def test_the_number_of_check_ins_has_its_stated_mean_and_variance_bound(law, population):
     clients = range(0, population, 2)
     for steps in range(law.steps + 1):
         mean, bound = expected_turns(law, population, clients, steps)
@@ -225,6 +225,8 @@ def test_check_in_counts_have_their_mean_and_variance_bound(law, population):
     ("count", "expected", "variance", "far"),
     [(94, 100, 0, True), (95, 100, 0, False), (39, 100, 100, True), (40, 100, 100, False)],
 )
-def test_low_participation_warning_needs_significance_and_size(count, expected, variance, far):
+def test_a_warning_about_low_participation_needs_a_large_and_significant_deviation(
+    count, expected, variance, far
+):
     assert is_far_below(count, expected, variance) is far
     assert not is_far_below(0, 0.0, 0.0)

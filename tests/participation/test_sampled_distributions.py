@@ -1,4 +1,4 @@
-"""At larger sizes: the claimed law is kept, and named wrong laws are rejected."""
+"""At larger sizes, draws have the stated distribution, and wrong distributions are detected."""
 
 from itertools import combinations
 
@@ -70,7 +70,7 @@ def test_sparse_check_in_draws_have_their_distribution():
     assert_frequencies(halves, np.full(10, 0.1))
 
 
-def test_two_windows_are_independent():
+def test_steps_drawn_in_two_windows_are_independent():
     n, m = 50_000, 6
     law = CheckIn(m, 2)
     first, second = (slot_of_each(s, n) for s in draw_run(law, n, STREAMS))
@@ -90,7 +90,7 @@ def test_two_windows_are_independent():
     )
 
 
-def test_neighbouring_clients_are_independent():
+def test_steps_of_neighbouring_clients_are_independent():
     n, m = 60_000, 5
     law = CheckIn(m)
     slots = slot_of_each(draw(law, n, blocks(law)[0], SOURCES[1]), n)
@@ -245,7 +245,7 @@ def test_availability_draws_have_their_distribution(source):
     )
 
 
-def test_devices_and_simulation_draw_the_same_distribution():
+def test_devices_and_simulations_draw_steps_with_the_same_distribution():
     law, trials = CheckIn(4, 1, 0.5), 4000
     source = OSRandomness()
     block = blocks(law)[0]

@@ -1,4 +1,4 @@
-"""What holds of every schedule, block and run, whatever is drawn."""
+"""Properties of every schedule, block and run for all draws."""
 
 from collections import Counter
 from itertools import pairwise
@@ -76,7 +76,7 @@ def population_of(law, otherwise=17):
 
 
 @given(law=LAWS)
-def test_blocks_cover_the_run_without_gap(law):
+def test_the_blocks_of_a_schedule_cover_the_run_without_gaps(law):
     cut = blocks(law)
     assert [block.index for block in cut] == list(range(len(cut)))
     assert cut[0].first_step == 0
@@ -107,7 +107,7 @@ def test_schedules_are_sorted_and_cover_their_blocks(law, streams):
 
 
 @given(law=LAWS, streams=SEEDS)
-def test_each_participation_keeps_its_guarantee(law, streams):
+def test_every_schedule_has_the_properties_of_its_participation(law, streams):
     n = population_of(law)
     run = joined_schedules(list(draw_run(law, n, streams)))
     assert run.steps == law.steps
@@ -133,7 +133,9 @@ def test_each_participation_keeps_its_guarantee(law, streams):
 
 
 @given(law=LAWS, streams=SEEDS, data=st.data())
-def test_a_schedule_resumes_at_any_block(law, streams, data):
+def test_a_schedule_drawn_from_any_block_on_equals_the_rest_of_the_whole_schedule(
+    law, streams, data
+):
     n = population_of(law)
     first = data.draw(st.integers(0, len(blocks(law))))
     whole = list(draw_run(law, n, streams))[first:]
@@ -148,7 +150,7 @@ def test_a_schedule_resumes_at_any_block(law, streams, data):
     steps=st.integers(1, 8),
     pairs=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 50)), max_size=30),
 )
-def test_grouping_sorts_by_step_stably(steps, pairs):
+def test_grouping_by_step_keeps_the_order_of_clients(steps, pairs):
     pairs = [(slot % steps, client) for slot, client in pairs]
     slots = np.array([slot for slot, _ in pairs], dtype=np.int64)
     clients = np.array([client for _, client in pairs], dtype=np.int32)
@@ -160,12 +162,12 @@ def test_grouping_sorts_by_step_stably(steps, pairs):
 
 
 @pytest.mark.parametrize("slots", [[0, -1], [3, 0]])
-def test_grouping_refuses_slots_outside_the_block(slots):
+def test_grouping_refuses_steps_outside_the_block(slots):
     with pytest.raises(ParameterError, match=r"slots = .*expected 0 to 2"):
         grouped(0, 3, np.array(slots), np.array([1, 2]))
 
 
-def test_windows_above_16_bits_and_populations_above_32_bits_are_drawn():
+def test_steps_beyond_16_bits_and_clients_beyond_32_bits_are_drawn():
     law = CheckIn(window=100_000)
     block = blocks(law)[0]
     schedule = draw(law, 1000, block, SimulationStreams(1).source())
@@ -175,7 +177,7 @@ def test_windows_above_16_bits_and_populations_above_32_bits_are_drawn():
     assert last.clients.dtype == np.int64
 
 
-def test_runs_of_many_steps_make_their_blocks_on_demand():
+def test_the_blocks_of_very_long_runs_are_computed_on_demand():
     cut = blocks(PoissonSampling(0.1, 10**12))
     assert len(cut) == 10**12
     assert cut[-1] == ScheduleBlock(10**12 - 1, 10**12 - 1, 1)
@@ -206,7 +208,7 @@ def test_arrays_that_are_no_schedule_are_refused(offsets, clients, name):
         Schedule(0, offsets, clients)
 
 
-def test_joined_schedules_must_be_consecutive():
+def test_joining_schedules_that_are_not_consecutive_is_refused():
     first = Schedule(0, np.array([0, 1]), np.array([4]))
     third = Schedule(2, np.array([0, 1]), np.array([5]))
     with pytest.raises(ParameterError, match="first_step = 2: expected 1"):
@@ -228,7 +230,7 @@ TRACE = np.ones((3, 4), dtype=np.bool_)
         (AvailabilityCheckIn(TRACE, 2), 1, "expected 3, the number of clients of"),
     ],
 )
-def test_a_population_that_does_not_fit_is_refused(law, population, message):
+def test_a_population_that_does_not_fit_the_participation_is_refused(law, population, message):
     with pytest.raises(ParameterError, match=message):
         draw(law, population, blocks(law)[0], OSRandomness())
 
@@ -242,13 +244,13 @@ def test_a_population_that_does_not_fit_is_refused(law, population, message):
         ScheduleBlock(-1, 4, 4),
     ],
 )
-def test_a_block_of_another_participation_is_refused(block):
+def test_drawing_a_block_of_another_participation_is_refused(block):
     with pytest.raises(ParameterError, match="one of the participation's 2 blocks"):
         draw(CheckIn(4, 2), 3, block, OSRandomness())
 
 
 @pytest.mark.parametrize("client", [-1, 3, 0.5])
-def test_a_client_outside_the_population_is_refused(client):
+def test_drawing_steps_of_a_client_outside_the_population_is_refused(client):
     law = CheckIn(4)
     with pytest.raises(ParameterError, match="client = "):
         draw(law, 3, blocks(law)[0], OSRandomness(), client=client)

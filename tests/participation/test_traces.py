@@ -1,4 +1,4 @@
-"""Traces: unknown is neither available nor absent."""
+"""Availability traces: unknown entries count neither as available nor as unavailable."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ TRACE = np.array(
 )
 
 
-def test_trace_statistics_ignore_unknown_slots():
+def test_statistics_of_a_trace_ignore_unknown_entries():
     statistics = trace_statistics(TRACE, steps_per_day=3)
     assert statistics.clients == 4
     assert statistics.known_fraction == 13 / 24
@@ -32,12 +32,12 @@ def test_trace_statistics_ignore_unknown_slots():
     assert statistics.day_profile.tolist() == [4 / 5, 0, 2 / 4]
 
 
-def test_trace_may_start_at_any_time_of_day():
+def test_a_trace_may_start_at_any_time_of_day():
     statistics = trace_statistics(TRACE, steps_per_day=3, first_slot=2)
     assert statistics.day_profile.tolist() == [0, 2 / 4, 4 / 5]
 
 
-def test_time_of_day_without_known_slots_has_no_availability():
+def test_a_time_of_day_without_known_entries_has_availability_nan():
     assert np.isnan(trace_statistics(TRACE, steps_per_day=7).day_profile[6])
     nothing = trace_statistics(TRACE[2:3], steps_per_day=3)
     assert np.isnan(nothing.available_fraction)
@@ -45,7 +45,7 @@ def test_time_of_day_without_known_slots_has_no_availability():
     assert nothing.never_available == 1
 
 
-def test_draws_are_uniform_over_available_steps():
+def test_availability_participation_treats_unknown_entries_as_unavailable():
     law = availability_participation(TRACE, window=3, probability=0.5)
     assert law.available.tolist() == (TRACE == 1).tolist()
     assert (law.window, law.probability) == (3, 0.5)
@@ -71,7 +71,7 @@ def test_no_client_participates_where_it_is_unavailable(seed, clients, steps, wi
     assert run.participations == free_windows
 
 
-def test_participation_by_time_of_day_agrees_with_the_trace():
+def test_simulated_participation_by_time_of_day_agrees_with_the_trace():
     assert day_profile([1, 2, 3, 5, U], steps_per_day=2).tolist() == [2, 3.5]
     assert day_profile([1, 2, 3], steps_per_day=2, first_slot=1).tolist() == [2, 2]
     assert np.isnan(day_profile([1], steps_per_day=2)[1])
@@ -97,7 +97,7 @@ def test_invalid_traces_are_refused(trace, message):
     ("window", "probability", "message"),
     [(0, 1.0, "window = 0"), (3, 1.0, "steps"), (1, 1.5, "probability = 1.5")],
 )
-def test_errors_name_the_parameter_that_is_refused(window, probability, message):
+def test_errors_about_a_trace_name_the_invalid_parameter(window, probability, message):
     with pytest.raises(ParameterError, match=message):
         availability_participation([[1.0, 0.0]], window, probability)
 
@@ -111,7 +111,7 @@ def test_invalid_times_of_day_are_refused(per_day, first):
 
 
 @pytest.mark.usefixtures("data_dir")
-def test_check_ins_of_the_built_in_trace_are_plausible():
+def test_statistics_of_the_built_in_trace_have_their_documented_values():
     phones = datasets.flash_phones()
     statistics = trace_statistics(phones, steps_per_day=48)
     assert (statistics.clients, phones.shape) == (723, (723, 241))

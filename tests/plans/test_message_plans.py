@@ -33,7 +33,7 @@ def plan(**changes: dict[str, Any]) -> Plan:
     return Plan.from_mapping(tables)
 
 
-def test_the_guarantee_equals_that_of_the_message_randomizer():
+def test_the_guarantee_of_a_plan_equals_that_of_its_message_randomizer():
     prepared = prepare(plan(), CLIENTS)
     built = prepared.messages(50)
     assert isinstance(built, SeededCode)
@@ -48,7 +48,7 @@ def test_the_guarantee_equals_that_of_the_message_randomizer():
     ("norm", "kind"), [("l1", L1Randomizer), ("l2", SeededCode), ("linf", LInfRandomizer)]
 )
 @pytest.mark.parametrize("dimension", [16, 300, 13706])
-def test_the_guarantee_of_a_message_is_equal_in_every_dimension(norm, kind, dimension):
+def test_the_guarantee_of_a_message_does_not_depend_on_the_model_dimension(norm, kind, dimension):
     section = RandomizerSection.model_validate({"norm": norm})
     built = section.build(dimension, 1.3, 0.2)
     assert isinstance(built, kind)
@@ -56,7 +56,7 @@ def test_the_guarantee_of_a_message_is_equal_in_every_dimension(norm, kind, dime
     assert built.message_bits <= 64
 
 
-def test_epsilon0_is_the_largest_within_the_target():
+def test_the_calibrated_epsilon0_is_the_largest_within_the_target():
     changes = {"randomizer": {"epsilon0": None}, "privacy": {"epsilon": 0.5}}
     prepared = prepare(plan(**changes), CLIENTS)
     assert prepared.guarantee.epsilon.upper <= 0.5
@@ -70,7 +70,7 @@ def test_an_epsilon0_above_the_target_is_refused():
         prepare(plan(privacy={"epsilon": 0.01}), CLIENTS)
 
 
-def test_local_trust_protects_each_message_alone():
+def test_a_plan_under_local_trust_has_the_epsilon_of_unshuffled_messages():
     local = prepare(plan(privacy={"trust": "local"}), CLIENTS)
     shuffled_one = prepare(plan(), CLIENTS)
     assert shuffled_one.guarantee.epsilon.upper < local.guarantee.epsilon.upper <= 5.0
@@ -79,7 +79,7 @@ def test_local_trust_protects_each_message_alone():
     assert local.guarantee.epsilon.upper == tn.price(expected, delta=DELTA).epsilon.upper
 
 
-def test_several_messages_have_one_joint_guarantee():
+def test_several_messages_of_a_client_have_one_joint_guarantee():
     one, three = prepare(plan(), CLIENTS), prepare(plan(randomizer={"messages": 3}), CLIENTS)
     assert (one.epsilon0, three.epsilon0) == (1.0, 1.0)
     assert isinstance(one.scheme.randomizer, NonAdaptiveRandomizer)
@@ -92,7 +92,7 @@ def test_several_messages_have_one_joint_guarantee():
     assert found.guarantee.epsilon == rounds.guarantee.epsilon
 
 
-def test_a_shuffle_without_analysis_is_refused_with_the_local_epsilon():
+def test_the_error_about_a_shuffle_without_analysis_gives_the_local_epsilon():
     check_ins = {"law": "check-in", "window": 5, "size": None, "steps": None}
     with pytest.raises(UnsupportedError, match=r"'local' the plan has ε = 1, ε₀ = 1 a mess"):
         prepare(plan(participation=check_ins), CLIENTS)
@@ -128,7 +128,7 @@ def test_invalid_message_plans_are_refused_in_one_line(changes, line):
     assert "\n" not in str(caught.value)
 
 
-def test_too_few_bits_and_too_many_clients_are_refused():
+def test_plans_with_too_few_message_bits_or_too_many_clients_are_refused():
     with pytest.raises(ParameterError, match=r"randomizer\.bits = 20: expected at least 37"):
         prepare(plan(randomizer={"bits": 20}), CLIENTS).messages(50)
     with pytest.raises(ParameterError, match=r"participation\.size = 400"):

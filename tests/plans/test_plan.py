@@ -23,7 +23,7 @@ from turnout.schemes import (
 )
 
 
-def test_missing_keys_have_defaults(small_plan):
+def test_missing_keys_of_a_plan_have_defaults(small_plan):
     plan = Plan.from_toml(small_plan)
     assert plan.privacy.relation is Relation.ADD_REMOVE
     assert plan.protocol.release is ReleaseRule.AGGREGATED
@@ -49,7 +49,7 @@ def test_missing_keys_have_defaults(small_plan):
         ),
     ],
 )
-def test_each_value_of_law_builds_its_participation(small_plan, table, participation):
+def test_each_value_of_the_key_law_builds_its_participation(small_plan, table, participation):
     text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', table)
     assert Plan.from_toml(text).participation_for(60) == participation
 
@@ -128,12 +128,12 @@ def test_a_participation_that_does_not_fit_the_population_is_refused(small_plan,
         Plan.from_toml(text).participation_for(60)
 
 
-def test_every_key_has_a_description():
+def test_every_key_of_a_plan_has_a_description():
     assert all(description for description in all_keys(Plan).values())
     assert len(all_keys(Plan)) > 35
 
 
-def test_law_is_the_first_key_of_every_participation():
+def test_the_first_key_of_every_participation_is_law():
     found = variants(Plan.model_fields["participation"])
     assert all(next(iter(table.keys)) == "law" for table in found)
     assert len({table.word for table in found}) == len(found) > 5

@@ -27,7 +27,7 @@ def scheme(available, window, probability=1.0) -> Scheme:
     return Scheme(GaussianNoise(1.2), participation, Relation.ADD_REMOVE)
 
 
-def test_calibrated_noise_meets_the_target(small_plan):
+def test_calibrated_noise_of_a_plan_meets_the_target_epsilon(small_plan):
     prepared = prepare(Plan.from_toml(small_plan), 1437)
     assert 2.9 < prepared.guarantee.epsilon.upper <= 3.0
     assert prepared.scheme.participation == CheckIn(10, 3)
@@ -36,7 +36,7 @@ def test_calibrated_noise_meets_the_target(small_plan):
 
 
 @pytest.mark.parametrize("epsilon", [25.0, 1000.0])
-def test_a_target_is_met_with_wide_bounds(small_plan, epsilon):
+def test_calibrated_noise_meets_the_target_epsilon_where_bounds_are_wide(small_plan, epsilon):
     prepared = prepare(Plan.from_toml(small_plan.replace("3.0", str(epsilon))), 1437)
     assert 0.9 * epsilon < prepared.guarantee.epsilon.upper <= epsilon
 
@@ -54,14 +54,14 @@ def test_noise_with_an_epsilon_above_the_target_is_refused(small_plan):
     assert prepare(Plan.from_toml(kept), 1437).guarantee.epsilon.upper <= named
 
 
-def test_noise_without_a_target_has_a_guarantee(small_plan):
+def test_a_plan_with_given_noise_has_a_guarantee(small_plan):
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
     prepared = prepare(Plan.from_toml(text), 1437)
     assert prepared.noise.noise_multiplier == 2.0
     assert prepared.guarantee.epsilon.upper > 0
 
 
-def test_prepare_uses_a_given_participation(small_plan):
+def test_prepare_uses_a_participation_given_as_an_argument(small_plan):
     participation = scheme(np.ones((5, 8)), 4).participation
     text = small_plan.replace("epsilon = 3.0", "noise_multiplier = 2.0")
     prepared = prepare(Plan.from_toml(text), 5, participation)
@@ -70,7 +70,7 @@ def test_prepare_uses_a_given_participation(small_plan):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_costliest_clients_have_the_largest_epsilon(seed):
+def test_the_costliest_clients_have_the_largest_epsilon_of_all_clients(seed):
     available = np.random.default_rng(seed).random((12, 12)) < 0.3
     whole = scheme(available, 4)
     reduced = costliest_clients(whole)
@@ -80,7 +80,7 @@ def test_the_costliest_clients_have_the_largest_epsilon(seed):
     assert epsilon_upper(reduced, 1e-4) == pytest.approx(epsilon_upper(whole, 1e-4), rel=1e-12)
 
 
-def test_exactly_the_dominated_clients_are_left_out():
+def test_exactly_the_clients_with_dominated_epsilon_are_left_out():
     rows = [
         [1, 1, 1, 1, 0, 0, 0, 0],  # one window of 4
         [1, 0, 0, 0, 0, 0, 0, 0],  # one window of 1: dominates the first
@@ -94,7 +94,7 @@ def test_exactly_the_dominated_clients_are_left_out():
     assert sorted(map(tuple, participation.window_sizes().tolist())) == [(1, 0), (2, 2)]
 
 
-def test_other_participations_keep_all_clients():
+def test_participations_without_a_trace_keep_all_clients():
     plain = Scheme(GaussianNoise(1.0), CheckIn(5), Relation.ADD_REMOVE)
     assert costliest_clients(plain) is plain
     nobody = scheme(np.zeros((3, 8)), 4)
@@ -125,7 +125,7 @@ def test_noise_is_recalibrated_if_omitted_clients_have_a_larger_epsilon(small_pl
 
 
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.ZERO_OUT])
-def test_epsilon_of_clients_is_at_most_the_quick_bound(relation):
+def test_epsilon_of_each_client_is_below_the_quick_bound_and_independent_of_others(relation):
     available = np.random.default_rng(3).random((8, 12)) < 0.4
     asked = replace(scheme(available, 4), relation=relation)
     found = price(asked, 1e-5)

@@ -1,4 +1,4 @@
-"""Questions to accounting: flags become a scheme, or a one-line error."""
+"""Questions about ε: command-line options become a scheme, or a one-line error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PROMISE = {"delta": 1e-6, "relation": "add-remove", "noise_multiplier": 1.0}
         ),
     ],
 )
-def test_flags_become_a_scheme(flags, participation):
+def test_command_line_options_become_a_scheme(flags, participation):
     question = parse_query({**PROMISE, **flags, "epsilon": None, "rate": flags.get("rate")})
     assert question.scheme == Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE)
 
@@ -84,12 +84,12 @@ DEVIATION = {"standard_deviation": 3.0}
         ),
     ],
 )
-def test_flags_become_a_randomizer(flags, randomizer):
+def test_command_line_options_become_a_randomizer(flags, randomizer):
     question = parse_query({**without(PROMISE, "noise_multiplier"), "scheme": "none", **flags})
     assert question.scheme.randomizer == randomizer
 
 
-def test_a_file_becomes_a_randomizer(tmp_path):
+def test_a_file_with_two_distributions_becomes_a_randomizer(tmp_path):
     pair = tmp_path / "pair.csv"
     pair.write_text("outcome, absent, present\r\nyes, 0.2, 0.75\r\nno, 0.8, 0.25\r\n")
     assert read_pair(pair) == TableRandomizer([0.75, 0.25], [0.2, 0.8])
@@ -116,7 +116,7 @@ def test_a_file_becomes_a_randomizer(tmp_path):
         ("present,absent\n1,0\n0,1\n", "column present: distributions that overlap"),
     ],
 )
-def test_a_file_without_two_distributions_is_refused(tmp_path, text, fault):
+def test_a_randomizer_file_without_two_distributions_is_refused(tmp_path, text, fault):
     pair = tmp_path / "pair.csv"
     pair.write_text(text)
     flags = {"scheme": "none", "randomizer": "table", "pair_file": str(pair)}
@@ -125,7 +125,7 @@ def test_a_file_without_two_distributions_is_refused(tmp_path, text, fault):
     assert str(error.value).startswith("--pair-file = ")
 
 
-def test_a_missing_or_binary_pair_file_is_refused(tmp_path):
+def test_a_missing_or_binary_randomizer_file_is_refused(tmp_path):
     with pytest.raises(ParameterError, match="a CSV file that exists"):
         read_pair(tmp_path / "none.csv")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
@@ -187,7 +187,7 @@ def test_a_missing_or_unknown_setting_of_a_randomizer_is_refused(flags, line):
         ),
     ],
 )
-def test_errors_of_accounting_name_the_option(flags, line):
+def test_errors_raised_by_the_accounting_name_the_option(flags, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         answered(parse_query({**NOISELESS, **flags}))
 
@@ -281,7 +281,7 @@ WINDOW = {**NOISELESS, "scheme": "check-in", "window": 100, "epsilon": 1.0}
         ("windows", {**WINDOW, "randomizer": "approximate", "epsilon0": 1.0, "delta0": 1e-8}),
     ],
 )
-def test_a_solved_setting_meets_the_target(unknown, flags):
+def test_a_solved_setting_meets_the_target_epsilon(unknown, flags):
     key = unknown.replace("-", "_")
     answer = solved(parse_query(without(flags, key), unknown), unknown)
     found = answer.calibration
@@ -295,7 +295,7 @@ def test_a_solved_setting_meets_the_target(unknown, flags):
     assert found.epsilon >= 0.8 * epsilon_upper(scheme, again.target.delta)
 
 
-def test_picks_stay_within_the_window():
+def test_solved_picks_are_at_most_the_window():
     flags = {**PROMISE, "scheme": "k-subset", "window": 4, "epsilon": 100.0}
     assert solved(parse_query(flags, "picks"), "picks").value == 4
     flags = {**PROMISE, "scheme": "k-subset", "picks": 4, "epsilon": 100.0}
@@ -313,7 +313,7 @@ def test_picks_stay_within_the_window():
         ("fixed-assignment", "noise-multiplier window probability epochs delta"),
     ],
 )
-def test_solvable_settings_of_a_participation(scheme, names):
+def test_each_participation_has_its_list_of_solvable_settings(scheme, names):
     assert solvable(scheme) == names.split()
 
 
@@ -329,7 +329,7 @@ def test_solvable_settings_of_a_participation(scheme, names):
         ("table", "rate steps delta"),
     ],
 )
-def test_solvable_settings_of_a_randomizer(randomizer, names):
+def test_each_randomizer_has_its_list_of_solvable_settings(randomizer, names):
     assert solvable("poisson", randomizer) == names.split()
 
 
@@ -342,7 +342,7 @@ def test_solve_for_noise_selects_the_noise_setting_of_any_randomizer():
         parse_query({**WINDOW, "randomizer": "table", "pair_file": "none.csv"}, "noise")
 
 
-def test_a_delta_below_delta0_is_refused():
+def test_solving_with_a_delta_below_delta0_is_refused():
     flags = {**WINDOW, "randomizer": "approximate", "delta0": 1e-3}
     with pytest.raises(UnsupportedError, match=r"delta = 1e-06: expected more than 0\.001"):
         solved(parse_query(flags, "epsilon0"), "epsilon0")

@@ -1,4 +1,4 @@
-"""Questions about shuffled messages: schemes of flags, one-line errors, solved settings."""
+"""Questions about shuffled messages: schemes of options, one-line errors, solved settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def without(flags, *names):
         ({"relation": "replace-one"}, EveryStep(1)),
     ],
 )
-def test_flags_become_a_scheme_of_shuffled_messages(flags, participation):
+def test_command_line_options_become_a_scheme_of_shuffled_messages(flags, participation):
     assert parse_query({**ALL, **flags}).scheme == Scheme(
         PureRandomizer(1.0),
         participation,
@@ -75,12 +75,12 @@ def test_flags_become_a_scheme_of_shuffled_messages(flags, participation):
         ({"randomizer": "gaussian", "epsilon0": None, "noise_multiplier": 2.0}, None),
     ],
 )
-def test_the_order_is_hidden_by_default_for_adaptive_randomizers(flags, order):
+def test_the_message_order_is_hidden_by_default_for_adaptive_randomizers(flags, order):
     assert parse_query({**ALL, **flags}).scheme.order is order
 
 
 @pytest.mark.parametrize("scheme", ["shuffle", "subsampled-shuffle", "self-sampling-shuffle"])
-def test_a_known_order_needs_a_non_adaptive_randomizer(scheme):
+def test_a_known_message_order_is_accepted_only_for_non_adaptive_randomizers(scheme):
     own = {"subsampled-shuffle": {"sampled": 40}, "self-sampling-shuffle": {"rate": 0.25}}
     flags = {**ALL, "scheme": scheme, "order": "known", **own.get(scheme, {})}
     with pytest.raises(UnsupportedError, match=r"is 'known'.* use NonAdaptiveRandomizer"):
@@ -213,7 +213,7 @@ AVERAGED = {"scheme": "check-in", "window": 5, "release": "averaged", "relation"
 AVERAGED |= {"noise_multiplier": 3.0, "delta": 1e-6}
 
 
-def test_averaged_check_ins_take_a_number_of_clients():
+def test_averaged_check_ins_accept_a_number_of_clients():
     known = Scheme(
         GaussianNoise(3.0),
         CheckIn(5),
@@ -225,7 +225,7 @@ def test_averaged_check_ins_take_a_number_of_clients():
     assert parse_query(AVERAGED).scheme.population is None
 
 
-def test_a_plan_has_central_trust_and_no_assumed_population(small_plan):
+def test_a_plan_of_check_ins_has_central_trust_and_no_assumed_population(small_plan):
     prepared = prepare(Plan.from_toml(small_plan), 1437)
     assert prepared.scheme.population is None
     assert prepared.scheme.trust is TrustModel.CENTRAL
@@ -244,7 +244,7 @@ def test_a_plan_has_central_trust_and_no_assumed_population(small_plan):
         ("self-sampling-shuffle", "approximate", "epsilon0 rate rounds clients delta"),
     ],
 )
-def test_solvable_settings_of_a_shuffle(scheme, randomizer, names):
+def test_each_shuffle_has_its_list_of_solvable_settings(scheme, randomizer, names):
     assert solvable(scheme, randomizer) == names.split()
 
 
@@ -330,7 +330,7 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("key", "flags"), LEVELS)
-def test_a_solved_level_agrees_with_bisection(key, flags):
+def test_a_solved_real_setting_agrees_with_bisection(key, flags):
     flags, unknown, epsilon = {**SHUFFLE, **flags}, key.replace("_", "-"), flags["epsilon"]
 
     def meets(value):
@@ -354,7 +354,7 @@ def test_a_solved_level_agrees_with_bisection(key, flags):
         assert found.value >= good * (1 - 4e-4)
 
 
-def test_one_client_fewer_or_one_round_more_exceeds_the_target():
+def test_one_client_fewer_or_one_round_more_than_solved_exceeds_the_target():
     """Negative control: one client less or one round more misses the target."""
     flags = {**ALL, "epsilon": 0.5}
     for unknown, step in (("rounds", 1), ("clients", -1)):
@@ -367,7 +367,7 @@ def test_one_client_fewer_or_one_round_more_exceeds_the_target():
     ("clients", "rounds", "epsilon"),
     [(100, 1, 0.01), (100, 1000, 10.0), (10**6, 1, 0.01), (10**6, 1, 1.0), (10**6, 3, 10.0)],
 )
-def test_a_level_is_found_in_at_most_ten_evaluations(clients, rounds, epsilon):
+def test_epsilon0_is_solved_in_at_most_ten_evaluations(clients, rounds, epsilon):
     flags = {**SHUFFLE, "clients": clients, "rounds": rounds, "epsilon": epsilon}
     found = solved(parse_query(flags, "epsilon0"), "epsilon0").calibration
     assert found.evaluations <= 10
@@ -377,7 +377,7 @@ def test_a_level_is_found_in_at_most_ten_evaluations(clients, rounds, epsilon):
     assert epsilon_upper(more, 1e-6) > epsilon
 
 
-def test_solved_number_of_clients_is_one_without_amplification():
+def test_the_solved_number_of_clients_is_one_if_no_amplification_is_needed():
     flags = {**ALL, "epsilon": 1.0}
     found = solved(parse_query(without(flags, "clients"), "clients"), "clients").calibration
     assert (found.value, found.refused) == (1, None)

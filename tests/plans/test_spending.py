@@ -22,7 +22,7 @@ PLAN = Plan.from_mapping(
 )
 
 
-def test_the_curve_rises_from_zero_to_the_whole_run():
+def test_spent_epsilon_rises_from_zero_to_that_of_the_whole_run():
     prepared = prepare(PLAN, 1437)
     curve = epsilon_curve(prepared, 3)
     assert curve.steps.tolist() == [0, 3, 6, 9, 12, 15, 18, 20]
@@ -36,7 +36,7 @@ def test_the_curve_rises_from_zero_to_the_whole_run():
     assert curve.at(20) > curve.at(3) > curve.at(0) == 0
 
 
-def test_the_client_of_largest_epsilon_may_change_during_a_run():
+def test_the_client_with_the_largest_epsilon_may_change_during_a_run():
     # The first client has the larger ε until the second window of the second client.
     rows = np.array([[1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0]], dtype=np.bool_)
     participation = AvailabilityCheckIn(rows, 3)
@@ -48,7 +48,7 @@ def test_the_client_of_largest_epsilon_may_change_during_a_run():
 
 
 @pytest.mark.parametrize("error", [NumericalError, UnsupportedError])
-def test_a_point_without_a_bound_takes_the_next_bound(error, monkeypatch):
+def test_a_step_without_a_certified_bound_uses_the_bound_of_the_next_step(error, monkeypatch):
     prepared = prepare(PLAN, 1437)
     whole = epsilon_curve(prepared, 5).epsilon().tolist()
 
@@ -74,7 +74,7 @@ def test_a_point_without_a_bound_takes_the_next_bound(error, monkeypatch):
     ],
     ids=str,
 )
-def test_a_run_computes_few_points_and_the_report_computes_the_rest(
+def test_a_run_computes_epsilon_at_few_steps_and_the_report_at_the_remaining_ones(
     participation, relation, points, monkeypatch
 ):
     priced = []

@@ -22,7 +22,7 @@ WINDOW = {**NOISE, "against": "window", "first": 2.0, "last": 9.0, "noise_multip
 del WINDOW["window"]
 
 
-def test_values_are_spaced_evenly_in_their_logarithm():
+def test_values_of_a_sweep_are_spaced_evenly_in_their_logarithm():
     asked = sweep({**NOISE, "points": 4, "clients": None})
     assert asked.values() == [0.5, 1.0, 2.0, 4.0]
     assert asked.fixed() == {"window": 100, "windows": 1}
@@ -32,7 +32,7 @@ def test_values_are_spaced_evenly_in_their_logarithm():
     assert (ends[0], ends[-1]) == (0.123456, 0.987654)
 
 
-def test_whole_values_are_listed_once():
+def test_whole_numbers_of_a_sweep_are_listed_once():
     assert sweep({**WINDOW, "points": 30}).values() == [2, 3, 4, 5, 6, 7, 8, 9]
     assert all(isinstance(value, int) for value in sweep(WINDOW).values())
     windows = sweep({**WINDOW, "against": "windows", "window": 50})
@@ -73,7 +73,7 @@ def test_whole_values_are_listed_once():
         ),
     ],
 )
-def test_a_wrong_flag_of_a_sweep_is_refused_in_one_line(changes, line):
+def test_an_invalid_option_of_a_sweep_is_refused_in_one_line(changes, line):
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         sweep({**NOISE, **changes})
     assert "\n" not in str(error.value)

@@ -41,7 +41,7 @@ def drawn(key, value, times=400):
     return [one.draw(generator) for _ in range(times)]
 
 
-def test_a_plan_without_its_search_has_the_same_settings():
+def test_a_plan_without_its_tune_table_has_the_same_settings():
     plan = Plan.from_toml(PLAN)
     assert plan.tune is not None
     assert set(parse_ranges(plan.tune.ranges)) == {
@@ -54,7 +54,7 @@ def test_a_plan_without_its_search_has_the_same_settings():
     assert plan.model_dump() == Plan.from_mapping({**TABLES, "tune": None}).model_dump()
 
 
-def test_a_logarithmic_range_is_uniform_in_the_logarithm():
+def test_draws_from_a_logarithmic_range_are_uniform_in_the_logarithm():
     values = np.log10(drawn("optimizer.learning_rate", {"low": 0.01, "high": 100.0, "log": True}))
     assert -2.0 <= values.min() < -1.8
     assert 1.8 < values.max() <= 2.0
@@ -63,7 +63,7 @@ def test_a_logarithmic_range_is_uniform_in_the_logarithm():
     assert straight.mean() > 1.0
 
 
-def test_whole_numbers_and_choices_are_drawn():
+def test_a_search_draws_whole_numbers_and_choices_from_their_ranges():
     assert set(drawn("client.steps", {"low": 1, "high": 3})) == {1, 2, 3}
     assert set(drawn("client.steps", {"low": 1, "high": 3, "log": True})) == {1, 2, 3}
     assert set(drawn("optimizer.averaging", ["none", "tail"])) == {"none", "tail"}
@@ -88,7 +88,7 @@ def test_whole_numbers_and_choices_are_drawn():
         ({}, "a table in which each key"),
     ],
 )
-def test_wrong_ranges_are_refused_in_one_line(ranges, words):
+def test_invalid_search_ranges_are_refused_in_one_line(ranges, words):
     with pytest.raises(ParameterError, match="tune") as caught:
         Plan.from_mapping({**TABLES, "tune": {"ranges": ranges}})
     assert words in str(caught.value)

@@ -52,7 +52,7 @@ def setting(**changes) -> Setting:
 
 @pytest.mark.parametrize("windows", [1, 4])
 @pytest.mark.parametrize("relation", [Relation.ADD_REMOVE, Relation.REPLACE_ONE])
-def test_exact_methods_in_a_comparison_equal_the_bounds_of_the_scheme(windows, relation):
+def test_exact_methods_in_a_comparison_have_the_bounds_of_their_scheme(windows, relation):
     at = setting(windows=windows, relation=relation)
     participations = {
         "check-in": CheckIn(100, windows),
@@ -232,7 +232,7 @@ def test_a_terminal_shows_the_progress_of_a_comparison(
     assert printed.out == ""
 
 
-def test_a_log_has_lines_of_progress(capsys):
+def test_progress_is_written_as_lines_if_there_is_no_terminal(capsys):
     tell = progress.progress_lines("comparing", 0.0)
     tell(3, 12_000)
     tell(4, 12_000, "drawing")

@@ -73,7 +73,7 @@ def test_explanation_numbers_enclose_the_exact_values_for_gaussian_noise(gaussia
     assert record["gaussian"]["delta"] <= 1e-5
 
 
-def test_the_explanation_record_is_json(checked_in):
+def test_the_record_of_an_explanation_is_valid_json(checked_in):
     record = explanation_record(checked_in)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert [guess["prior"] for guess in record["guesses"]] == [0.5, 0.3]

@@ -95,7 +95,7 @@ def test_every_figure_follows_the_style_rules_and_equals_the_committed_file(figu
             assert text in committed, f"{drawn.name}: make figures"
 
 
-def test_the_data_of_a_figure_name_curves_of_its_legend():
+def test_the_curve_names_in_the_data_of_a_figure_are_in_its_legend():
     files = sorted(DRAWN.glob("*.csv"))
     assert files
     for file in files:

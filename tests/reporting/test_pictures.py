@@ -115,7 +115,7 @@ def test_a_picture_that_violates_a_style_rule_is_detected(drawn, fault):
     assert faults(two_lines(OTHER.line())) == []
 
 
-def test_one_meaning_in_two_colours_is_detected_across_panels():
+def test_one_curve_name_in_two_colours_is_detected_across_panels():
     def draw(axes, ink):
         for axis, colour in zip(axes, (FIRST.colour, OTHER.colour), strict=True):
             axis.plot([1, 2], label="one meaning", color=colour)

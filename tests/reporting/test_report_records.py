@@ -26,7 +26,7 @@ def table(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_record_of_a_run_has_every_result_and_is_json(summary):
+def test_the_record_of_a_run_contains_every_result_and_is_valid_json(summary):
     record = summary.record()
     assert record["accuracy"] == 0.9
     assert record["loss"] == 0.5

@@ -68,7 +68,7 @@ def test_the_bandit_report_has_both_bounds_on_epsilon_and_the_regret(tmp_path, c
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3])
-def test_a_resumed_run_gives_the_same_results_bit_for_bit(tmp_path, stop):
+def test_a_resumed_bandit_run_gives_the_same_results_bit_for_bit(tmp_path, stop):
     plan = written(tmp_path)
     whole = run_bandit(plan, tmp_path / "whole", quiet)
 
@@ -85,7 +85,9 @@ def test_a_resumed_run_gives_the_same_results_bit_for_bit(tmp_path, stop):
     assert report(tmp_path / "part") == report(tmp_path / "whole")
 
 
-def test_ctrl_c_exits_with_130_and_prints_the_resume_command(tmp_path, monkeypatch, capsys):
+def test_ctrl_c_ends_a_bandit_run_with_exit_code_130_and_prints_the_resume_command(
+    tmp_path, monkeypatch, capsys
+):
     def interrupted(*_):
         raise InterruptedRunError(tmp_path, 1, 4, unit="run", command="bandit")
 
@@ -95,7 +97,7 @@ def test_ctrl_c_exits_with_130_and_prints_the_resume_command(tmp_path, monkeypat
     assert "stopped after run 1 of 4" in capsys.readouterr().err
 
 
-def test_the_checkpoint_of_another_plan_is_refused(tmp_path, capsys):
+def test_a_checkpoint_of_another_bandit_plan_is_refused(tmp_path, capsys):
     out = tmp_path / "out"
     run_bandit(written(tmp_path), out, quiet)
     (out / "plan.toml").write_text(PLAN.replace("epsilon = 1.0", "epsilon = 2.0"))
@@ -168,7 +170,7 @@ seeds = 2
 """
 
 
-def test_checkpoint_of_another_log_is_refused(tmp_path, capsys):
+def test_a_checkpoint_of_another_reward_log_is_refused(tmp_path, capsys):
     plan, out = written(tmp_path, LOGGED), tmp_path / "out"
     lines = [f"client-{i},{i % 3 - 1},0.5" for i in range(120)]
     log = tmp_path / "log.csv"
@@ -191,7 +193,7 @@ def test_checkpoint_of_another_log_is_refused(tmp_path, capsys):
         assert not (tmp_path / "other").exists()
 
 
-def test_a_folder_with_files_is_not_overwritten(tmp_path):
+def test_a_bandit_run_refuses_a_folder_that_contains_files(tmp_path):
     plan = written(tmp_path)
     with pytest.raises(ParameterError, match="out"):
         run_bandit(plan, tmp_path, quiet)
@@ -202,7 +204,7 @@ def test_a_folder_with_files_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["thompson", "linucb", "phased-elimination"])
 @pytest.mark.parametrize("trust", ["none", "local"])
-def test_every_policy_runs_without_privacy_and_with_local_privacy(tmp_path, name, trust):
+def test_every_bandit_policy_runs_without_privacy_and_with_local_privacy(tmp_path, name, trust):
     text = PLAN.replace("elimination", name).replace("seeds = 4", "seeds = 2")
     text = text.replace("central", trust)
     if trust == "none":
@@ -222,7 +224,7 @@ def test_the_reported_epsilon_of_private_linucb_meets_the_target(tmp_path):
     assert (found["delta"], found["trust_model"]) == (1e-6, "central")
 
 
-def test_bandit_example_is_a_valid_plan():
+def test_the_bandit_example_is_a_valid_plan():
     text = (ROOT / "examples" / "bandit.toml").read_text()
     plan = BanditPlan.from_toml(text)
     assert BanditPlan.from_toml(plan.to_toml()) == plan

@@ -1,4 +1,4 @@
-"""A baseline is the same plan, with the same clients at the same steps, without privacy."""
+"""A baseline run has the same plan, clients and steps as a private run, without privacy."""
 
 import json
 
@@ -28,7 +28,7 @@ def trained(tmp_path_factory):
     return tn.train(PLAN, folder, baseline=True), folder
 
 
-def test_the_baseline_has_the_same_clients_without_clipping(trained):
+def test_the_baseline_run_has_the_same_clients_without_clipping(trained):
     run, _ = trained
     assert run.baseline is not None
     assert np.array_equal(run.baseline.check_ins, run.history.check_ins)
@@ -39,14 +39,14 @@ def test_the_baseline_has_the_same_clients_without_clipping(trained):
     assert low < run.accuracy < high
 
 
-def test_the_baseline_does_not_change_the_run(trained):
+def test_the_baseline_run_does_not_change_the_private_run(trained):
     run, _ = trained
     plain = tn.train(PLAN)
     assert plain == run
     assert plain.baseline is None
 
 
-def test_baseline_is_reported_in_the_simulator_view_only(trained):
+def test_the_baseline_is_reported_only_in_the_files_of_the_simulator(trained):
     run, folder = trained
     free = json.loads((folder / "simulator" / "counts.json").read_text())
     assert free["without_noise_and_clipping"]["loss"] == run.baseline.metrics["loss"][-1]
@@ -56,7 +56,7 @@ def test_baseline_is_reported_in_the_simulator_view_only(trained):
         assert "without noise and clipping" not in (folder / shared).read_text("utf-8")
 
 
-def test_resumed_run_reports_the_baseline(trained):
+def test_a_resumed_run_reports_the_baseline(trained):
     run, folder = trained
     (folder / "report.json").unlink()
     again = tn.train(resume=folder)

@@ -1,4 +1,4 @@
-"""Where checkpoints lie: with the counts that they hold."""
+"""Checkpoints, which contain exact counts, are stored in the folder of exact counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from turnout.core.errors import StorageError
 from turnout.runs.training import checkpoint_place
 
 
-def test_checkpoint_is_stored_with_the_exact_counts(tmp_path):
+def test_a_checkpoint_is_stored_in_the_folder_of_the_exact_counts(tmp_path):
     place = checkpoint_place(tmp_path, "checkpoint.npz")
     assert place is not None
     assert place == tmp_path / "simulator" / "checkpoint.npz"

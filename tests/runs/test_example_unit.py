@@ -1,4 +1,4 @@
-"""unit = "example": each record draws, is clipped and is protected by itself."""
+"""With unit = "example" each record draws its steps, is clipped and is protected separately."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def held_by_a_few(tmp_path_factory):
     return run, folder
 
 
-def test_example_privacy_does_not_depend_on_the_client_that_holds_a_record(held_by_a_few):
+def test_with_unit_example_the_result_does_not_depend_on_which_client_holds_a_record(held_by_a_few):
     run, _ = held_by_a_few
     alone = tn.train(plan_with(unit="client"), data=data(np.arange(RECORDS)))
     assert np.array_equal(run.parameters, alone.parameters)
@@ -57,15 +57,15 @@ def test_example_privacy_does_not_depend_on_the_client_that_holds_a_record(held_
     assert (run.guarantee.unit.value, alone.guarantee.unit.value) == ("example", "client")
 
 
-def test_records_of_one_client_participate_together(held_by_a_few):
-    """The negative control: with unit = "client" one draw stands for five records."""
+def test_with_unit_client_all_records_of_a_client_participate_together(held_by_a_few):
+    """Negative control: with unit = "client" one draw decides for five records."""
     run, _ = held_by_a_few
     together = tn.train(plan_with(unit="client"), data=data(np.arange(RECORDS) // HELD))
     assert together.history.check_ins.sum() == 2 * RECORDS // HELD
     assert not np.array_equal(run.parameters, together.parameters)
 
 
-def test_reports_of_example_privacy_name_records_as_the_protected_unit(held_by_a_few):
+def test_reports_with_unit_example_name_records_as_the_protected_unit(held_by_a_few):
     _, folder = held_by_a_few
     page = (folder / "report.html").read_text("utf-8")
     assert "Take any one record and two worlds: this record took part" in page
@@ -89,14 +89,14 @@ def test_reports_of_example_privacy_name_records_as_the_protected_unit(held_by_a
         ({"privacy": {**PLAN["privacy"], "unit": "user"}}, "privacy.unit"),
     ],
 )
-def test_client_settings_are_refused_for_example_privacy(tables, name):
+def test_settings_of_clients_are_refused_with_unit_example(tables, name):
     given = {**PLAN, "data": {"name": "digits"}, **tables}
     with pytest.raises(ParameterError) as refused:
         tn.train(given)
     assert refused.value.name == name
 
 
-def test_serving_a_plan_with_example_privacy_is_refused(tmp_path):
+def test_serving_a_plan_with_unit_example_is_refused(tmp_path):
     plan = Plan.from_mapping({**PLAN, "data": {"name": "digits"}})
     with pytest.raises(UnsupportedError, match="protects clients and not single records"):
         new_task(plan.to_toml(), tmp_path, Timing.of(60.0))

@@ -38,7 +38,7 @@ def require(file: str) -> None:
         pytest.skip(f"TURNOUT_DATA names no folder with {file}")
 
 
-def test_example_table_of_patients_trains(example, tmp_path, capsys, monkeypatch):
+def test_the_example_with_a_table_of_patients_trains(example, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = example("tabular").main(tmp_path / "run")
     assert model.guarantee["epsilon"] <= 3
@@ -46,7 +46,7 @@ def test_example_table_of_patients_trains(example, tmp_path, capsys, monkeypatch
     assert "malignant" in capsys.readouterr().out
 
 
-def test_example_folder_of_images_trains(example, tmp_path, monkeypatch):
+def test_the_example_with_a_folder_of_images_trains(example, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = example("image_folder").main(tmp_path / "run")
     assert model.guarantee["epsilon"] <= 6
@@ -54,13 +54,13 @@ def test_example_folder_of_images_trains(example, tmp_path, monkeypatch):
     assert model.parameters.size == 650
 
 
-def test_a_pretrained_network_is_more_accurate_than_an_untrained_one(example, tmp_path):
+def test_the_example_with_a_pretrained_network_reaches_its_accuracy(example, tmp_path):
     require(MNIST)
     scores = example("pretrained").main(tmp_path / "run", steps=1000, ways=["LoRA"])
     assert scores["LoRA"] > 0.86  # 0.88 after 1,000 steps; from scratch it is 0.82
 
 
-def test_example_of_shakespeare_roles_trains(example):
+def test_the_example_with_roles_of_shakespeare_trains(example):
     require(PLAYS)
     perplexities = example("shakespeare").main(windows=2, epsilons=(8.0,))
     unigram, private, clipped, free = perplexities.values()

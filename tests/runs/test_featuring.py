@@ -1,4 +1,4 @@
-"""Large features are kept in the cache, and found again only where nothing changed."""
+"""Large features are stored in the cache, and reused only if their inputs did not change."""
 
 import sys
 
@@ -52,7 +52,7 @@ def forbid_writing(mutate) -> None:
     mutate(layout.Shelf, "_allocate", fail, reached=False)
 
 
-def test_cached_features_equal_computed_ones(notes, mutate, tmp_path):
+def test_features_read_from_the_cache_equal_computed_features(notes, mutate, tmp_path):
     found = kept("hog", notes)
     assert np.array_equal(found, apply_features("hog", INPUTS))
     folder = tmp_path / "cache" / "turnout" / "features"
@@ -80,7 +80,7 @@ def test_cached_features_of_other_inputs_or_versions_are_recomputed(change, note
     assert len(notes.lines) == 2
 
 
-def test_changed_dependencies_of_features_are_detected(notes, monkeypatch, tmp_path):
+def test_features_are_recomputed_if_a_file_they_depend_on_has_changed(notes, monkeypatch, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "factor.txt").write_text("1")
     first = np.array(kept("own:scaled", notes, folder=tmp_path))

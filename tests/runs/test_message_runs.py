@@ -37,8 +37,8 @@ def run(tmp_path_factory):
     return tn.train(TABLES, tmp_path_factory.mktemp("messages") / "run", baseline=True)
 
 
-def test_a_plan_and_python_run_the_same_messages(run, tmp_path):
-    """The front door adds nothing: the same seed gives the same bits by either."""
+def test_a_plan_and_the_python_api_send_the_same_messages(run, tmp_path):
+    """The same seed gives the same bits from a plan and from `tn.simulate`."""
     plan = Plan.from_mapping(TABLES)
     task = build_task(gather(plan, tmp_path))
     randomizer = LInfRandomizer(task.dimension, 3.0, 0.02)
@@ -50,7 +50,7 @@ def test_a_plan_and_python_run_the_same_messages(run, tmp_path):
     assert not np.array_equal(another.parameters, run.parameters)
 
 
-def test_the_report_states_messages_and_epsilon(run):
+def test_the_report_states_the_messages_and_their_epsilon(run):
     record = json.loads((run.folder / "report.json").read_text())
     assert record["trust_model"] == "shuffled"
     assert record["relation"] == "replace-one"
@@ -67,13 +67,13 @@ def test_the_report_states_messages_and_epsilon(run):
         assert said in (run.folder / "MODEL_CARD.md").read_text("utf-8") or "alone" not in said
 
 
-def test_the_baseline_sends_unclipped_updates(run):
+def test_the_baseline_of_a_message_plan_uses_unclipped_updates(run):
     assert run.baseline is not None
     assert np.array_equal(run.baseline.check_ins, run.history.check_ins)
     assert run.baseline.metrics["loss"][-1] < run.loss
 
 
-def test_a_resumed_run_ends_in_the_same_bits(run, tmp_path):
+def test_a_resumed_run_with_messages_gives_the_same_bits(run, tmp_path):
     plan = TABLES | {"run": {"evaluate_every": STEPS, "checkpoint_every": 2}}
     folder = tmp_path / "run"
     whole = tn.train(plan, folder)
@@ -82,7 +82,7 @@ def test_a_resumed_run_ends_in_the_same_bits(run, tmp_path):
     assert np.array_equal(again.parameters, run.parameters)
 
 
-def test_served_plans_refuse_shuffled_trust(tmp_path):
+def test_serving_a_plan_under_shuffled_trust_is_refused(tmp_path):
     text = Plan.from_mapping(TABLES).to_toml()
     with pytest.raises(UnsupportedError, match=r"privacy\.trust = 'shuffled' needs a shuffler"):
         new_task(text, tmp_path, Timing(60.0, 40.0, 10.0))
@@ -95,7 +95,7 @@ SEVERAL = TABLES | {
 }
 
 
-def test_plan_with_messages_of_sampled_records_trains(tmp_path):
+def test_a_plan_whose_clients_sample_records_for_messages_trains(tmp_path):
     found = tn.train(SEVERAL, tmp_path / "run")
     record = json.loads((found.folder / "report.json").read_text())
     assert (record["messages"], record["epsilon0"]) == (3, 3.0)
@@ -120,7 +120,7 @@ def test_plan_with_messages_of_sampled_records_trains(tmp_path):
     assert not np.array_equal(whole.parameters, found.parameters)
 
 
-def test_more_records_than_a_client_holds_are_refused(tmp_path):
+def test_sampling_more_records_than_a_client_holds_is_refused(tmp_path):
     too_many = SEVERAL | {"randomizer": SEVERAL["randomizer"] | {"messages": 8}}
     with pytest.raises(
         ParameterError, match=r"randomizer\.messages = 8: expected at most 7, the smallest"
@@ -132,7 +132,7 @@ def test_more_records_than_a_client_holds_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "words"), [({"messages": 2}, "one message in a step"), ({"each": "record"}, "record")]
 )
-def test_devices_send_one_message_of_their_update(keys, words, tmp_path):
+def test_serving_a_plan_with_several_messages_or_sampled_records_is_refused(keys, words, tmp_path):
     privacy = TABLES["privacy"] | {"trust": "local"}
     law = {"law": "check-in", "window": 4}
     randomizer = TABLES["randomizer"] | keys

@@ -1,4 +1,4 @@
-"""Data and module of one's own beside a plan: trained, reported, saved, loaded, predicted with."""
+"""Plans with data and a module of the user: training, report, saved model and prediction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(data, tmp_path_factory):
     return tn.train(PLAN, tmp_path_factory.mktemp("runs") / "run", data=data, module=Net)
 
 
-def test_a_custom_class_trains_and_its_model_loads(run, data):
+def test_a_custom_module_class_trains_and_its_model_loads(run, data):
     assert run.accuracy > 0.6
     assert run.guarantee.epsilon.upper <= 3.0
     model = tn.load(run.folder, module=Net)
@@ -62,7 +62,7 @@ def test_a_custom_class_trains_and_its_model_loads(run, data):
     assert str(run.folder.parent) not in (run.folder / MODEL).read_bytes().decode("latin-1")
 
 
-def test_an_instance_is_copied_and_starts_as_it_is(data):
+def test_training_copies_a_module_instance_and_starts_at_its_parameters(data):
     module = Net()
     before = [each.clone() for each in module.parameters()]
     found = tn.train(PLAN, data=data, module=module)
@@ -70,12 +70,12 @@ def test_an_instance_is_copied_and_starts_as_it_is(data):
     assert found.parameters.shape == (sum(each.numel() for each in before),)
 
 
-def test_a_run_is_resumed_with_its_local_files(run, data):
+def test_a_run_with_files_of_the_user_is_resumed(run, data):
     again = tn.train(resume=run.folder, data=data, module=Net)
     assert np.array_equal(again.parameters, run.parameters)
 
 
-def test_a_module_of_another_size_is_refused_for_a_trained_model(run, data):
+def test_loading_a_trained_model_with_a_module_of_another_size_is_refused(run, data):
     with pytest.raises(tn.ParameterError, match="a module with 50 parameters, as in the run"):
         tn.load(run.folder, module=lambda: Net(7)).scores(data.test.inputs)
 
@@ -94,13 +94,13 @@ def test_a_module_of_another_size_is_refused_for_a_trained_model(run, data):
         ({}, 7, "model.module"),
     ],
 )
-def test_ambiguous_models_are_refused(data, model, module, said):
+def test_a_module_that_contradicts_the_model_of_the_plan_is_refused(data, model, module, said):
     with pytest.raises(tn.ParameterError) as refusal:
         tn.train(PLAN | {"model": model}, data=data, module=module)
     assert said in str(refusal.value)
 
 
-def test_a_regression_reports_its_own_metric(tmp_path):
+def test_a_regression_reports_its_metrics_instead_of_accuracy(tmp_path):
     numbers = held("numbers", np.random.default_rng(2))
     run = tn.train(PLAN, tmp_path / "run", data=numbers, module=Net(1))
     assert run.folder is not None
@@ -152,7 +152,7 @@ def make():
 """
 
 
-def test_own_files_work_from_plan_to_prediction(tmp_path):
+def test_a_plan_with_files_of_the_user_trains_and_predicts(tmp_path):
     place = tmp_path / "mine"
     place.mkdir()
     (place / "visits.csv").write_text("\n".join(["who,x,kind,y", *ROWS]))

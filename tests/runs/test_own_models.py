@@ -1,4 +1,4 @@
-"""Plans with modules, losses and metrics of the user's own, in files beside the plan."""
+"""Plans with custom modules, losses and metrics in files beside the plan."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def task_of(folder, model="", **options):
     return build_task(gather(Plan.from_toml(text), folder))
 
 
-def test_a_module_beside_the_plan_is_trained(tmp_path):
+def test_a_module_in_a_file_beside_the_plan_is_trained(tmp_path):
     run = turnout.train(written(tmp_path, "metrics = ['top-3', 'accuracy']", windows=15))
     assert list(run.history.metrics) == ["top-3", "accuracy", "loss"]
     first, last = run.history.metrics["accuracy"][[0, -1]]
@@ -84,14 +84,14 @@ def test_a_plan_sets_arguments_and_layers_of_a_custom_module(tmp_path):
     assert found["errors"] == pytest.approx(1 - found["accuracy"])
 
 
-def test_plan_with_a_module_round_trips_as_text(tmp_path):
+def test_a_plan_with_a_module_round_trips_as_text(tmp_path):
     text = read_plan(written(tmp_path, "arguments = { width = 5 }\nlora = { rank = 2 }"))
     plan = Plan.from_toml(text)
     assert Plan.from_toml(plan.to_toml()) == plan
     assert plan.model.title == "mymodels:Net"
 
 
-def test_plans_in_two_folders_use_the_module_files_of_their_own_folders(tmp_path):
+def test_plans_in_two_folders_use_the_module_files_in_their_own_folders(tmp_path):
     sizes = []
     for name, code in (("one", CODE), ("two", CODE.replace("12", "3"))):
         (tmp_path / name).mkdir()
@@ -142,7 +142,7 @@ def test_invalid_module_plans_are_refused_in_one_line(line, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_error_in_a_module_file_is_reported_with_the_file(tmp_path):
+def test_an_error_in_a_module_file_names_the_file(tmp_path):
     with pytest.raises(ParameterError, match="ZeroDivisionError: division by zero"):
         task_of(tmp_path, code="1 / 0")
     with pytest.raises(ParameterError, match="SyntaxError"):

@@ -1,4 +1,4 @@
-"""A plan with a file of one's own, from the command line: trained, gone on with, or refused."""
+"""Plans with a data file of the user on the command line: training, resuming and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def ran(capsys, *arguments) -> tuple[int, str, str]:
     return ended.value.code, *capsys.readouterr()  # pyright: ignore[reportReturnType]
 
 
-def test_a_run_reports_public_data_and_resumes_from_any_working_folder(folder, capsys, monkeypatch):
+def test_a_run_on_a_data_file_reports_public_data_and_resumes_from_any_folder(
+    folder, capsys, monkeypatch
+):
     code, said, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
     assert code == 0
     assert "logistic on visits.npz" in said
@@ -75,7 +77,7 @@ def test_a_run_reports_public_data_and_resumes_from_any_working_folder(folder, c
     assert str(folder) not in (folder / "run" / "report.html").read_text()
 
 
-def test_changed_data_are_refused_on_resume(folder, capsys):
+def test_resuming_with_a_changed_data_file_is_refused(folder, capsys):
     assert ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")[0] == 0
     with np.load(folder / "visits.npz") as arrays:
         held = {**arrays, "x": arrays["x"] + 1}
@@ -85,7 +87,7 @@ def test_changed_data_are_refused_on_resume(folder, capsys):
     assert "the checkpoint is of a run on other data" in told
 
 
-def test_each_client_holds_its_own_records(folder):
+def test_each_client_of_a_data_file_holds_its_own_records(folder):
     workload = gather(Plan.from_toml(PLAN), folder)
     assert workload.population == build_task(workload).population == 100
     assert workload.data.holdings is not None
@@ -125,7 +127,7 @@ def test_an_invalid_data_file_is_refused_in_one_line_and_writes_no_files(
     assert not layouts.exists() or not [one for one in layouts.iterdir() if one.is_dir()]
 
 
-def test_truncated_file_is_reported_as_damaged(folder, capsys):
+def test_a_truncated_data_file_is_reported_as_damaged(folder, capsys):
     path = folder / "visits.npz"
     path.write_bytes(path.read_bytes()[:500])
     code, _, told = ran(capsys, "train", folder / "plan.toml", "--out", folder / "run")
@@ -133,7 +135,7 @@ def test_truncated_file_is_reported_as_damaged(folder, capsys):
     assert not (folder / "run").exists()
 
 
-def test_a_gpu_that_is_not_there_is_refused_and_bfloat16_is_reported(folder, capsys, monkeypatch):
+def test_a_missing_gpu_is_refused_and_bfloat16_is_reported(folder, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     plan = folder / "plan.toml"
     plan.write_text(f'{PLAN}[run]\ndevice = "cuda"\n')
@@ -149,7 +151,7 @@ def test_a_gpu_that_is_not_there_is_refused_and_bfloat16_is_reported(folder, cap
     assert "on auto, forward and backward passes in bfloat16" in page
 
 
-def test_a_trace_and_a_file_must_have_the_same_clients(folder):
+def test_a_trace_and_a_data_file_with_different_clients_are_refused(folder):
     (folder / "trace.csv").write_text("device,slot_start,slot_end,available\n0,0,4,1\n1,0,4,1\n")
     law = {"law": "availability", "trace": "trace.csv", "window": 2}
     tables = Plan.from_toml(PLAN).model_dump(mode="json", exclude_none=True)

@@ -51,7 +51,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_plan_reports_personal_accuracy(rule):
+def test_a_plan_with_personal_models_reports_personal_accuracy(rule):
     record = tn.train({**PLAN, "client": RULES[rule]}, data=data()).to_dict()
     assert 0.9 <= record["own_class_accuracy"] <= 1
     assert record["epsilon"] > 0
@@ -60,7 +60,7 @@ def test_a_plan_reports_personal_accuracy(rule):
     assert "chance_level" not in record
 
 
-def test_personal_models_survive_a_resume_and_are_in_no_file_for_release(tmp_path):
+def test_personal_models_are_restored_on_resume_and_are_in_no_public_file(tmp_path):
     run = tn.train(PLAN, data=data(), out=tmp_path / "run")
     assert tn.train(resume=tmp_path / "run", data=data()) == run
     assert "personal accuracy" in (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -90,7 +90,7 @@ def test_personal_models_survive_a_resume_and_are_in_no_file_for_release(tmp_pat
         ("model", {"metrics": ("accuracy",)}, "model.metrics"),
     ],
 )
-def test_a_plan_of_personal_models_with_invalid_settings_is_refused_in_one_line(
+def test_a_plan_with_invalid_settings_of_personal_models_is_refused_in_one_line(
     section, keys, named, tmp_path
 ):
     with pytest.raises(ParameterError) as refused:

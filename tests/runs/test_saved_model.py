@@ -1,4 +1,4 @@
-"""The model that a run leaves: saved, loaded, refused, predicted with."""
+"""Saved model of a run: saving, loading, prediction and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
     return tn.train(TABLES, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_a_loaded_model_is_the_one_that_was_trained(run):
+def test_a_loaded_model_equals_the_trained_model(run):
     model = tn.load(run.folder)
     test = datasets.load_images("digits").test
     assert np.array_equal(model.parameters, run.parameters)
@@ -44,7 +44,7 @@ def test_a_loaded_model_and_its_card_state_the_guarantee(run):
         assert said.replace("1e-04", "0.0001") in model.card
 
 
-def test_model_without_averaging_stores_the_last_iterate_only(tmp_path):
+def test_a_model_without_averaging_stores_only_the_last_iterate(tmp_path):
     plan = TABLES | {"optimizer": {"learning_rate": 1.0}}
     run = tn.train(plan, tmp_path / "run")
     model = tn.load(tmp_path / "run")
@@ -66,7 +66,7 @@ def _flipped(data: bytes) -> bytes:
         (lambda data: data.replace(b'"turnout":', b'"another":'), "not a model"),
     ],
 )
-def test_a_damaged_or_foreign_file_is_refused(run, tmp_path, change, said):
+def test_a_damaged_file_or_a_file_of_another_kind_is_refused_as_model(run, tmp_path, change, said):
     (tmp_path / MODEL).write_bytes(change((run.folder / MODEL).read_bytes()))
     with pytest.raises(StorageError, match=said):
         tn.load(tmp_path)
@@ -80,7 +80,7 @@ def test_a_folder_without_a_model_is_refused_with_the_remedy(tmp_path):
         tn.load(tmp_path)
 
 
-def test_inputs_that_do_not_fit_are_refused(run):
+def test_inputs_with_nan_or_of_a_wrong_shape_or_type_are_refused_by_a_model(run):
     model = tn.load(run.folder)
     inputs = datasets.load_images("digits").test.inputs[:3].astype(float)
     inputs[1].flat[0] = np.nan
@@ -101,7 +101,7 @@ def test_inputs_that_are_whole_numbers_beyond_float32_precision_are_refused():
     assert scaled_as_learned(np.array([[2**24]]), learned_from_bytes=False).dtype == np.float32
 
 
-def test_the_command_prints_or_writes_classes_and_scores(run, tmp_path):
+def test_the_predict_command_prints_or_writes_classes_and_scores(run, tmp_path):
     inputs = datasets.load_images("digits").test.inputs[:4]
     np.save(tmp_path / "inputs.npy", inputs)
     answer = CliRunner().invoke(predict, [str(run.folder), str(tmp_path / "inputs.npy")])

@@ -1,4 +1,4 @@
-"""Searches: held-out clients, free and private ones, resumed ones, and what they keep."""
+"""Hyperparameter searches: held-out clients, public and private searches, stored results."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def held_out(share=0.3, **settings):
     return workload, HeldOut.of(workload, Holdings.from_owners(owners, 50), share)
 
 
-def test_each_client_is_held_out_with_all_its_records_or_kept():
+def test_each_client_is_held_out_with_all_its_records_or_none():
     workload, held = held_out()
     ours = held.workload.data.holdings
     assert ours.population + held.clients == 50
@@ -88,7 +88,7 @@ def test_each_client_is_held_out_with_all_its_records_or_kept():
     np.testing.assert_array_equal(held.workload.data.test.labels, workload.data.train.labels[out])
 
 
-def test_a_client_moves_the_mean_accuracy_by_one_part_in_the_clients():
+def test_a_client_changes_the_mean_accuracy_by_at_most_one_over_the_client_count():
     data = replace(
         digits(),
         test=Records(np.zeros((10, 2), np.float32), np.zeros(10, dtype=np.int64)),
@@ -103,7 +103,7 @@ def test_a_client_moves_the_mean_accuracy_by_one_part_in_the_clients():
     assert held.mean_accuracy(lambda: best) == pytest.approx(3 / 4)
 
 
-def test_public_search_reads_no_private_data(free):
+def test_a_search_on_public_data_reads_no_private_data(free):
     record = free.to_dict()
     assert record["price"] == "none: nothing of the plan's own clients was read"
     assert free.guarantee is None
@@ -116,19 +116,19 @@ def test_public_search_reads_no_private_data(free):
     assert free.plan.tune is None
 
 
-def test_declared_public_data_are_reported_as_read():
+def test_a_search_reports_that_data_declared_as_public_were_read():
     found = tune(without(PUBLIC, "tune", candidates=1))
     assert found.to_dict()["price"] == "none, by the plan's word that its own data are public"
 
 
-def test_the_test_set_is_never_read(free):
+def test_a_search_never_reads_the_test_set(free):
     data = digits()
     labels = np.full_like(data.test.labels, 3)
     blind = replace(data, test=Records(np.zeros_like(data.test.inputs), labels))
     assert tune({**TABLES, "data": {}}, public_data=blind).candidates == free.candidates
 
 
-def test_a_private_search_meets_the_target_and_states_its_scope(private):
+def test_a_private_search_meets_the_target_epsilon_and_states_its_scope(private):
     guarantee, record = private.guarantee, private.to_dict()
     assert 2.9 < guarantee.epsilon.upper <= 3.0
     assert record["one_run_epsilon"] < 0.9 * guarantee.epsilon.upper
@@ -145,7 +145,7 @@ def test_a_private_search_meets_the_target_and_states_its_scope(private):
     assert "The search is in ε" in model.card
 
 
-def test_a_private_search_stores_the_best_run_only(private):
+def test_a_private_search_stores_only_the_best_run(private):
     assert private.candidates == []
     assert "candidates" not in private.to_dict()
     files = {str(path.relative_to(private.folder)) for path in private.folder.rglob("*.*")}
@@ -190,7 +190,7 @@ def test_a_resumed_search_gives_the_same_result(tables, tmp_path, monkeypatch, m
     assert len(calls) in (4, 5)  # the best run is done again where it was done before the stop
 
 
-def test_search_ranges_can_be_given_outside_the_plan(free):
+def test_search_ranges_can_be_given_as_an_argument(free):
     found = tune(
         {key: value for key, value in TABLES.items() if key != "tune"},
         ranges={"optimizer.learning_rate": {"low": 0.001, "high": 10.0, "log": True}},
@@ -242,13 +242,13 @@ def test_invalid_searches_are_refused_in_one_line(tables, error, words, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_private_search_refuses_metrics_other_than_accuracy():
+def test_a_private_search_refuses_metrics_other_than_accuracy():
     tables = {**TABLES, "data": {}}
     with pytest.raises(UnsupportedError, match="compares accuracies"):
         tune(tables, data=numbers())
 
 
-def test_search_folders_are_checked(tmp_path):
+def test_a_search_refuses_folders_that_are_not_its_own(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ParameterError, match="a new or empty folder"):
         tune(TABLES, tmp_path)
@@ -258,7 +258,7 @@ def test_search_folders_are_checked(tmp_path):
         tune(TABLES, resume=tmp_path)
 
 
-def test_precomputed_features_give_the_same_model(monkeypatch):
+def test_a_search_with_precomputed_features_gives_the_same_model(monkeypatch):
     tables = without(PUBLIC, "model", features="standardized")
     plan = Plan.from_mapping(tables)
     search = Search.of(plan, Path(), Unwatched())
@@ -279,7 +279,7 @@ def test_precomputed_features_give_the_same_model(monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["client", "example"])
-def test_the_guarantee_names_its_scope(unit):
+def test_the_guarantee_of_a_search_names_its_privacy_unit(unit):
     plan = Plan.from_mapping(without(TABLES, "privacy", unit=unit))
     price = Search.of(plan, Path(), Unwatched()).price
     assert price is not None

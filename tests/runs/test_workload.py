@@ -1,4 +1,4 @@
-"""Data, clients and law that a plan's names stand for."""
+"""Data, clients and participation that the names in a plan select."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_assignment_of_records_depends_on_the_seed_alone(tmp_path):
     assert not np.array_equal(sums[0], sums[2])
 
 
-def test_a_trace_determines_the_clients_and_unknown_values_mean_not_available(folder):
+def test_the_trace_of_a_plan_determines_the_clients_and_unknown_means_unavailable(folder):
     workload = gather(plan(participation=traced()), folder)
     assert workload.population == 3
     law = workload.participation
@@ -107,7 +107,7 @@ def test_plans_whose_settings_contradict_the_data_are_refused(folder, tables, li
         gather(plan(**tables), folder)
 
 
-def test_a_model_that_cannot_take_the_data_is_refused(tmp_path):
+def test_a_model_that_does_not_accept_the_shape_of_the_data_is_refused(tmp_path):
     line = "model.name = 'tanh-cnn-13k': expected a model for inputs of 8×8"
     with pytest.raises(ParameterError, match=re.escape(line)):
         build_task(gather(plan(model={"name": "tanh-cnn-13k"}), tmp_path))

@@ -53,7 +53,7 @@ def scheme(**changes):
 
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
-def test_the_text_of_a_member_becomes_the_member(field, choices):
+def test_the_text_of_an_enumeration_member_becomes_the_member(field, choices):
     for member in choices:
         for word in (member, member.value, np.str_(member.value)):
             assert getattr(scheme(**{field: word}), field) is member
@@ -63,7 +63,7 @@ def test_the_text_of_a_member_becomes_the_member(field, choices):
 
 @pytest.mark.parametrize(("field", "choices"), CHOICES.items())
 @pytest.mark.parametrize("wrong", [*NO_CHOICE, "record", "average", TrustModel, Relation])
-def test_an_error_about_an_unknown_text_lists_the_choices(field, choices, wrong):
+def test_an_error_about_an_unknown_text_lists_the_possible_values(field, choices, wrong):
     with pytest.raises(ParameterError) as refused:
         scheme(**{field: wrong})
     assert refused.value.name == field
@@ -90,7 +90,7 @@ def test_a_member_of_another_enumeration_is_refused():
         ("zero-out", "averaged", 4.8861),
     ],
 )
-def test_texts_and_members_give_the_same_guarantee(relation, release, expected):
+def test_texts_and_enumeration_members_give_the_same_guarantee(relation, release, expected):
     words = Scheme(NOISE, CheckIn(1000), relation, release=release)
     members = Scheme(NOISE, CheckIn(1000), Relation(relation), ReleaseRule(release))
     guarantee = price(words, 1e-6, tolerance=1e-2)
@@ -99,7 +99,7 @@ def test_texts_and_members_give_the_same_guarantee(relation, release, expected):
     assert guarantee.relation is Relation(relation)
 
 
-def test_budget_terms_accept_the_texts_of_members():
+def test_budget_terms_accept_the_texts_of_enumeration_members():
     assert (
         BudgetTerms("zero-out")
         == BudgetTerms.of(scheme())
@@ -151,13 +151,13 @@ def test_objects_of_unknown_classes_are_refused():
 @pytest.mark.parametrize(
     "known", [getattr(schemes, name) for name in schemes.__all__ if name not in (*OPEN, "Scheme")]
 )
-def test_parts_of_a_scheme_cannot_be_subclassed(known):
+def test_classes_of_scheme_parts_cannot_be_subclassed(known):
     with pytest.raises(UnsupportedError, match=f"Mine cannot be a subclass of {known.__name__}"):
         type("Mine", (known,), {})
 
 
 @pytest.mark.parametrize("population", [0, -3, 2.0, "7", True, math.nan])
-def test_a_population_is_a_whole_number(population):
+def test_a_population_that_is_not_a_whole_number_is_refused(population):
     with pytest.raises(ParameterError, match="population"):
         scheme(population=population)
 
@@ -170,7 +170,7 @@ def test_a_population_is_a_whole_number(population):
         AvailabilityCheckIn(np.ones((6, 4), dtype=bool), 2),
     ],
 )
-def test_population_must_agree_with_the_participation(participation):
+def test_a_population_that_contradicts_the_participation_is_refused(participation):
     assert scheme(participation=participation, population=6).population == 6
     with pytest.raises(ParameterError, match="expected 6, the number of clients of"):
         scheme(participation=participation, population=7)
@@ -240,7 +240,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("kind", "fitting", "name", "wrong"), NUMBERS)
-def test_numbers_outside_their_domain_are_refused(kind, fitting, name, wrong):
+def test_numbers_of_a_scheme_outside_their_domain_are_refused(kind, fitting, name, wrong):
     kind(**fitting)
     for value in wrong:
         with pytest.raises(ParameterError) as refused:
@@ -248,7 +248,7 @@ def test_numbers_outside_their_domain_are_refused(kind, fitting, name, wrong):
         assert refused.value.name in fitting | {name: None}
 
 
-def test_every_number_of_a_scheme_is_tested_outside_its_domain():
+def test_every_number_of_a_scheme_has_a_test_with_values_outside_its_domain():
     tabled = {(kind.__name__, name) for kind, _, name, _ in NUMBERS}
     special = {"TableRandomizer", "PairRandomizer", "Scheme"}  # they have their own tests
     for name in set(schemes.__all__) - special - set(OPEN):
@@ -273,25 +273,25 @@ def test_every_number_of_a_scheme_is_tested_outside_its_domain():
         np.array([[0.5, 0.5]]),
     ],
 )
-def test_a_table_needs_two_distributions_over_the_same_outcomes(present):
+def test_a_table_randomizer_needs_two_distributions_over_the_same_outcomes(present):
     for table in ({"present": present, "absent": (0.25, 0.75)}, {"present": (0.25, 0.75)}):
         with pytest.raises(ParameterError, match=r"present|absent"):
             TableRandomizer(**({"absent": present} | table))
 
 
-def test_table_accepts_any_sequence_of_numbers():
+def test_a_table_randomizer_accepts_any_sequence_of_numbers():
     plain = TableRandomizer((0.5, 0.5), (0.25, 0.75))
     for kind in (list, np.array, lambda v: np.array(v, np.float32), lambda v: map(Fraction, v)):
         assert TableRandomizer(kind([0.5, 0.5]), kind([0.25, 0.75])) == plain
 
 
 @pytest.mark.parametrize("pair", [None, "gaussian", 1.0, _Mine(), _Mine, NOISE])
-def test_a_pair_without_its_functions_is_refused(pair):
+def test_a_custom_pair_without_its_tail_functions_is_refused(pair):
     with pytest.raises(ParameterError, match="q_below"):
         PairRandomizer(pair)
 
 
-def test_numpy_numbers_become_plain_numbers():
+def test_numpy_numbers_in_a_scheme_become_python_numbers():
     """In int8, 100 windows of 100 steps are 16 steps; float16 rounds at every operation."""
     assert CheckIn(np.int8(100), np.int8(100)).steps == 10_000
     held = [
@@ -307,7 +307,7 @@ def test_numpy_numbers_become_plain_numbers():
     assert type(scheme(population=np.int8(100)).population) is int
 
 
-def test_a_scheme_keeps_its_own_copy_of_a_trace():
+def test_a_scheme_does_not_change_if_the_given_trace_array_changes():
     trace = np.ones((3, 4), dtype=bool)
     participation = AvailabilityCheckIn(trace, 2)
     trace[:] = False
@@ -377,7 +377,7 @@ def test_the_text_of_a_member_in_a_dictionary_is_read_as_the_member():
         [[True, False], [False, True]],
     ],
 )
-def test_a_trace_in_a_dictionary_must_hold_bool(array):
+def test_a_trace_in_a_dictionary_whose_values_are_not_boolean_is_refused(array):
     plain = scheme_to_dict(scheme(participation=AvailabilityCheckIn(np.eye(2, dtype=bool), 1)))
     assert scheme_from_dict(plain).participation.available.tolist() == [
         [True, False],

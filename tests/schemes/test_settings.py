@@ -1,4 +1,4 @@
-"""Settings of schemes: declared once by each class, checked and owned under users' names."""
+"""Settings of schemes: declared once by each class, and named in errors as users wrote them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keys(own):
     return [each.key for each in own]
 
 
-def test_settings_are_the_public_parameters_of_a_class():
+def test_the_settings_of_a_class_are_its_public_parameters():
     assert keys(settings(CheckIn)) == ["window", "windows", "probability"]
     assert keys(settings(FixedSize)) == ["size", "steps"]  # the population follows from the plan
     assert keys(settings(GaussianNoise)) == ["noise_multiplier"]
@@ -55,13 +55,13 @@ def test_settings_are_the_public_parameters_of_a_class():
     assert keys(settings(PrivacyTarget)) == ["delta", "epsilon", "tolerance"]
 
 
-def test_every_setting_of_a_question_has_an_explanation():
+def test_every_setting_has_an_explanation():
     kinds = [*all_participations(), *question_randomizers().values(), *SHUFFLES.values()]
     assert all(each.words for kind in kinds for each in settings(kind))
     assert all(scheme_settings(word) for word in scheme_kinds())
 
 
-def test_the_noise_setting_is_the_first_positive_setting():
+def test_each_randomizer_class_has_its_noise_setting():
     for kind, key in ((GaussianNoise, "noise_multiplier"), (PureRandomizer, "epsilon0")):
         noise = noise_setting(kind)
         assert noise is not None
@@ -69,7 +69,7 @@ def test_the_noise_setting_is_the_first_positive_setting():
     assert noise_setting(CheckIn) is None
 
 
-def test_defaults_are_filled_in_and_numbers_are_plain():
+def test_missing_settings_have_defaults_and_numbers_become_python_numbers():
     values = values_of(settings(CheckIn), {"window": 5, "probability": 1})
     assert values == {"window": 5, "windows": 1, "probability": 1.0}
     assert type(values["probability"]) is float
@@ -87,7 +87,7 @@ def test_defaults_are_filled_in_and_numbers_are_plain():
         ({"window": 4, "picks": 5}, "picks = 5: expected at most window = 4"),
     ],
 )
-def test_an_error_about_a_wrong_value_names_its_key(given, line):
+def test_an_error_about_an_invalid_setting_names_its_key(given, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         values_of(settings(KSubset), given)
 
@@ -112,7 +112,7 @@ def test_an_error_about_a_wrong_value_names_its_key(given, line):
         ),
     ],
 )
-def test_scheme_of_builds_the_scheme_of_given_settings(changes, scheme):
+def test_scheme_of_returns_the_scheme_with_the_given_settings(changes, scheme):
     given = {**CHECK_IN, **changes}
     assert scheme_of({key: value for key, value in given.items() if value is not None}) == scheme
 
@@ -128,12 +128,12 @@ def test_scheme_of_builds_the_scheme_of_given_settings(changes, scheme):
         ({"scheme": "lottery"}, "the scheme = 'lottery': expected one of 'none', 'poisson', "),
     ],
 )
-def test_errors_have_the_users_names_of_settings(changes, line):
+def test_errors_name_settings_as_the_user_wrote_them(changes, line):
     with pytest.raises(ParameterError, match=re.escape(line)):
         scheme_of({**CHECK_IN, **changes}, "the {}".format)
 
 
-def test_question_of_a_sliding_window_has_the_shortest_run():
+def test_missing_sizes_of_a_participation_are_filled_in():
     assert participation_of(SlidingWindow, {"window": 5, "clients_per_slot": 1}, None) == (
         SlidingWindow(5, 9)
     )

@@ -1,4 +1,4 @@
-"""Draws without a row in a table and participations that are not registered are refused."""
+"""New kinds of draws that no table lists and unregistered participations are refused."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -218,27 +218,31 @@ def refuses(question, participation) -> bool:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_draw_without_rows_is_refused_by_every_function(reader, participation):
+def test_a_new_kind_of_draw_is_refused_by_every_function(reader, participation):
     assert refuses(READERS[reader], participation)
     assert not refuses(READERS["draw"], CheckIn(4, 2, 0.5))
 
 
 @pytest.mark.parametrize("table_name", ROWS)
-def test_a_draw_with_one_row_is_refused_by_all_other_tables(table_name, participation, monkeypatch):
+def test_a_new_kind_of_draw_is_accepted_only_by_functions_whose_tables_list_it(
+    table_name, participation, monkeypatch
+):
     table, row = ROWS[table_name]
     monkeypatch.setitem(table.rows, Twice, row)
     answering = {name for name, ask in READERS.items() if not refuses(ask, participation)}
     assert answering == {name for name, needed in NEEDS.items() if needed == {table_name}}
 
 
-def test_a_draw_with_all_rows_is_read_by_all_functions_with_tables(participation, monkeypatch):
+def test_a_new_kind_of_draw_listed_in_all_tables_is_accepted_by_every_function(
+    participation, monkeypatch
+):
     for table, row in ROWS.values():
         monkeypatch.setitem(table.rows, Twice, row)
     assert {name for name, ask in READERS.items() if not refuses(ask, participation)} == set(NEEDS)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.what)
-def test_every_table_has_a_row_for_each_expected_draw(table):
+def test_every_table_lists_each_expected_kind_of_draw(table):
     missing = {kind.__name__ for kind in DRAWS} - {kind.__name__ for kind in table.rows}
     assert missing == NO_ROW.get(table.what, set())
 
@@ -248,26 +252,26 @@ def test_an_unregistered_participation_is_refused_by_every_function(reader):
     assert refuses((READERS | OTHERS)[reader], Unregistered())
 
 
-def test_a_registered_participation_is_read_by_every_function():
+def test_a_registered_participation_is_accepted_by_every_function():
     plan = Plan.from_toml(PLAN.format("check-in"))
     assert plan.participation_for(POPULATION) == CheckIn(4)
     for reader in NEEDS:
         READERS[reader](CheckIn(4, 2, 0.5))
 
 
-def test_an_unknown_draw_is_never_admitted(participation):
+def test_clients_with_an_unknown_kind_of_draw_are_never_admitted(participation):
     """Regression: by default, a client had one check-in, at any step."""
     with pytest.raises(UnsupportedError, match="who may check in is not known for the draw Twice"):
         Admissions(participation, POPULATION)
 
 
-def test_draws_and_participations_cannot_be_subclassed(participation):
+def test_classes_of_draws_and_participations_cannot_be_subclassed(participation):
     for known in (*DRAWS, type(participation)):
         with pytest.raises(UnsupportedError, match="cannot be a subclass"):
             type("Mine", (known,), {})
 
 
-def test_registering_a_name_twice_is_refused():
+def test_registering_a_participation_name_twice_is_refused():
     for name, word in (("CheckIn", "my-check-in"), ("MyCheckIn", "check-in")):
         mine = dataclass(frozen=True)(type(name, (), {"form": lambda self: None, "steps": 1}))
         with pytest.raises(ParameterError, match="a name that no other participation has"):
@@ -276,7 +280,7 @@ def test_registering_a_name_twice_is_refused():
         register_participation("another", "A participation.")(type("Another", (), {}))
 
 
-def test_a_participation_with_another_number_of_steps_than_its_form_is_refused():
+def test_a_participation_whose_steps_contradict_its_form_is_refused():
     @register_participation("liar", "A participation.")
     @dataclass(frozen=True)
     class Liar:

@@ -75,7 +75,7 @@ def test_a_resumed_run_restores_the_states_of_all_clients(law, tmp_path):
         assert same_run(whole, again.run(from_checkpoint=file.load()))
 
 
-def test_a_checkpoint_without_the_states_is_detected():
+def test_a_run_resumed_without_the_states_of_clients_is_detected():
     store = MemoryCheckpoints()
     whole = simulation(LAWS["poisson"], algorithm=counting()).run(checkpoints=store)
     forgotten = replace(store.kept[6], clients={})
@@ -84,7 +84,7 @@ def test_a_checkpoint_without_the_states_is_detected():
         same_run(whole, again)
 
 
-def test_a_custom_store_is_cleared_and_used():
+def test_a_custom_store_of_client_states_is_cleared_and_used():
     mine = {3: {"count": np.array(99), "drawn": np.zeros(2)}}
     run = simulation(EveryStep(3), algorithm=counting())
     result = run.run(client_store=mine)
@@ -93,7 +93,7 @@ def test_a_custom_store_is_cleared_and_used():
     assert mine.keys() == result.clients.keys()
 
 
-def test_ctrl_c_within_a_step_leaves_the_states_of_the_step_before():
+def test_ctrl_c_within_a_step_keeps_the_client_states_of_the_previous_step():
     class Stopping(Counting):
         def client_update(self, sent, client_state, client, generator):
             if client == 40 and client_state["count"] == 2:
@@ -106,23 +106,23 @@ def test_ctrl_c_within_a_step_leaves_the_states_of_the_step_before():
 
 
 @pytest.mark.parametrize("law", OTHERS)
-def test_clients_with_states_are_refused_without_an_analysis(law):
+def test_participations_without_an_analysis_refuse_clients_with_states(law):
     with pytest.raises(UnsupportedError, match="remember earlier steps is not known for"):
         simulation(LAWS[law], algorithm=counting())
     assert simulation(LAWS[law], algorithm=counting(remembers=False)).run().finished
 
 
 @pytest.mark.parametrize("release", [ReleaseRule.ONE_CLIENT, ReleaseRule.AVERAGED])
-def test_clients_with_states_are_refused_with_other_release_rules(release):
+def test_other_release_rules_refuse_clients_with_states(release):
     with pytest.raises(UnsupportedError, match=f"not known for {release.value} releases"):
         simulation(LAWS["check-in"], release, algorithm=counting())
 
 
-def test_clients_with_states_run_under_a_fixed_assignment():
+def test_clients_with_states_are_accepted_under_fixed_assignment():
     assert simulation(FixedAssignment(4, 3, 0.5), algorithm=counting()).run().finished
 
 
-def test_states_of_another_layout_are_refused():
+def test_client_states_whose_layout_changes_are_refused():
     class Longer(Counting):
         def client_update(self, sent, client_state, client, generator):
             update, after = super().client_update(sent, client_state, client, generator)
@@ -154,7 +154,7 @@ def test_a_batched_algorithm_with_client_states_is_refused():
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 7.0, 1e150])
-def test_an_update_is_clipped(size):
+def test_the_engine_clips_the_update_of_each_client(size):
     update = size * np.array([0.6, 0.0, -0.8])
     found = clipped(update, Clipping(3, 2.0))
     np.testing.assert_allclose(found, update * min(1.0, 2.0 / size), rtol=1e-12)
@@ -171,7 +171,7 @@ def test_an_update_of_another_length_is_refused():
         clipped(np.zeros(2), Clipping(3, 1.0))
 
 
-def test_the_engine_clips_unclipped_updates():
+def test_updates_that_an_algorithm_did_not_clip_are_clipped_by_the_engine():
     """With tiny σ the first model is the mean of the clipped points."""
     algorithm = counting(remembers=False, clip_norm=0.01)
     result = simulation(EveryStep(1), algorithm=algorithm, sigma=1e-9).run()
@@ -179,7 +179,7 @@ def test_the_engine_clips_unclipped_updates():
     np.testing.assert_allclose(result.parameters, 0.01 * units.mean(axis=0), atol=1e-9)
 
 
-def test_metrics_that_change_their_names_are_refused():
+def test_metrics_whose_names_change_between_evaluations_are_refused():
     class Renaming(Counting):
         def evaluate(self, state, clients=None):
             return {f"after {len(clients)}": 1.0}

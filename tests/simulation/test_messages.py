@@ -77,7 +77,7 @@ def rows_of(algorithm: FedSGD, sent: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoded_messages_average_to_the_clipped_sum(kind):
+def test_the_mean_of_decoded_messages_is_the_clipped_sum(kind):
     randomizer = KINDS[kind](DIMENSION, 3.0, 0.2)
     algorithm, ids = learned(0.2), np.arange(CLIENTS)
     sent = np.zeros(DIMENSION, np.float32)
@@ -104,7 +104,7 @@ def no_noise(deviation: float, dimension: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("norm", "kind"), [(1, L1Randomizer), (2, PrivUnit), (np.inf, LInfRandomizer)]
 )
-def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
+def test_updates_are_clipped_in_the_norm_of_the_randomizer(norm, kind):
     random, randomizer = np.random.default_rng(1), kind(6, 1.0, 0.5)
     rows = random.normal(size=(50, 6)) * np.geomspace(1e-3, 1e100, 50)[:, None]
     found = randomizer.constrained(rows)
@@ -122,7 +122,7 @@ def test_updates_are_constrained_in_the_randomizer_s_norm(norm, kind):
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_clipping_only_sampled_coordinates_gives_the_same_messages(samples, dtype):
+def test_clipping_only_the_sampled_coordinates_gives_the_same_messages(samples, dtype):
     """The messages have the bits of messages of clipped updates; some updates are not finite."""
     randomizer = LInfRandomizer(6, 2.0, 0.3, samples=samples, levels=2)
     rows = np.random.default_rng(2).normal(size=(400, 6)).astype(dtype)
@@ -140,7 +140,7 @@ def test_clipping_only_sampled_coordinates_gives_the_same_messages(samples, dtyp
         randomizer.encode_updates(rows[:, :5], source("message", 1))
 
 
-def test_clipping_in_another_norm_is_refused():
+def test_randomizers_refuse_updates_that_were_clipped_in_another_norm():
     """A vector with an ℓ∞ norm below the radius may have a larger ℓ2 norm."""
     with pytest.raises(ParameterError, match="norms of at most"):
         PrivUnit(6, 1.0, 0.5).encode(
@@ -150,7 +150,7 @@ def test_clipping_in_another_norm_is_refused():
 
 
 @pytest.mark.parametrize("kind", [VmappedUpdates, SingleUpdates, None])
-def test_separate_updates_add_up_to_the_sum(kind):
+def test_updates_of_single_clients_add_up_to_the_sum(kind):
     owners = np.repeat(np.arange(CLIENTS // 2), 2)
     holdings = Holdings.from_owners(owners, CLIENTS)
     algorithm = learned(1e6, holdings)
@@ -165,7 +165,7 @@ def test_separate_updates_add_up_to_the_sum(kind):
     assert np.allclose(rows.sum(axis=0), algorithm.clipped_sum(at, ids).total, atol=1e-5)
 
 
-def test_clients_without_records_send_messages():
+def test_clients_without_records_also_send_messages():
     owners = np.repeat(np.arange(CLIENTS // 2), 2)
     algorithm = learned(0.2, Holdings.from_owners(owners, CLIENTS))
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
@@ -185,7 +185,7 @@ def test_a_sum_with_an_update_that_is_not_randomized_is_refused():
         mechanism.require(type(total)(np.zeros(DIMENSION + 1), 1, 1))
 
 
-def test_a_resumed_run_has_the_same_bits(tmp_path):
+def test_a_resumed_simulation_with_messages_has_the_same_bits(tmp_path):
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     whole = simulation(randomizer).run()
     store = FileCheckpoints(tmp_path / "run.npz")
@@ -220,7 +220,7 @@ def test_messages_that_do_not_fit_the_scheme_raise_a_one_line_error(changes, lin
     assert "\n" not in str(caught.value)
 
 
-def test_public_randomness_tied_to_a_client_s_number_is_refused():
+def test_public_randomness_that_depends_on_the_number_of_a_client_is_refused():
     with pytest.raises(UnsupportedError, match="depends on the client's number"):
         simulation(SphericalCode(DIMENSION, 2.0, 0.2))
     public = LInfRandomizer(DIMENSION, 2.0, 0.2, public_seed=3)
@@ -228,7 +228,7 @@ def test_public_randomness_tied_to_a_client_s_number_is_refused():
         simulation(public)
 
 
-def test_every_client_sends_messages_and_the_scheme_has_a_price():
+def test_every_client_sends_messages_and_the_scheme_has_an_epsilon():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     run = tn.simulate(
         scheme(randomizer, 6), algorithm=learned(0.2), messages=randomizer, evaluate_every=6
@@ -238,7 +238,7 @@ def test_every_client_sends_messages_and_the_scheme_has_a_price():
     assert 0 < price.epsilon.upper < 6 * 2.0
 
 
-def test_messages_under_local_trust_cost_more_than_shuffled_messages():
+def test_messages_under_local_trust_have_more_epsilon_than_shuffled_messages():
     randomizer = LInfRandomizer(DIMENSION, 2.0, 0.2)
     mixed = scheme(randomizer, 4)
     local = replace(mixed, trust="local")
@@ -258,7 +258,7 @@ def of_records(radius: float, each: int = 4) -> RecordSGD:
     return RecordSGD(whole.task, whole.optimizer, whole.clip_norm)
 
 
-def test_drawn_records_are_a_uniform_subset():
+def test_the_records_drawn_for_messages_are_a_uniform_subset():
     holdings = Holdings.from_owners(np.array([0, 1, 1, 1, 1, 2, 2]), 3)
     generator = np.random.default_rng(1)
     drawn = holdings.sampled(np.full(24_000, 1), 2, generator)
@@ -273,7 +273,7 @@ def test_drawn_records_are_a_uniform_subset():
         holdings.sampled(np.array([1, 0]), 2, generator)
 
 
-def test_update_of_a_record_depends_on_that_record_only():
+def test_the_update_for_a_drawn_record_depends_only_on_that_record():
     algorithm, alone = of_records(5.0), learned(5.0)
     sent, ids = np.full(DIMENSION, 0.1, np.float32), np.array([3, 0, 7])
     rows = rows_of(alone, sent, np.arange(CLIENTS))
@@ -289,7 +289,7 @@ def test_update_of_a_record_depends_on_that_record_only():
 
 
 @pytest.mark.parametrize("of", [learned, of_records])
-def test_several_messages_have_the_same_mean_and_less_variance(of):
+def test_several_messages_of_a_client_have_the_same_mean_and_less_variance(of):
     algorithm, sent = of(0.2), np.zeros(DIMENSION, np.float32)
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     ids = np.arange(algorithm.population)
@@ -319,7 +319,7 @@ def test_several_messages_have_the_same_mean_and_less_variance(of):
     assert 3 < spread[1] / spread[4] < 5.4
 
 
-def test_a_resumed_run_of_several_messages_has_the_same_bits(tmp_path):
+def test_a_resumed_simulation_with_several_messages_has_the_same_bits(tmp_path):
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     law = RepeatedMessages.of(randomizer.priced_as, 2)
     settings = {"scheme": shuffled(law, CLIENTS // 4, 4), "algorithm": of_records(0.2)}
@@ -338,7 +338,7 @@ def test_a_resumed_run_of_several_messages_has_the_same_bits(tmp_path):
         simulation(randomizer, **fewer).run(from_checkpoint=store.load())
 
 
-def test_more_messages_than_records_are_refused():
+def test_more_messages_than_records_of_a_client_are_refused():
     randomizer = LInfRandomizer(DIMENSION, 3.0, 0.2)
     scheme = shuffled(RepeatedMessages.of(randomizer.priced_as, 5), CLIENTS // 4, 1)
     with pytest.raises(ParameterError, match="at most 4, the smallest number of records"):

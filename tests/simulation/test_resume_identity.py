@@ -116,7 +116,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_other_data_and_other_settings_raise_a_one_line_error(other, tmp_path):
+def test_resuming_with_other_data_or_settings_raises_a_one_line_error(other, tmp_path):
     store = FileCheckpoints(tmp_path / "run.npz")
     checkpoint = stopped(learned(), store)
     options, line = OTHERS[other]
@@ -131,7 +131,7 @@ def test_resume_on_the_same_data_gives_the_same_bits(tmp_path):
     assert same_run(learned().run(), again.run(from_checkpoint=checkpoint))
 
 
-def test_changed_availability_trace_is_refused_on_resume():
+def test_resuming_with_a_changed_availability_trace_is_refused():
     law = LAWS["availability"]
     store = MemoryCheckpoints()
     first = simulation(law)
@@ -144,7 +144,7 @@ def test_changed_availability_trace_is_refused_on_resume():
         other.run(from_checkpoint=store.load())
 
 
-def test_each_run_has_its_own_key(tmp_path):
+def test_each_run_identifies_its_data_with_its_own_random_key(tmp_path):
     one, two = MemoryCheckpoints(), MemoryCheckpoints()
     first, second = stopped(learned(), one), stopped(learned(), two)
     assert first.run.fingerprint == second.run.fingerprint
@@ -157,7 +157,7 @@ def test_each_run_has_its_own_key(tmp_path):
     assert repr(first.run.data_digest) not in repr(first)
 
 
-def test_only_its_owner_may_read_a_checkpoint(tmp_path):
+def test_a_checkpoint_is_readable_only_by_its_owner(tmp_path):
     path = tmp_path / "run.npz"
     path.with_name("run.npz.new").touch(0o644)  # left behind by a version that did not mind
     stopped(learned(), FileCheckpoints(path))
@@ -190,7 +190,7 @@ class SilentMomentum(Momentum):
 @pytest.mark.parametrize(
     "silent", [{"task": SilentTask(POPULATION)}, {"optimizer": SilentMomentum()}]
 )
-def test_tasks_without_identity_run_but_not_with_checkpoints(silent):
+def test_tasks_that_cannot_be_identified_run_but_not_with_checkpoints(silent):
     run = simulation(LAWS["poisson"], **silent)
     assert run.run().finished
     with pytest.raises(UnsupportedError, match=r"Silent.* cannot be identified in a checkpoint"):
@@ -226,7 +226,7 @@ def described(value):
     return found.text, found.keyed_digest(bytes(32))
 
 
-def test_different_values_have_different_identities():
+def test_different_values_have_different_checkpoint_identities():
     ones = np.ones(4, np.float32)
     values = [
         None, True, 1, 1.0, "1", b"1", Colour.RED, Colour.BLUE, (), (1,), (1, 1), ((1,), 1),
@@ -242,7 +242,7 @@ def test_different_values_have_different_identities():
     assert described(ones[::2]) == described(ones[:2])
 
 
-def test_objects_without_identity_are_refused():
+def test_objects_that_cannot_be_identified_are_refused_in_checkpoints():
     @dataclass
     class Inner:
         rate: float
@@ -297,7 +297,7 @@ checkpoint_every = 1
 """
 
 
-def test_a_plan_resumes_on_its_data_without_showing_a_digest(tmp_path, monkeypatch):
+def test_a_plan_resumes_on_its_data_and_its_files_show_no_digest_of_them(tmp_path, monkeypatch):
     plan, folder = tmp_path / "plan.toml", tmp_path / "run"
     plan.write_text(PLAN)
     with monkeypatch.context() as patched:

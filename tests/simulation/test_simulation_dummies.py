@@ -36,7 +36,9 @@ def has_mean(counts, mean):
 @pytest.mark.parametrize(
     ("window", "population", "probability"), [(20, 30, 1.0), (25, 20, 0.5), (10, 60, 0.25)]
 )
-def test_simulated_fixed_window_has_its_distribution(window, population, probability):
+def test_dummy_updates_of_simulated_fixed_windows_have_the_stated_mean(
+    window, population, probability
+):
     counts = dummies_a_window(window, population, probability=probability)
     exact = window * (1 - probability / window) ** population
     assert has_mean(counts, exact)
@@ -53,7 +55,7 @@ def test_simulated_fixed_window_has_its_distribution(window, population, probabi
 
 
 @pytest.mark.parametrize(("window", "clients_per_slot"), [(10, 1), (8, 2)])
-def test_sliding_window_draws_have_their_distribution(window, clients_per_slot):
+def test_dummy_updates_of_simulated_sliding_windows_have_the_stated_mean(window, clients_per_slot):
     law = SlidingWindow(window, slots=3 * window, clients_per_slot=clients_per_slot)
     runs = range(REPETITIONS)
     counts = np.array([dummy_steps(law, law.population, seed).sum() for seed in runs])
@@ -68,8 +70,8 @@ def test_sliding_window_draws_have_their_distribution(window, clients_per_slot):
     assert not has_mean(counts, half)
 
 
-def test_a_second_check_in_is_detected():
-    """Negative control: two check-ins in a window are told apart from one."""
+def test_a_second_check_in_of_a_client_in_a_window_is_detected():
+    """Negative control: two check-ins in a window have another mean than one."""
     law = KSubset(20, picks=2, windows=REPETITIONS)
     counts = dummy_steps(law, 30).reshape(-1, 20).sum(axis=1)
     assert not has_mean(counts, 20 * (1 - 1 / 20) ** 30)

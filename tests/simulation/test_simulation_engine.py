@@ -46,14 +46,14 @@ def test_every_participation_runs_with_every_release_rule(law, release):
     assert np.isfinite(result.parameters).all()
 
 
-def test_same_arguments_give_the_same_bits_and_another_seed_does_not():
+def test_equal_arguments_give_the_same_bits_and_another_seed_gives_other_bits():
     law = LAWS["check-in"]
     first = simulation(law).run()
     assert same_run(first, simulation(law).run())
     assert not np.array_equal(first.parameters, simulation(law, seed=2).run().parameters)
 
 
-def test_updates_are_computed_for_participants_only():
+def test_updates_are_computed_only_for_participating_clients():
     task = MeanTask(POPULATION)
     law = LAWS["check-in"]
     simulation(law, task=task).run()
@@ -70,12 +70,12 @@ def test_updates_are_computed_for_participants_only():
     assert alone <= {client for clients in together for client in clients}
 
 
-def test_simulation_learns_when_noise_is_small():
+def test_a_simulation_with_little_noise_learns():
     result = simulation(CheckIn(window=5, windows=30), sigma=0.01).run()
     assert result.history.metrics["loss"][-1] < 0.1 * result.history.metrics["loss"][0]
 
 
-def test_one_step_agrees_with_a_hand_computation():
+def test_one_simulated_step_agrees_with_a_computation_by_hand():
     """One step gives w − rate · (Σ clipped + σC z) / n̄, with z from the stream of noise."""
     task = MeanTask(8)
     result = simulation(
@@ -109,14 +109,14 @@ class Told(Momentum):
 TOLD = []
 
 
-def test_the_optimizer_receives_the_number_of_earlier_moves():
+def test_the_optimizer_receives_the_number_of_earlier_model_updates():
     TOLD.clear()
     run = simulation(CheckIn(window=11), ONE_CLIENT, minibatch=2, optimizer=Told())
     run.run()
     assert TOLD == list(range(run.moves)) == [0, 1, 2, 3, 4]
 
 
-def test_evaluation_uses_the_released_parameters():
+def test_evaluation_uses_the_parameters_that_would_be_released():
     law, task = CheckIn(window=6), MeanTask(POPULATION)
     seen = []
     task.evaluate = lambda parameters: (
@@ -129,7 +129,7 @@ def test_evaluation_uses_the_released_parameters():
     assert averaged.history.metrics["loss"][-1] != plain.history.metrics["loss"][-1]
 
 
-def test_evaluation_runs_at_start_every_k_steps_and_end():
+def test_evaluation_runs_at_the_start_every_k_steps_and_at_the_end():
     history = simulation(CheckIn(window=12), evaluate_every=5).run().history
     assert history.step.tolist() == [0, 5, 10, 12]
     history = simulation(CheckIn(window=10), evaluate_every=5).run().history
@@ -148,7 +148,7 @@ def test_progress_is_reported_after_every_step():
     assert {p.steps for p in seen} == {4}
 
 
-def test_the_divisor_defaults_to_the_expected_count():
+def test_the_divisor_defaults_to_the_mean_expected_number_of_check_ins():
     law = LAWS["availability"]
     explicit = float(expected_check_ins(law, POPULATION).mean())
     by_default = simulation(law).run()
@@ -185,7 +185,7 @@ class Unchecked(FedSGD):
         pass
 
 
-def test_algorithm_and_scheme_share_one_clip_norm():
+def test_the_engine_uses_the_clip_norm_of_the_algorithm_and_accepts_no_other():
     """With clip norm 0.5 and noise for 0.25, the reported ε would be 3.37 in place of 13.4."""
     scheme = Scheme(GaussianNoise(1.0), CheckIn(window=3), Relation.ADD_REMOVE)
     algorithm = FedSGD(MeanTask(POPULATION), Momentum(), 0.5)
@@ -195,7 +195,7 @@ def test_algorithm_and_scheme_share_one_clip_norm():
     assert built._setup.mechanism.deviation == 0.5
 
 
-def test_task_that_exceeds_its_clip_norm_is_stopped():
+def test_a_task_that_exceeds_its_clip_norm_is_stopped():
     law = EveryStep(2)
     task = TwiceAsLong(POPULATION)
     everybody = task.clipped_sum(np.zeros(task.dimension), np.arange(POPULATION), 1.0)
@@ -214,7 +214,7 @@ def test_a_clip_norm_that_changes_during_the_run_is_refused():
         simulation(EveryStep(2), algorithm=Growing(MeanTask(), Momentum(), 1.0)).run()
 
 
-def test_a_few_clients_are_checked_alone_between_evaluations():
+def test_the_clip_norm_of_single_clients_is_checked_between_evaluations():
     task = MeanTask(POPULATION)
     simulation(EveryStep(10), task=task, evaluate_every=5).run()
     alone = [len(clients) for clients in task.asked]
@@ -242,7 +242,7 @@ def test_an_algorithm_without_a_clip_norm_is_refused(clip_norm):
         ({"seed": -1}, "seed"),
     ],
 )
-def test_invalid_settings_are_refused_before_the_run(options, name):
+def test_invalid_settings_of_a_simulation_are_refused_before_the_run(options, name):
     with pytest.raises(ParameterError, match=name):
         simulation(CheckIn(window=3), **options)
 
@@ -253,7 +253,7 @@ def test_a_participation_for_another_population_is_refused():
             simulation(FixedSize(3, POPULATION + 1, 2), release)
 
 
-def test_cost_does_not_grow_with_the_population():
+def test_the_cost_of_a_simulation_does_not_grow_with_the_population():
     """Of a billion clients only a few take part, and no array has the population's size."""
 
     class Crowd(MeanTask):

@@ -32,7 +32,7 @@ def simulation(release=ReleaseRule.AGGREGATED):
     return Simulation(scheme, FedSGD(task, optimizer, 0.5), seed=3, evaluate_every=10)
 
 
-def test_simulation_learns_with_noise():
+def test_a_simulation_with_noise_learns_a_real_task():
     accuracy = simulation().run().history.metrics["accuracy"]
     assert accuracy[0] < 0.6
     assert accuracy[-1] > 0.9

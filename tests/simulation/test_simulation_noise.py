@@ -80,7 +80,7 @@ def fresh(sample):
 
 
 @pytest.mark.parametrize("release", ReleaseRule)
-def test_every_step_has_fresh_noise_of_the_promised_size(release):
+def test_every_step_has_independent_noise_of_the_stated_size(release):
     sample = noises(release)
     assert standard(sample)
     assert fresh(sample)
@@ -104,7 +104,7 @@ def variance_for_deviation(self, step):
 
 
 @pytest.mark.parametrize("mutant", [same_stream, no_noise, variance_for_deviation])
-def test_engine_with_wrong_noise_is_detected(mutant, mutate):
+def test_an_engine_with_wrong_noise_is_detected(mutant, mutate):
     mutate(engine.Setup, "noise", mutant)
     for release in ReleaseRule:
         sample = noises(release)

@@ -56,7 +56,7 @@ def test_a_saved_checkpoint_is_loaded_exactly(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-def test_missing_checkpoint_file_loads_none(tmp_path):
+def test_loading_a_missing_checkpoint_file_returns_none(tmp_path):
     assert FileCheckpoints(tmp_path / "run.npz").load() is None
 
 
@@ -132,7 +132,7 @@ def test_ctrl_c_in_a_callback_saves_the_reported_step():
 
 @given(stops=st.lists(st.integers(0, 15), max_size=5), law=st.sampled_from(sorted(LAWS)))
 @settings(max_examples=25, deadline=None)
-def test_run_stopped_many_times_gives_the_same_result(stops, law):
+def test_a_run_stopped_and_resumed_many_times_gives_the_same_result(stops, law):
     store = MemoryCheckpoints()
     for stop in stops:
 
@@ -160,7 +160,7 @@ def test_run_stopped_many_times_gives_the_same_result(stops, law):
         {"clip_norm": 2.0},
     ],
 )
-def test_checkpoint_of_another_run_is_refused(other):
+def test_a_checkpoint_of_another_run_is_refused(other):
     store = MemoryCheckpoints()
     law = LAWS["check-in"]
     simulation(law).run(checkpoints=store)
@@ -214,7 +214,7 @@ def damage_pickle(path):
         damage_pickle,
     ],
 )
-def test_a_damaged_file_raises_a_one_line_error(tmp_path, damage):
+def test_a_damaged_checkpoint_file_raises_a_one_line_error(tmp_path, damage):
     store, _ = saved(tmp_path / "run.npz")
     damage(tmp_path / "run.npz")
     with pytest.raises(StorageError, match=r"run\.npz: not a usable checkpoint") as caught:
@@ -222,7 +222,7 @@ def test_a_damaged_file_raises_a_one_line_error(tmp_path, damage):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_with_a_wrong_byte_is_refused_or_loads_unchanged(tmp_path):
+def test_a_checkpoint_file_with_a_wrong_byte_is_refused_or_loads_unchanged(tmp_path):
     """For each position of a flipped byte, the load is refused or the arrays are unchanged."""
     path = tmp_path / "run.npz"
     store, _ = saved(path)
@@ -245,7 +245,7 @@ def test_a_file_with_a_wrong_byte_is_refused_or_loads_unchanged(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["os.fsync", "os.replace", "numpy.savez"])
-def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch, broken):
+def test_a_failed_save_keeps_the_old_checkpoint(tmp_path, monkeypatch, broken):
     store, memory = saved(tmp_path / "run.npz")
 
     def fails(*arguments, **options):
@@ -261,7 +261,7 @@ def test_a_failed_save_leaves_the_old_checkpoint(tmp_path, monkeypatch, broken):
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
 
 
-def test_half_written_checkpoint_is_ignored(tmp_path):
+def test_a_partially_written_checkpoint_is_ignored(tmp_path):
     store, memory = saved(tmp_path / "run.npz")
     (tmp_path / "run.npz.new").write_bytes(b"half")
     assert store.load().step == 3
@@ -289,7 +289,7 @@ def ended(process):
     return code
 
 
-def test_run_killed_many_times_gives_the_same_bits(tmp_path):
+def test_a_run_killed_and_resumed_many_times_gives_the_same_bits(tmp_path):
     """A process is killed at four random times; the fifth process runs to the end."""
     path = tmp_path / "run.npz"
     pauses = random.Random(4)

@@ -83,11 +83,11 @@ def conform(kind):
 
 
 @pytest.mark.parametrize("kind", [Mean, Batch])
-def test_conforming_algorithms_pass(kind):
+def test_correct_algorithms_pass_the_conformance_suite(kind):
     conform(kind)
 
 
-def test_federated_sgd_conforms():
+def test_federated_sgd_passes_the_conformance_suite():
     def make(data):
         held = np.array(data, np.float32).reshape(-1, FEATURES)
         examples = Examples(held, np.arange(len(held)) // EXAMPLES % 2)

@@ -66,7 +66,7 @@ def test_the_documented_participation_example_is_short():
     assert len(LAW.splitlines()) < 40
 
 
-def test_a_participation_example_with_a_wrong_guarantee_fails(folder):
+def test_the_participation_example_with_a_wrong_guarantee_fails_its_suite(folder):
     wrong = SUITE.replace("4 + third", "2 + third")
     assert wrong != SUITE
     with pytest.raises(AssertionError, match="is drawn by"):
@@ -138,7 +138,7 @@ def test_the_documented_randomizer_example_is_short():
         ("Fraction(self.reply_count, 2)", "self.reply_count", "has ε₀"),
     ],
 )
-def test_a_randomizer_example_with_a_wrong_privacy_claim_fails(right, wrong, match):
+def test_the_randomizer_example_with_a_wrong_privacy_claim_fails_its_suite(right, wrong, match):
     unnamed = RANDOMIZER.replace('@mechanism("square", question="square-response")\n', "")
     assert right in unnamed
     made: dict[str, Any] = {"__name__": "square_response"}

@@ -20,11 +20,11 @@ def test_the_documented_algorithm_example_is_short():
     assert len(ALGORITHM.splitlines()) < 40
 
 
-def test_the_documented_algorithm_example_conforms(names):
+def test_the_documented_algorithm_example_passes_the_conformance_suite(names):
     exec(SUITE, names)
 
 
-def test_an_algorithm_that_reads_data_of_other_clients_fails_conformance(names):
+def test_an_algorithm_that_reads_data_of_other_clients_fails_the_conformance_suite(names):
     class Nosy(names["OwnOffsets"]):
         def client_update(self, sent, client_state, client, generator):
             return super().client_update(sent, client_state, 1, generator)
@@ -33,7 +33,7 @@ def test_an_algorithm_that_reads_data_of_other_clients_fails_conformance(names):
         exec(SUITE, names | {"OwnOffsets": Nosy})
 
 
-def test_the_documented_personal_offsets_reduce_the_loss(names):
+def test_the_documented_algorithm_with_personal_offsets_reduces_the_loss(names):
     exec(RUN, names)
     kept = names["run"].history.metrics["loss"]
     assert kept[-1] < 0.01 < kept[0]

@@ -46,7 +46,7 @@ PARTICIPATIONS = [
 
 
 @pytest.mark.parametrize(("participation", "population"), PARTICIPATIONS, ids=str)
-def test_built_in_participations_conform(participation, population):
+def test_built_in_participations_pass_the_conformance_suite(participation, population):
     assert_participation(participation, population)
 
 
@@ -55,7 +55,7 @@ def test_every_built_in_participation_is_tested():
     assert {type(participation) for participation, _ in PARTICIPATIONS} == ours
 
 
-def test_the_enumerated_distribution_of_a_client_covers_all_windows():
+def test_the_distribution_of_the_steps_of_a_client_covers_all_windows():
     pairs = {(a, 2 + b): Fraction(1, 4) for a in (0, 1) for b in (0, 1)}
     assert client_distribution(CheckIn(2, 2), 1, 0) == pairs
     subsets = {tuple(each): Fraction(1, 3) for each in combinations(range(3), 2)}
@@ -153,7 +153,7 @@ def assert_conforms(participation: Participation) -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutated_reader_of_a_participation_is_detected(name, monkeypatch):
+def test_a_mutated_function_that_uses_a_participation_is_detected(name, monkeypatch):
     mutate, participation = MUTANTS[name]
     assert_conforms(participation)
     mutate(monkeypatch)

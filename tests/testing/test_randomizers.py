@@ -34,7 +34,7 @@ CORNERS = [(-1.0, -1.0), (-1.0, 1.0), (1.0, 1.0)]
 
 
 @pytest.mark.parametrize("randomizer", ITEMS, ids=str)
-def test_every_frequency_randomizer_conforms(randomizer):
+def test_every_frequency_randomizer_passes_the_conformance_suite(randomizer):
     assert_randomizer(randomizer)
 
 
@@ -49,7 +49,7 @@ def test_every_frequency_randomizer_conforms(randomizer):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_vector_randomizers_conform(randomizer, values):
+def test_vector_randomizers_pass_the_conformance_suite(randomizer, values):
     assert_randomizer(randomizer, values)
 
 

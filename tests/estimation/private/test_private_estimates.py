@@ -57,7 +57,7 @@ def vectors(tmp_path):
 
 
 @pytest.mark.parametrize("name", all_mechanisms())
-def test_epsilon_of_an_estimate_equals_the_enumerated_epsilon(items, name):
+def test_epsilon_of_a_local_estimate_equals_the_enumerated_epsilon(items, name):
     found = frequencies(items, 4, LOCAL, source(), mechanism=name)
     randomizer, _ = frequency_randomizer(1.0, 4, name)
     distributions = [randomizer.probabilities(item) for item in range(4)]
@@ -77,7 +77,7 @@ def test_epsilon_of_an_estimate_equals_the_enumerated_epsilon(items, name):
 
 
 @pytest.mark.parametrize("privacy", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
-def test_frequencies_are_unbiased(items, privacy):
+def test_estimated_frequencies_are_unbiased(items, privacy):
     truth, wrong = np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.4, 0.2, 0.1])
     runs = [frequencies(items, 4, privacy, source(i)) for i in range(12)]
     raw = np.mean([found.raw for found in runs], axis=0)
@@ -91,7 +91,7 @@ def test_frequencies_are_unbiased(items, privacy):
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("privacy", [LOCAL, SHUFFLED, CENTRAL, REPLACED], ids=str)
-def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
+def test_estimated_means_of_clipped_rows_are_unbiased(vectors, norm, privacy):
     radius = 0.7  # Below many rows' norm.
     rows = np.load(vectors)
     truth, unclipped = clip_rows(rows, norm, radius).mean(axis=0), rows.mean(axis=0)
@@ -107,7 +107,7 @@ def test_means_are_unbiased_for_clipped_rows(vectors, norm, privacy):
         assert norm == "linf" or np.any(abs(value - unclipped) > SIX_SIGMA * error)
 
 
-def test_mean_messages_stay_within_the_requested_bits(vectors):
+def test_messages_for_a_mean_have_at_most_the_requested_number_of_bits(vectors):
     found = mean(vectors, "l2", 1.0, PrivacyRequest(4.0, "local", bits=6), source())
     randomizer, _ = mean_randomizer("l2", 5, 4.0, 1.0, 6)
     assert found.cost.message_bits == randomizer.message_bits <= 6
@@ -171,7 +171,7 @@ def test_discrete_laplace_samples_follow_the_stated_distribution():
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 7.0])
 @pytest.mark.parametrize("reach", [1, 2, 12345, 2**30])
-def test_laplace_epsilon_equals_the_log_ratio_of_probabilities(epsilon, reach):
+def test_epsilon_of_laplace_noise_equals_the_largest_log_ratio_of_probabilities(epsilon, reach):
     noise = laplace_noise(epsilon, reach)
     t, s = noise.scale
     exact = Fraction(reach * s, t)
@@ -182,7 +182,7 @@ def test_laplace_epsilon_equals_the_log_ratio_of_probabilities(epsilon, reach):
         assert drawn.std() == pytest.approx(noise.deviation, rel=0.12)
 
 
-def test_gaussian_epsilon_agrees_with_dp_accounting():
+def test_epsilon_of_gaussian_noise_agrees_with_dp_accounting():
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     noise = gaussian_noise(1.0, 1e-6, 3.0)
@@ -196,7 +196,7 @@ def test_gaussian_epsilon_agrees_with_dp_accounting():
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 @pytest.mark.parametrize("delta", [None, 1e-6])
-def test_no_row_changes_a_sum_beyond_the_sensitivity(relation, norm, delta):
+def test_no_row_changes_a_sum_by_more_than_the_sensitivity(relation, norm, delta):
     dimension = 6
     privacy = PrivacyRequest(1.0, "central", delta=delta, relation=relation)
     noise, weight = mean_noise(norm, dimension, privacy)
@@ -221,7 +221,7 @@ def test_no_row_changes_a_sum_beyond_the_sensitivity(relation, norm, delta):
     assert np.all(np.abs(rows).max(axis=1) <= UNITS)
 
 
-def test_counts_change_by_the_sensitivity_of_the_relation(items):
+def test_the_noise_of_counts_has_the_sensitivity_of_the_relation(items):
     found = {
         name: frequencies(items, 4, PrivacyRequest(1.0, "central", relation=name), source())
         for name in ("add-remove", "replace-one")
@@ -234,7 +234,7 @@ def test_counts_change_by_the_sensitivity_of_the_relation(items):
     assert found["replace-one"].clients == HELD.size
 
 
-def test_invalid_requests_are_refused():
+def test_invalid_privacy_requests_are_refused():
     for wrong, name in [
         (lambda: PrivacyRequest(1.0, "central"), "relation"),
         (lambda: PrivacyRequest(1.0, "central", relation="zero-out"), "relation"),
@@ -255,7 +255,7 @@ def written(path, text):
     return path
 
 
-def test_items_are_read_from_each_kind_of_file(tmp_path, monkeypatch):
+def test_items_are_read_from_each_file_format(tmp_path, monkeypatch):
     monkeypatch.setattr(columns, "BLOCK_ROWS", 2)
     text = "town,age\nBonn,3\nUlm,0\nBonn,1\nUlm,2\nBonn,3\n"
     file = written(tmp_path / "a.csv", text)
@@ -348,7 +348,7 @@ def test_parquet_columns_are_selected_by_name(tmp_path):
         list(item_blocks(file, 4))
 
 
-def test_the_page_documents_every_option_of_every_estimate():
+def test_the_estimate_page_documents_every_option_of_every_estimate():
     text = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     for name, command in estimate.commands.items():
         row = next(line for line in text.splitlines() if f"`turnout estimate {name} FILE`" in line)

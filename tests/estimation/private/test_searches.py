@@ -58,7 +58,7 @@ def test_frequent_words_are_found_without_a_list_of_words(words):
 
 
 @pytest.mark.parametrize("size", [10**3, 10**15])
-def test_frequent_numbers_are_found_in_small_and_large_domains(tmp_path, size):
+def test_the_heavy_hitter_is_found_among_few_and_among_many_numbers(tmp_path, size):
     held = np.random.default_rng(4).integers(0, size, 20_000)
     held[:9000] = size - 5
     np.save(tmp_path / "n.npy", held)
@@ -68,7 +68,7 @@ def test_frequent_numbers_are_found_in_small_and_large_domains(tmp_path, size):
     assert abs(found.values[0] - 0.45) < 6 * found.noise_errors[0]
 
 
-def test_only_labels_above_the_threshold_are_returned(tmp_path):
+def test_heavy_hitters_returns_only_labels_above_the_threshold(tmp_path):
     (tmp_path / "towns.txt").write_text("Bonn\nUlm\nKiel\n")
     people = np.repeat(["Bonn", "Ulm", "Kiel"], [6000, 3500, 500])
     (tmp_path / "t.csv").write_text("town\n" + "\n".join(people) + "\n")
@@ -78,7 +78,7 @@ def test_only_labels_above_the_threshold_are_returned(tmp_path):
 
 
 @pytest.mark.parametrize("word", ["", "a", "zebra", "thankyou", "o'hara", "München"])
-def test_words_are_cut_and_other_characters_replaced(word):
+def test_words_are_truncated_and_characters_other_than_letters_replaced(word):
     plain = "".join(letter if "a" <= letter <= "z" else "*" for letter in word.lower())
     assert word_of(word_code(word, 8), 8) == plain[:8]
     assert word_code(word, 8) < 2**40
@@ -99,7 +99,7 @@ def trips(tmp_path):
 ASKED = ["--radius", 180, "--deviation", 10, "--epsilon", 4]
 
 
-def test_all_rows_of_a_client_are_averaged(trips):
+def test_a_user_level_mean_averages_all_rows_of_a_client(trips):
     truth = float(np.load(trips / "wide.npy").mean())
     long = run(
         "user-mean", trips / "trips.csv", "--client", "rider", "--column", "minutes", "--column",
@@ -117,7 +117,7 @@ def test_all_rows_of_a_client_are_averaged(trips):
     assert (trips / "mean.svg").exists()
 
 
-def test_nul_characters_are_kept_and_missing_entries_are_replaced(tmp_path):
+def test_nul_characters_are_kept_and_missing_values_are_replaced(tmp_path):
     rows = [f"{who},{word},{x}" for who, word, x in (("a", "ann", 1), ("a\0", "an\0n", 3)) * 400]
     (tmp_path / "t.csv").write_text("who,word,x\n" + "\n".join([*rows, "b,,", "c,bob,5"]) + "\n")
     words = ["heavy-hitters", tmp_path / "t.csv", "--column", "word", "--letters", 4, "--json"]
@@ -134,7 +134,7 @@ def test_nul_characters_are_kept_and_missing_entries_are_replaced(tmp_path):
     assert sorted(means.ravel().tolist()) == [1.0, 3.0, 4.0, 5.0]
 
 
-def test_the_likelihood_ratio_of_both_messages_is_epsilon0():
+def test_the_two_messages_of_a_user_level_mean_together_have_epsilon0():
     scheme = UserLevelMean(1, 1.0, 40.0, 1.0, 4, 4000, 0.01)
     assert scheme.bins > 2
     centre = np.zeros(1)
@@ -188,6 +188,6 @@ def test_invalid_combinations_of_options_are_refused(tmp_path, monkeypatch, word
         run(*words)
 
 
-def test_a_missing_column_with_client_is_an_error(trips):
+def test_a_client_column_without_a_value_column_is_refused(trips):
     with pytest.raises(ParameterError, match="the columns to average"):
         user_mean(trips / "trips.csv", 4.0, 180.0, 10.0, source("c"), client="rider", samples=4)

@@ -1,4 +1,4 @@
-"""Means from several shuffled messages: chosen from public numbers, priced by a proved bound."""
+"""Means from several shuffled messages: chosen by public numbers, with a proved bound on ε."""
 
 import math
 from collections import Counter
@@ -62,7 +62,7 @@ def true_delta(randomizer, clients, epsilon):
     ],
     ids=["2 levels, n=2", "2 levels, n=4", "3 levels, n=3", "2 coordinates, n=3"],
 )
-def test_epsilon_of_several_messages_is_not_below_the_enumerated_one(randomizer, clients):
+def test_epsilon_of_several_messages_is_not_below_the_enumerated_epsilon(randomizer, clients):
     delta = 0.02
     price = shuffled_epsilon(randomizer, clients, delta)
     assert price < randomizer.epsilon0
@@ -74,7 +74,7 @@ def test_epsilon_of_several_messages_is_not_below_the_enumerated_one(randomizer,
     assert true_delta(randomizer, clients, forgotten) > delta
 
 
-def test_six_messages_of_one_number_have_a_tenth_of_the_error():
+def test_the_mean_from_six_messages_has_a_tenth_of_the_error_from_one():
     several, cost = shuffled_mean("linf", 1, 1.0, ASK, 1000)
     one, alone = shuffled_mean("linf", 1, 1.0, ASK, 1000, mechanism="one-message")
     assert (cost.messages, cost.message_bits, alone.messages) == (6, 6, 1)
@@ -95,7 +95,7 @@ def source():
     return SimulationStreams(4).source("clients")
 
 
-def test_several_messages_are_chosen_only_where_they_fit_and_are_better():
+def test_several_messages_are_chosen_only_if_they_fit_the_bits_and_reduce_the_error():
     _, tight = shuffled_mean(
         "linf", 1, 1.0, PrivacyRequest(2.0, "shuffled", delta=1e-5, bits=1), 1000
     )

@@ -1,4 +1,4 @@
-"""Estimates from shuffled messages spend the proved ε of their own randomizer, and no more."""
+"""Estimates from shuffled messages spend at most the proved ε of their randomizer."""
 
 import math
 from pathlib import Path
@@ -39,7 +39,7 @@ def kary_truth(local, items, clients, epsilon):
     return float(np.maximum(first - math.exp(epsilon) * second, 0).sum())
 
 
-def test_shuffled_frequencies_stay_within_epsilon_and_close_to_it(tmp_path):
+def test_epsilon_of_shuffled_frequencies_is_at_most_the_target_and_close(tmp_path):
     np.save(tmp_path / "items.npy", np.repeat(np.arange(4), [8000, 6000, 4000, 2000]))
     clients = SimulationStreams(11).source("clients")
     found = frequencies(tmp_path / "items.npy", 4, SHUFFLED, clients, mechanism="k-ary")
@@ -73,7 +73,7 @@ def test_each_mechanism_has_the_largest_epsilon0_within_the_target(size, clients
     assert cost.local_epsilon == levels[cost.reason.split()[0]]
 
 
-def test_docs_page_shows_the_shuffled_epsilon0_of_each_mechanism():
+def test_the_estimate_page_shows_the_epsilon0_of_each_shuffled_mechanism():
     page = (Path(__file__).parents[3] / "docs" / "estimate.md").read_text()
     table = page[page.index("| 1,000 items, n = 100,000") :].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip(" `") for cell in row.strip("|").split("|")] for row in table]
@@ -121,7 +121,7 @@ class Shrinking:
         yield np.full((2000 // self.passes, 1), 0.5)
 
 
-def test_data_that_change_between_passes_are_refused():
+def test_data_that_change_between_two_passes_are_refused():
     asked = SHUFFLED
     source = SimulationStreams(1).source("test")
     with pytest.raises(ParameterError, match="rows, as in the first pass"):

@@ -1,4 +1,4 @@
-"""The largest level: within the target for any prices, and near it where prices increase."""
+"""Largest ε₀ for a target ε: within the target, and near it if ε increases with ε₀."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRICES = {
 
 @pytest.mark.parametrize("name", PRICES)
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
-def test_largest_affordable_stays_within_the_target_and_close_to_it(name, epsilon):
+def test_the_largest_epsilon0_has_an_epsilon_within_and_close_to_the_target(name, epsilon):
     asked = []
 
     def price(level):
@@ -36,8 +36,8 @@ def test_largest_affordable_stays_within_the_target_and_close_to_it(name, epsilo
     assert len(asked) < (40 if name == "kinked" else 20)
 
 
-def test_largest_affordable_is_within_the_target_for_falling_prices():
-    """Forms change with the level, so prices may fall where they should rise."""
+def test_the_largest_epsilon0_is_within_the_target_if_epsilon_is_not_monotone():
+    """Randomizers may change their form with ε₀, so the shuffled ε may fall at some ε₀."""
 
     def price(level):
         return min(0.02 * level * (1 - 0.5 * (math.floor(3 * level) % 2)), level)
@@ -48,7 +48,7 @@ def test_largest_affordable_is_within_the_target_for_falling_prices():
         assert found.level > 10 * epsilon
 
 
-def test_levels_without_a_randomizer_are_skipped():
+def test_values_of_epsilon0_without_a_randomizer_are_skipped():
     def make(level):
         if level > 7:
             raise ParameterError("epsilon", level, "at most 7")
@@ -65,7 +65,7 @@ def test_levels_without_a_randomizer_are_skipped():
         largest_affordable(make, lambda level: level, 8.0)
 
 
-def test_level_of_any_is_within_epsilon_for_every_randomizer():
+def test_the_epsilon0_for_any_randomizer_is_within_epsilon_and_largest():
     for clients, epsilon, delta in ((100, 0.5, 1e-4), (20_000, 1.0, 1e-6), (10**6, 0.01, 1e-8)):
         level = level_of_any(clients, epsilon, delta)
 

@@ -52,7 +52,7 @@ def true_delta(epsilon: float, distributions: list[tuple[np.ndarray, np.ndarray]
 
 @pytest.mark.parametrize("samples", [1, 2])
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_shuffled_epsilon_is_above_the_true_epsilon_and_close_to_it(samples, epsilon):
+def test_epsilon_of_shuffled_means_is_slightly_above_the_exact_epsilon(samples, epsilon):
     delta = 1e-4
     randomizer = BinaryVectorRandomizer(samples, epsilon, samples)
     (p,) = randomizer.bits.flips
@@ -67,7 +67,7 @@ def test_shuffled_epsilon_is_above_the_true_epsilon_and_close_to_it(samples, eps
         assert true_delta(alone, distributions) > delta
 
 
-def test_unequal_epsilon0_of_messages_are_composed_separately():
+def test_messages_with_unequal_epsilon0_are_composed_each_with_its_own():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
     levels = [priced.epsilon0 for priced, _ in randomizer.shuffled_as]
@@ -79,7 +79,7 @@ def test_unequal_epsilon0_of_messages_are_composed_separately():
     assert true_delta(least, distributions) > delta
 
 
-def test_the_printed_level_for_shuffled_l1_is_too_high():
+def test_the_printed_epsilon0_for_shuffled_l1_means_is_too_large():
     """Theorem 3.4.2 with d = 1: ε₀ = ε√(n/ln(1/δ)) has a larger δ than promised."""
     n, delta = 1000, 1e-6
     worst = 0.0
@@ -93,7 +93,7 @@ def test_the_printed_level_for_shuffled_l1_is_too_high():
     assert true_delta(price, [counts(ours.flip, n)]) <= delta
 
 
-def test_calibrated_means_spend_epsilon_and_describe_themselves():
+def test_a_calibrated_shuffled_mean_spends_epsilon_and_states_its_assumptions():
     scalar = shuffled_linf(1, 1000, 1.0, 1e-5, samples=1, levels=4)
     assert 0.99 < scalar.epsilon <= 1.0
     assert scalar.messages == 4
@@ -116,7 +116,7 @@ def test_calibrated_means_spend_epsilon_and_describe_themselves():
     assert vector.messages == 2
 
 
-def test_randomizers_without_messages_are_refused():
+def test_mean_randomizers_with_public_randomness_have_no_shuffled_epsilon():
     with pytest.raises(UnsupportedError, match="public randomness"):
         shuffled_epsilon(SphericalCode(5, 1.0), 100, 1e-6)
 
@@ -160,7 +160,7 @@ def clipped_error(randomizer: L2Randomizer, vector: np.ndarray, clients: int) ->
 
 
 @pytest.mark.parametrize("clip", [0.5, 1.0, 2.05, 3.0])
-def test_clipping_bound_holds_for_sums_of_signs(clip):
+def test_the_bound_on_the_clipping_error_holds_for_sums_of_signs(clip):
     # Exactly, for equal and for geometric weights.
     for weights in (np.ones(12), 0.7 ** np.arange(12), np.array([3.0, 1, 1, 1, 1])):
         signs = np.array(list(itertools.product([-1, 1], repeat=weights.size)))

@@ -1,4 +1,4 @@
-"""Randomizers that price shuffled messages: exact parameters, and ε valid for small shuffles."""
+"""Randomizers as parts of shuffled messages: exact parameters, and ε valid for small shuffles."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_total_variation_and_epsilon0_agree_with_enumeration(randomizer):
     ],
     ids=lambda value: value if isinstance(value, int) else name_of(value),
 )
-def test_epsilon_of_small_shuffles_is_not_below_the_enumerated_one(randomizer, clients):
+def test_epsilon_of_small_shuffles_is_not_below_the_enumerated_epsilon(randomizer, clients):
     for delta in (0.02, 0.2):
         price = shuffled_price([(randomizer.priced_as, 1)], clients, delta)
         assert price <= clones_2021(randomizer.epsilon0, clients, delta) * (1 + 1e-9)
@@ -155,7 +155,7 @@ def test_epsilon_of_small_shuffles_is_not_below_the_enumerated_one(randomizer, c
     ],
     ids=["fewer categories", "one bit", "two blocks", "bits of rows"],
 )
-def test_pricing_as_another_randomizer_is_detected(randomizer, wrong):
+def test_computing_epsilon_for_another_randomizer_is_detected(randomizer, wrong):
     distributions, broken = distributions_of(randomizer), []
     for delta in (0.02, 0.05, 0.1, 0.2):
         price = shuffled_price([(wrong, 1)], 3, delta)
@@ -163,7 +163,7 @@ def test_pricing_as_another_randomizer_is_detected(randomizer, wrong):
     assert any(broken)
 
 
-def test_epsilon_of_separate_shufflers_is_not_below_the_enumerated_one():
+def test_epsilon_of_separate_shufflers_is_not_below_the_enumerated_epsilon():
     """Two of three bits of a vector: one of a group of two, and one that is always sampled."""
     randomizer, clients, delta = BinaryVectorRandomizer(3, 3.0, samples=2), 3, 0.05
     (p,) = randomizer.flips
@@ -195,7 +195,7 @@ def test_epsilon_of_separate_shufflers_is_not_below_the_enumerated_one():
     assert true[alone] > delta  # a price that omits a word is noticed
 
 
-def test_pricing_with_half_of_the_total_variation_is_detected():
+def test_computing_epsilon_with_half_of_the_total_variation_is_detected():
     randomizer = SubsetSelection(2.0, 3, size=1)
     priced = randomizer.priced_as
     assert isinstance(priced, BoundedVariation)
@@ -221,7 +221,7 @@ def test_a_known_message_distribution_gives_a_smaller_epsilon():
     assert kary / fixed == pytest.approx(math.sqrt((e + 1) / (e + k - 1)), rel=0.2)
 
 
-def test_shuffled_as_lists_the_words_of_a_message():
+def test_shuffled_as_lists_the_parts_of_a_message_with_their_epsilon0():
     def kinds(randomizer):
         return [
             (type(priced), round(priced.epsilon0, 6), count)
@@ -248,7 +248,7 @@ def test_shuffled_as_lists_the_words_of_a_message():
     assert together.total_variation < math.tanh(0.75)
 
 
-def test_total_variation_is_summed_up_to_a_limit_of_bits():
+def test_the_total_variation_of_words_is_exact_for_few_bits_and_1_for_many():
     assert opposite_words_apart((0.3,), 501) == 1.0
     assert opposite_words_apart(tuple(np.linspace(0.1, 0.4, 10).tolist()), 5) == 1.0
     (p,) = BinaryVectorRandomizer(9, 2.0, samples=9).flips
@@ -269,7 +269,7 @@ def test_total_variation_is_summed_up_to_a_limit_of_bits():
     ],
     ids=lambda randomizer: type(randomizer).__name__,
 )
-def test_public_randomness_cannot_be_shuffled(randomizer):
+def test_messages_with_public_randomness_are_refused_in_a_shuffle(randomizer):
     assert randomizer.priced_as == PureRandomizer(randomizer.epsilon0)
     parts = [(randomizer.priced_as, 1)]
     for asked in (lambda: shuffled_price(parts, 10, 1e-3), lambda: shuffled_method(parts)):
