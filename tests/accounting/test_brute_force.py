@@ -133,7 +133,7 @@ def test_delta_with_optional_participation_equals_its_enumeration(direction):
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_bounds_of_two_windows_enclose_their_enumeration(direction):
+def test_bounds_of_two_windows_enclose_the_enumerated_delta(direction):
     """The product of two independent averages, enumerated, against the composed curves."""
     pair, window = PAIRS["two-valued, ε₀ = ln 2"], 2
     averages: dict[Fraction, Fraction] = {}

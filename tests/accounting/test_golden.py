@@ -29,7 +29,9 @@ def scheme(noise_multiplier: float, law: CheckIn) -> Scheme:
 
 
 @pytest.mark.parametrize(("sigma", "window", "delta", "remove", "add"), SINGLE_WINDOWS)
-def test_epsilon_of_one_window_agrees_to_four_digits(sigma, window, delta, remove, add):
+def test_epsilon_of_one_window_agrees_with_reference_values_to_four_digits(
+    sigma, window, delta, remove, add
+):
     guarantee = price(scheme(sigma, CheckIn(window)), delta, tolerance=5e-5)
     for direction, expected in (("remove", remove), ("add", add)):
         bounds = guarantee.directions[direction]
@@ -40,7 +42,7 @@ def test_epsilon_of_one_window_agrees_to_four_digits(sigma, window, delta, remov
 
 
 @pytest.mark.parametrize(("sigma", "window", "windows", "delta", "expected"), COMPOSED)
-def test_epsilon_of_composed_windows_agrees_to_three_digits(
+def test_epsilon_of_composed_windows_agrees_with_reference_values_to_three_digits(
     sigma, window, windows, delta, expected
 ):
     guarantee = price(scheme(sigma, CheckIn(window, windows)), delta)

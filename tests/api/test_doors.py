@@ -93,7 +93,7 @@ def test_texts_with_and_without_a_trailing_nul_character_are_different_values(do
     assert data.train.inputs.sum(axis=0).tolist() == [46, 23, 23]
 
 
-def test_equivalent_unicode_names_are_one_name(door):
+def test_names_with_equivalent_unicode_forms_are_one_name(door):
     assert shares(door(NORMAL), ["Ulm", "K\xf6ln"]) == [0.5, 0.5]
     assert shares(door(NORMAL), ["Ulm", "Ko\u0308ln"]) == [0.5, 0.5]
     with pytest.raises(tn.ParameterError, match="two different names"):

@@ -348,7 +348,7 @@ def test_the_norm_for_a_single_column_is_optional(model):
         ({"norm": "l3", "radius": 1}, "norm = 'l3': expected one of l1, l2, linf"),
     ],
 )
-def test_impossible_ranges_and_norms_are_refused(asked, said):
+def test_impossible_ranges_and_norms_of_a_mean_are_refused(asked, said):
     with pytest.raises(ParameterError) as refused:
         estimate_mean(AGES, epsilon=1, trust="local", **asked)
     assert str(refused.value).startswith(said)

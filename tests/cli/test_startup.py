@@ -33,7 +33,7 @@ def loaded(command):
     return set(json.loads(done.stderr.splitlines()[-1]))
 
 
-def test_account_of_check_ins_imports_no_other_analysis():
+def test_account_of_check_ins_imports_no_code_of_other_analyses():
     modules = loaded(f"account --scheme check-in {SCHEME} --relation add-remove")
     assert "turnout.accounting.participation.check_ins" in modules
     unneeded = {

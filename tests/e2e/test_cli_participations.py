@@ -49,7 +49,7 @@ def test_a_plan_trains_under_each_participation_and_release_rule(
         assert "all_present" in report["trace"]
 
 
-def test_the_trace_of_a_plan_is_copied_into_the_folder_of_the_run(turnout, tmp_path):
+def test_the_availability_trace_of_a_plan_is_copied_into_the_folder_of_the_run(turnout, tmp_path):
     (tmp_path / "trace.csv").write_text(TRACE)
     law = 'law = "availability"\ntrace = "trace.csv"\nwindow = 4'
     (tmp_path / "plan.toml").write_text(PLAN.replace(CHECK_IN, law))

@@ -253,7 +253,9 @@ def coverage(randomizer, confidence, simultaneous, rounds=400) -> tuple[int, int
 
 @pytest.mark.parametrize("randomizer", [ALL[0], ALL[2], ALL[4], ALL[10]], ids=str)
 @pytest.mark.parametrize("simultaneous", [False, True])
-def test_intervals_cover_the_true_shares_at_their_confidence(randomizer, simultaneous):
+def test_confidence_intervals_cover_the_true_frequencies_as_often_as_stated(
+    randomizer, simultaneous
+):
     from scipy import stats
 
     holding, trials = coverage(randomizer, 0.9, simultaneous)

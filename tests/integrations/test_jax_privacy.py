@@ -112,7 +112,7 @@ def test_each_batch_selection_strategy_becomes_its_participation(strategy, expec
     ],
     ids=str,
 )
-def test_a_strategy_with_fewer_iterations_than_bins_is_one_check_in(strategy, chance):
+def test_a_strategy_with_fewer_iterations_than_bins_becomes_one_check_in(strategy, chance):
     found = participation(strategy, "add-remove")
     assert isinstance(found, CheckIn)
     assert (found.window, found.windows) == (strategy.iterations, 1)

@@ -87,7 +87,7 @@ def parameters(task) -> np.ndarray:
 
 
 @pytest.mark.parametrize("blocks", [256, 3])
-def test_sums_on_a_cluster_equal_the_bits_of_one_process(
+def test_clipped_sums_on_a_cluster_have_the_bits_of_one_process(
     engine, task, parameters, blocks, monkeypatch
 ):
     monkeypatch.setattr(tasks, "BLOCKS", blocks)

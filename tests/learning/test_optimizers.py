@@ -113,7 +113,7 @@ def test_optimizer_steps_do_not_change_their_inputs_and_keep_the_dtype(name):
     assert optimizer.released(after, later).dtype == np.float32
 
 
-def test_an_optimizer_continues_from_its_state():
+def test_an_optimizer_continues_from_a_stored_state():
     optimizer = AveragedOptimizer(SGD(Linear(0.3, STEPS), 0.9), TailAverage(25))
     whole, state = walk(optimizer)
     parameters = np.linspace(-1, 1, DIMENSION)

@@ -34,7 +34,7 @@ def slot_of_each(schedule, population):
 
 
 @by_source
-def test_check_in_draws_have_their_distribution(source):
+def test_drawn_check_ins_have_the_stated_distribution(source):
     n, m, p = 50_000, 30, 0.6
     law = CheckIn(m, 1, p)
     probabilities = np.append(np.full(m, p / m), 1 - p)
@@ -60,7 +60,7 @@ def test_check_in_draws_have_their_distribution(source):
     )
 
 
-def test_sparse_check_in_draws_have_their_distribution():
+def test_drawn_check_ins_of_rare_clients_have_the_stated_distribution():
     n, m, p = 200_000, 20, 0.02
     law = CheckIn(m, 1, p)
     schedule = draw(law, n, blocks(law)[0], SOURCES[1])
@@ -105,7 +105,7 @@ def test_steps_of_neighbouring_clients_are_independent():
 
 @by_source
 @pytest.mark.parametrize(("window", "picks"), [(6, 2), (5, 3), (6, 4)])
-def test_k_subset_draws_have_their_distribution(source, window, picks, mutate):
+def test_drawn_k_subsets_have_the_stated_distribution(source, window, picks, mutate):
     mutate(drawing, "_CELLS", 2**12)  # Many chunks, the last one shorter.
     n = 40_000
     law = KSubset(window, picks)
@@ -133,7 +133,7 @@ def test_k_subset_draws_have_their_distribution(source, window, picks, mutate):
 
 
 @pytest.mark.parametrize("law", [PoissonSampling(0.02, 40), SelfSampling(0.3, 40)])
-def test_poisson_and_self_sampling_draws_have_their_distribution(law):
+def test_poisson_and_self_sampling_draws_have_the_stated_distribution(law):
     n = 5000
     schedule = joined_schedules(list(draw_run(law, n, STREAMS)))
     trials = n * law.steps
@@ -159,7 +159,7 @@ def test_poisson_and_self_sampling_draws_have_their_distribution(law):
 
 
 @by_source
-def test_fixed_size_draws_have_their_distribution(source):
+def test_fixed_size_draws_have_the_stated_distribution(source):
     law = FixedSize(2, 5, 3000)
     pairs = {pair: i for i, pair in enumerate(combinations(range(5), 2))}
     cells = np.zeros(len(pairs), dtype=int)
@@ -177,7 +177,7 @@ def test_fixed_size_draws_have_their_distribution(source):
 
 
 @by_source
-def test_sliding_window_draws_have_their_distribution(source):
+def test_sliding_window_draws_have_the_stated_distribution(source):
     law = SlidingWindow(window=10, slots=200, clients_per_slot=200)
     n, m, cps = law.population, law.window, law.clients_per_slot
 
@@ -214,7 +214,7 @@ def test_sliding_window_draws_have_their_distribution(source):
 
 
 @by_source
-def test_availability_draws_have_their_distribution(source):
+def test_draws_under_an_availability_trace_have_the_stated_distribution(source):
     n, steps, window = 20_000, 24, 8
     generator = np.random.default_rng(5)
     one = generator.choice([1.0, 0.0, np.nan], size=steps, p=[0.5, 0.3, 0.2])

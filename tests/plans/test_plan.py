@@ -99,7 +99,7 @@ def test_each_value_of_the_key_law_builds_its_participation(small_plan, table, p
          "column 10)"),
     ],
 )  # fmt: skip
-def test_a_wrong_plan_is_refused_in_one_line(small_plan, before, after, line):
+def test_an_invalid_plan_is_refused_in_one_line(small_plan, before, after, line):
     assert before in small_plan
     with pytest.raises(ParameterError, match=re.escape(line)) as error:
         Plan.from_toml(small_plan.replace(before, after, 1), "x.toml")

@@ -54,7 +54,7 @@ def test_a_warning_band_for_an_impossible_expected_count_is_refused(expected: fl
 # -- the operator's warnings ---------------------------------------------------------------------
 
 
-def test_a_task_with_expected_counts_causes_no_warnings() -> None:
+def test_a_task_with_the_expected_numbers_of_check_ins_causes_no_warnings() -> None:
     view = sample.operator_view(enrolled=sample.POPULATION)
     assert operator_facts(view).warnings == ()
     page = Seen(pages.operator_page(view, ""))

@@ -55,6 +55,6 @@ def test_a_file_with_another_number_of_clients_is_refused(folder, charter, tmp_p
         trainers_on_split(tmp_path / "fewer.csv")(0)(charter)
 
 
-def test_a_plan_with_its_own_file_needs_the_file(charter):
+def test_a_fleet_needs_the_data_file_of_its_plan(charter):
     with pytest.raises(ParameterError, match="the file of records"):
         trainer_on_dealt()(charter)

@@ -107,7 +107,7 @@ def test_recomputed_epsilon_of_k_subset_is_below_that_of_k_certain_steps():
     assert found.upper < 0.99 * every.lower
 
 
-def test_recomputed_epsilon_under_replace_one_encloses_the_accountants_bracket():
+def test_recomputed_bounds_under_replace_one_enclose_the_bracket_of_the_accountant():
     """The reference bracket is a constant that `price` returned at its default tolerance."""
     found, _ = recomputed(scheme(4.0, CheckIn(10, 30), REPLACE), 300, 1e-6)
     assert found.lower <= 4.153375

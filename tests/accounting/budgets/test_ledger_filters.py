@@ -138,7 +138,7 @@ def test_an_odometer_made_for_a_number_of_windows_is_tightest_after_that_number(
     assert made < elsewhere
 
 
-def test_an_odometer_with_one_order_has_the_closed_form_bound():
+def test_an_odometer_with_one_renyi_order_has_the_closed_form_bound():
     for order, total in ((2.0, 0.3), (8.0, 1.0), (33.0, 0.01)):
         found = mixture_epsilon((order,), (1.0,), (total,), DELTA)
         log_c = -math.log(order) + (order - 1) * math.log1p(-1 / order)

@@ -66,7 +66,7 @@ def test_a_bad_first_guess_does_not_change_the_result(name, parameter, epsilon, 
     assert bad.value == pytest.approx(good.value, rel=5e-4)
 
 
-def test_the_first_guess_is_near_the_result_where_its_approximation_fails():
+def test_the_first_guess_is_near_the_result_also_if_amplification_is_not_needed():
     """One message of ε₀ = 5 meets ε = 5; the first guess must not be the limit, 300."""
     unknown = with_guessed_start(by("epsilon0"), UNKNOWNS["epsilon0"], 5.0, DELTA)
     assert 3 < unknown.start < 12

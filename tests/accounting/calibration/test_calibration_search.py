@@ -87,13 +87,13 @@ def test_non_monotone_bounds_never_lead_to_a_value_above_the_target(answer, unev
         assert search.missed.value > search.met.value
 
 
-def test_a_limit_that_meets_the_target_ends_the_search_at_once():
+def test_a_search_whose_limit_meets_the_target_ends_at_once():
     probability = UNKNOWNS["probability"]
     search = searched(probability, lambda value: 0.3 * value)
     assert (search.met.value, search.missed, search.evaluations) == (1.0, None, 1)
 
 
-def test_a_limit_that_misses_the_target_gives_no_result():
+def test_a_search_whose_limit_misses_the_target_has_no_result():
     search = searched(UNKNOWNS["windows"], lambda value: 2.0 + value)
     assert search.met is None
     assert search.missed.value == 1

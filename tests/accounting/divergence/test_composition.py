@@ -17,7 +17,7 @@ K = np.exp(np.array([0.0, 1e-6, 1e-5, 1e-4]))
 
 @pytest.mark.parametrize("side", Side)
 @pytest.mark.parametrize("direction", Direction)
-def test_tiny_sampling_rate_loses_no_mass_to_rounding(side, direction):
+def test_a_loss_distribution_with_a_tiny_sampling_rate_has_total_mass_one(side, direction):
     block = PairBlock(GaussianPair(1.0), 1e-6)
     pld = loss_distribution(block.curves(side, 1e-9, 0), direction, 2.5e-8, 1e-14)
     assert pld.masses.sum() + pld.infinity == pytest.approx(1.0, abs=1e-12)
@@ -31,7 +31,7 @@ def test_tiny_sampling_rate_loses_no_mass_to_rounding(side, direction):
     np.testing.assert_allclose(composed, exact, rtol=2e-3, atol=1e-12)
 
 
-def test_large_negative_losses_do_not_overflow():
+def test_a_loss_distribution_with_large_negative_losses_does_not_overflow():
     block = PairBlock(GaussianPair(0.05), 0.01)
     for direction in Direction:
         pld = loss_distribution(block.curves(Side.UPPER, 1e-3, 0), direction, 0.5, 1e-5)

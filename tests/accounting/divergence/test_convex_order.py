@@ -35,7 +35,7 @@ def grid_reverse_hockey_sticks(grid, distribution, k):
 
 @pytest.mark.parametrize(("step", "cells"), GRIDS)
 @pytest.mark.parametrize("name", RATIOS)
-def test_grid_hockey_sticks_from_chords_lie_above_and_from_tangents_below(name, step, cells):
+def test_grids_from_chords_lie_above_and_grids_from_tangents_below_the_curve(name, step, cells):
     pair = RATIOS[name]
     upper_grid = convex_order.Grid(step, cells)
     lower_grid = convex_order.lower_grid(pair, step, upper_grid.cap)

@@ -211,7 +211,7 @@ def test_a_delta_just_above_the_infinity_mass_is_accepted():
             price(scheme, steps * 1e-4 * 0.999)
 
 
-def test_quick_bound_skips_the_infinity_mass_check():
+def test_the_quick_bound_below_the_infinity_mass_raises_a_numerical_error():
     scheme = Scheme(ApproximateRandomizer(1.0, 1e-3), CheckIn(100), Relation.ADD_REMOVE)
     with pytest.raises(NumericalError):
         epsilon_upper(scheme, 1e-4)

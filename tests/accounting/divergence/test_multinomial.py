@@ -169,7 +169,7 @@ def test_the_slope_of_a_curve_equals_its_numerical_derivative(direction):
     np.testing.assert_allclose(both.slope(k), rise, atol=1e-7)
 
 
-def test_ratios_near_one_have_small_relative_errors():
+def test_hockey_sticks_of_ratios_near_one_have_small_relative_errors():
     """Far below the spacing of floats near 1, S − 1 still has most of its digits."""
     epsilon0, window = 1e-6, 10**5
     for direction in Direction:

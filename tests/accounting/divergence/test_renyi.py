@@ -140,7 +140,7 @@ def test_sums_and_repetitions_of_divergences_are_rounded_up():
     assert run_renyi(run, (2.0,), 1e-6).remove == pytest.approx((3.0,))
 
 
-def test_left_out_probability_of_a_run_is_divided_among_its_blocks():
+def test_the_left_out_probability_of_a_run_is_divided_among_its_blocks():
     run = [(AllocationBlock(GaussianPair(2.0), 10), 4), (AllocationBlock(GaussianPair(1.0), 9), 1)]
     assert 0 < run_renyi(run, (2.0,), 1e-8).left_out <= 1e-8
 
@@ -160,7 +160,7 @@ def test_hockey_sticks_on_one_side_of_ratio_1_do_not_bound_the_renyi_divergence(
 
 
 @pytest.mark.parametrize("orders", [(), (1.0, 2.0), (3.0, 2.0), (2.0, math.inf), (math.nan,)])
-def test_renyi_orders_are_increasing_and_above_one(orders):
+def test_renyi_orders_that_are_not_increasing_and_above_one_are_refused(orders):
     with pytest.raises(ParameterError, match="orders"):
         block_renyi(response(1.0), orders, 1e-9)
 

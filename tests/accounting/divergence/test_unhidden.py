@@ -79,7 +79,7 @@ def test_the_number_of_releases_exceeds_its_chernoff_bound_with_small_probabilit
     assert binom.sf(most - 1 - round(0.3 * math.sqrt(count * chance)), count, chance) > 0.01 * tail
 
 
-def test_lower_bound_loses_at_most_the_logarithm_of_the_number_of_step_sets():
+def test_the_lower_bound_is_that_of_one_release_less_the_log_of_the_number_of_step_sets():
     """δ(ε) ≥ δ'(ε + ln A), A sets of steps; for one release in one of two steps by quadrature."""
     mu, delta = 6.0, 1e-6
     turns = Unhidden(below=[(UnhiddenBlock(ClosedForm.gaussian(mu), log_sets=math.log(2)), 1)])

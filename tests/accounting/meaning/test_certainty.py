@@ -138,7 +138,7 @@ def test_certainty_bounds_enclose_the_posterior_of_an_enumerated_mechanism(delta
         assert found.upper - found.lower < 0.02
 
 
-def test_largest_shift_is_refused_if_the_profile_stays_above_delta():
+def test_the_largest_shift_is_refused_if_the_privacy_profile_stays_above_delta():
     scheme = Scheme(GaussianNoise(1.0), EveryStep(1), Relation.ADD_REMOVE)
     curve = TradeOff.of(privacy_profile(scheme, np.array([0.1])))
     with pytest.raises(NumericalError, match="does not fall below"):

@@ -58,7 +58,7 @@ def view(records, local_epsilon: float, probability: float, steps: int = 2):
 @pytest.mark.parametrize("local_epsilon", [0.6, 2.0])
 @pytest.mark.parametrize("probability", [1.0, 0.5])
 @pytest.mark.parametrize("steps", [1, 2])
-def test_averaged_window_delta_is_at_most_that_of_a_shuffle_of_its_participants(
+def test_enumerated_delta_of_an_averaged_window_is_at_most_its_bound(
     local_epsilon, probability, steps
 ):
     window = averaged_window(PureRandomizer(local_epsilon), 4, probability)

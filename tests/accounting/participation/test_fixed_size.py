@@ -83,7 +83,7 @@ def test_the_bound_is_attained_for_an_output_that_only_the_client_can_send():
     assert float(upper.delta(np.array([k]))[0]) == pytest.approx(0.069431, abs=5e-7)
 
 
-def test_the_infinity_mass_of_two_updates_counts_in_their_own_bound():
+def test_the_infinity_mass_between_two_updates_counts_in_the_substitution_bound():
     """Theorem 11 uses the pair of two updates with the mass of that pair."""
     rate, lost = 0.3, 0.05
     apart = DominatingPair(PurePair(0.5), lost)

@@ -25,7 +25,7 @@ SIGMA, COUNT_NOISE, WINDOW = 1.2, 0.9, 5
 SUMS = Scheme(GaussianNoise(SIGMA), CheckIn(WINDOW), Relation.ADD_REMOVE)
 
 
-def test_sums_with_counts_have_the_simulated_delta():
+def test_delta_of_sums_released_with_counts_agrees_with_simulation():
     """Monte Carlo of a window of sums and counts, with a margin of six standard errors."""
     epsilon, runs = 0.5, 400_000
     noise = np.random.default_rng(23).standard_normal((2, runs, WINDOW))

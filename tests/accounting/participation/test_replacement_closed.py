@@ -58,7 +58,7 @@ def test_two_steps_with_little_noise_have_a_closed_form(sigma, delta, epsilon):
     assert found.upper - found.lower < 1e-6
 
 
-def test_two_steps_equal_one_step_with_less_noise():
+def test_one_of_two_steps_equals_one_gaussian_step_with_less_noise():
     """The ratio of two steps is that of a Gaussian pair at √2 times the distance from P to P'."""
     two = tn.price(scheme(0.5, 2, 1), delta=1e-6).epsilon
     single = tn.Scheme(tn.GaussianNoise(math.sqrt(2.0)), tn.EveryStep(1), relation="zero-out")

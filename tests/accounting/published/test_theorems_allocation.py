@@ -161,7 +161,7 @@ def test_published_bounds_are_never_below_the_exact_epsilon(sigma, window, delta
             assert "does not apply" in str(error)  # noqa: PT017
 
 
-def test_theorem_4_1_is_within_its_stated_factor_of_the_truth():
+def test_theorem_4_1_is_within_its_stated_factor_of_the_exact_epsilon():
     for window, sigma in ((1000, 1.0), (200, 3.0)):
         truth = true_epsilon(sigma, window, 1e-6)
         assert truth < random_allocation.theorem_4_1(GaussianPair(sigma), window, 1e-6) < 2 * truth

@@ -134,7 +134,7 @@ def test_theorem_3_2_is_never_below_the_enumerated_protocol(local, chance):
     assert replacement_delta(local, window, chance, 0.0) > 0.01
 
 
-def test_the_formula_in_the_proof_of_theorem_3_2_is_below_the_truth():
+def test_the_formula_in_the_proof_of_theorem_3_2_is_below_the_exact_epsilon():
     truth = response_epsilon(1.0, 1000, 1e-6)
     assert truth == pytest.approx(0.1266, abs=2e-4)
     assert check_in_forms.theorem_3_2_as_printed(1.0, 1000, 1e-6) < truth / 5

@@ -112,7 +112,7 @@ def gaussian_delta(sigma, epsilon):
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
-def test_lemma_2_1_3_equals_other_software_and_bounds_the_truth(sigma, delta):
+def test_lemma_2_1_3_equals_other_software_and_is_above_the_exact_epsilon(sigma, delta):
     curve = gaussian(sigma)
     epsilon = lemma_2_1_3(curve, delta)
     theirs, _ = rdp_privacy_accountant.compute_epsilon(ORDERS, [*curve.values()], delta)
@@ -156,7 +156,7 @@ def renyi(first, second, order):
     return math.log(total) / (order - 1)
 
 
-def test_adaptive_composition_adds_divergences_of_one_order():
+def test_adaptive_composition_adds_renyi_divergences_of_the_same_order():
     rng = np.random.default_rng(5)
     first = rng.dirichlet(np.ones(3), 2)
     seconds = rng.dirichlet(np.ones(4), (3, 2))  # one pair of laws for each first answer
@@ -172,7 +172,7 @@ def test_adaptive_composition_adds_divergences_of_one_order():
         assert renyi(*alike, order) > each[order]  # negative control: the larger of the two
 
 
-def test_divergences_of_different_orders_are_not_added():
+def test_renyi_divergences_of_different_orders_are_not_added():
     assert set(lemma_2_1_4({2.0: 1.0, 3.0: 2.0}, {3.0: 1.0, 4.0: 5.0})) == {3.0}
     with pytest.raises(ParameterError, match="one of the orders"):
         lemma_2_1_4({2.0: 1.0}, {3.0: 1.0})

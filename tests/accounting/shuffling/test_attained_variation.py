@@ -104,7 +104,7 @@ def test_attained_and_bounded_total_variation_have_the_same_upper_bound():
         assert 0.2 * attained.upper < attained.lower < attained.upper
 
 
-def test_epsilon_of_a_seeded_code_is_attained_by_a_vector_and_its_negative():
+def test_a_vector_and_its_negative_attain_the_local_epsilon_of_a_seeded_code():
     code = SeededCode(6, 1.5, 2.0, 4, 1, seed_bits=2)
     assert isinstance(code.priced_as, AttainedVariation)
     value = np.array([1.0, 0.5, -0.3, 0.2, -0.9, 0.4])

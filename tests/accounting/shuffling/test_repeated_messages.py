@@ -169,7 +169,7 @@ def test_two_messages_of_an_observed_step_agree_with_enumeration():
     assert exact(0.95 * found.lower) > 1e-2
 
 
-def test_one_repeated_message_equals_a_single_message():
+def test_a_repeated_message_with_count_one_equals_a_single_message():
     once = one_round(RepeatedMessages.of(BIT, 1), 50)
     assert once.upper.curve(Direction.REMOVE, Side.UPPER, 1e-3, 0) == one_round(
         BIT, 50

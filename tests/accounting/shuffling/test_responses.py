@@ -143,7 +143,7 @@ def test_two_rounds_with_large_local_epsilon_have_nearly_its_sum():
     assert 59 < lower <= upper < 61
 
 
-def test_messages_never_exceed_their_local_epsilon():
+def test_epsilon_of_shuffled_messages_never_exceeds_the_local_epsilon():
     for local_epsilon, clients in ((12.0, 10), (40.0, 1000), (0.3, 1)):
         lower, upper = epsilons(BinaryResponseBlock(local_epsilon, clients), 1e-9)
         assert lower <= upper <= local_epsilon * (1 + 1e-9)

@@ -133,7 +133,9 @@ def test_the_bound_for_a_subset_holds_for_all_bits_of_other_clients(
 
 
 @pytest.mark.parametrize(("clients", "coordinates"), [(2, 3), (3, 2), (4, 2), (3, 3)])
-def test_no_bit_words_of_few_clients_exceed_binary_response(clients: int, coordinates: int) -> None:
+def test_no_sampled_bits_of_few_clients_have_a_larger_delta_than_binary_response(
+    clients: int, coordinates: int
+) -> None:
     words = list(itertools.product([0.0, 1.0], repeat=coordinates))
     for epsilon0 in (0.7, 2.0):
         found = dict.fromkeys(thresholds(epsilon0), 0.0)
@@ -161,7 +163,7 @@ def test_vectors_within_the_cube_have_no_larger_delta_than_its_corners() -> None
 
 
 @pytest.mark.parametrize("part", [0.2, 0.6, 0.95])
-def test_the_bound_with_neutral_messages_holds_for_all_words_of_the_clients(part: float) -> None:
+def test_the_bound_with_neutral_messages_holds_for_all_bits_of_other_clients(part: float) -> None:
     clients, epsilon0 = 4, 1.2
     p = flip_of(epsilon0)
     g = part * p

@@ -134,7 +134,7 @@ def test_no_bound_is_below_an_enumerated_shuffle(epsilon0, clients, digits, valu
         assert worst_delta(participation, rows, clients, upper) <= delta * (1 + 1e-9)
 
 
-def test_counting_one_client_too_many_is_detected(monkeypatch):
+def test_a_bound_that_counts_one_client_too_many_is_detected(monkeypatch):
     """A mutant: ε of a shuffle of n + 1 clients is used for a shuffle of n clients."""
     monkeypatch.setattr(
         messages, "BlanketBlock", lambda pair, clients: BlanketBlock(pair, clients + 1)

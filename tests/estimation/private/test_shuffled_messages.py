@@ -207,7 +207,7 @@ def test_computing_epsilon_with_half_of_the_total_variation_is_detected():
         )
 
 
-def test_a_known_message_distribution_gives_a_smaller_epsilon():
+def test_epsilon_is_smaller_if_the_distribution_of_messages_is_known():
     n, delta = 100_000, 1e-6
     anybody = clones_2021(3.0, n, delta)
     fixed = shuffled_price([(NonAdaptiveRandomizer(3.0), 1)], n, delta)
