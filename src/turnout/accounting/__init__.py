@@ -1,8 +1,8 @@
 """Accounting: upper and lower bounds on the ε of a scheme.
 
 `price` returns the ε of a scheme, `calibrate_noise` the noise with which the scheme meets a target
-ε, `calibrate` the value of any other parameter with which it does so, and `spent` the ε after some
-of the steps.
+ε, `calibrate` the value of any other parameter for a target ε, and `spent` the ε after some of the
+steps.
 
 Modules and packages, from the lowest layer: ``divergence`` (pairs, curves, composition),
 ``participation`` and ``shuffling`` (blocks of participation and of shuffled messages),

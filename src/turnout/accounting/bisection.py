@@ -212,7 +212,8 @@ class CostModel:
 def log_gaussian_mu(epsilon: float, delta: float) -> float:
     """Approximate ln μ of the Gaussian pair N(μ, 1), N(0, 1) with the given ε at the given δ.
 
-    μ solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2). The search uses it only to choose values.
+    μ solves δ = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2). The search uses the result only to choose values
+    to try.
 
     Args:
         epsilon: ε.

@@ -8,7 +8,7 @@ bounds ε of shuffled messages if all clients use the same randomizers. A scheme
 blocks by `decomposition`; `divergence.composition` composes the blocks. `calibration`, `meaning`
 and `budgets` build on this module.
 
-The ε of `shuffled_price` holds for every order in which clients send, since the randomizer is
+The ε of `shuffled_price` is valid for every order in which clients send, since the randomizer is
 chosen before the round (Theorem 2 of docs/design/shuffling.md). If the output distributions of two
 records are known, or differ less than ε₀ allows (`BoundedVariation`), ε is smaller than for the
 ε₀-randomizer with the largest ε.

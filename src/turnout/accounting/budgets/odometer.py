@@ -83,7 +83,8 @@ class Odometer:
     Attributes:
         terms: relation, unit and trust model of the guarantee.
         orders: increasing orders α.
-        weights: weights of the orders, with a sum of at most 1; they must not depend on releases.
+        weights: weights of the orders, with a sum of at most 1; the weights must not depend on
+            releases.
         left_out: probability that may be cut off from the tails of each window's privacy loss.
         most_windows: largest number of windows; the cut tails of so many windows are subtracted
             from δ in advance.
@@ -439,8 +440,8 @@ class RenyiFilter:
             times: number of runs of the scheme, at least 1.
 
         Raises:
-            BudgetExceededError: the budget does not allow all of these runs; it may allow fewer
-                runs, or another scheme.
+            BudgetExceededError: the budget does not allow all of these runs, but possibly fewer
+                runs or another scheme.
         """
         after = self.odometer.record(scheme, label, times)
         bound = after.bound(self.delta)

@@ -115,11 +115,11 @@ def require_terms(terms: object) -> None:
 
 
 def as_windows(scheme: Scheme, windows: int) -> Scheme:
-    """Scheme with another number of windows, or of steps if each step has its own draw.
+    """Scheme with another number of windows; with that many steps if each step has its own draw.
 
     Args:
         scheme: scheme whose participation is a sequence of equal windows.
-        windows: number of windows of the result, at least 1.
+        windows: number of windows (or steps) of the result, at least 1.
 
     Raises:
         UnsupportedError: the participation is not a sequence of equal windows.
@@ -132,7 +132,7 @@ def as_windows(scheme: Scheme, windows: int) -> Scheme:
 
 
 def window_count(scheme: Scheme) -> int:
-    """Number of windows of a scheme, or of steps if each step has its own draw.
+    """Number of windows of a scheme; the number of steps if each step has its own draw.
 
     Raises:
         UnsupportedError: the participation is not a sequence of equal windows.

@@ -82,6 +82,10 @@ class Explanation:
         Args:
             direction: name of a direction of the guarantee.
             rate: false positive rate in [0, 1].
+
+        Raises:
+            KeyError: the guarantee has no such direction.
+            ParameterError: the rate is outside [0, 1].
         """
         curve = self.trade_offs[direction]
         found = curve.true_positive_rate(rate)
@@ -89,7 +93,18 @@ class Explanation:
         return found | curve.inverse().true_positive_rate(rate) if direction == "replace" else found
 
     def certainty(self, prior: float) -> Certainty:
-        """Bounds on the posterior of either world that is exceeded with probability at most δ."""
+        """Bounds on the best attacker's posterior of either world, as in `Certainty`.
+
+        With probability at least 1 − δ the posterior is not above the upper bound, where δ is that
+        of the guarantee.
+
+        Args:
+            prior: prior probability that the client takes part, strictly between 0 and 1.
+
+        Raises:
+            ParameterError: the prior is out of range.
+            NumericalError: the upper bounds of the profile do not fall below δ.
+        """
         return certainty(self.profile, prior, self.guarantee.delta)
 
 
@@ -138,8 +153,8 @@ class GaussianFit:
         epsilon: largest ε up to which the Gaussian's profile is proved to bound the scheme's
             profile.
 
-    Guarantees (M is the scheme, δ_M its profile, f its trade-off, in either direction; δ_μ and
-    G_μ those of N(0, 1) against N(μ, 1), with μ = ``mu.upper``):
+    Guarantees for a scheme M with profile δ_M and trade-off f, in either direction. δ_μ and G_μ are
+    the profile and the trade-off of N(0, 1) against N(μ, 1), with μ = ``mu.upper``.
 
         1. δ_M(ε) ≤ δ_μ(ε) for every ε in [0, ``epsilon``], not only on a grid.
         2. δ_M(ε) ≤ ``delta`` for every ε ≥ ``epsilon``.
@@ -157,11 +172,11 @@ class GaussianFit:
 
     Proof of 3 and 4. f(α) is the supremum over ε ≥ 0 of 1 − δ_M(ε) − e^ε·α and e^{−ε}(1 − δ_M'(ε) −
     α), where δ_M' is the other direction (`membership.TradeOff`); G_μ is the same supremum with δ_μ
-    in place of both. By 1 and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both directions, and
-    e^{−ε} ≤ 1, so each term of f is at least the same term of G_μ minus ``delta``, which proves 4.
-    For G_μ(α) the supremum is attained at the ε with α = Φ(−ε/μ − μ/2) (first term) or α = Φ(ε/μ −
-    μ/2) (second term). If that ε is at most ``epsilon``, 1 applies to it with nothing subtracted,
-    which proves 3.
+    in place of δ_M and of δ_M'. By 1 and 2, δ_M ≤ δ_μ + ``delta`` for every ε ≥ 0, in both
+    directions, and e^{−ε} ≤ 1, so each term of f is at least the same term of G_μ minus ``delta``,
+    which proves 4. For G_μ(α) the supremum is attained at the ε with α = Φ(−ε/μ − μ/2) (first term)
+    or α = Φ(ε/μ − μ/2) (second term). If that ε is at most ``epsilon``, 1 applies to it with
+    nothing subtracted, which proves 3.
     """
 
     mu: Bounds
@@ -201,8 +216,8 @@ def gaussian_fit(profile: Profile, delta: float) -> GaussianFit:
 
     Returns:
         A fit with bounds on μ: ``mu.upper`` is never below the smallest valid μ, ``mu.lower`` never
-        above it. The distance between both is about proportional to the square of the grid step of
-        the profile.
+        above it. The distance between both bounds is about proportional to the square of the
+        profile's grid step.
 
     Raises:
         ParameterError: δ is out of range.

@@ -209,7 +209,7 @@ class Certainty:
             1 − δ no attacker, after any part of the releases, has a posterior above ``upper``. Some
             attacker, which observes only whether the likelihood ratio exceeds some threshold, has a
             posterior of at least ``lower`` with probability δ. The probabilities are those of world
-            P; in world Q they are smaller.
+            P; in world Q these probabilities are smaller.
         absence: the same bounds on the posterior of Q, with the worlds exchanged.
     """
 

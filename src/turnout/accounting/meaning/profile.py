@@ -1,4 +1,4 @@
-"""Privacy profile of a scheme: δ as a function of ε, as proved bounds in both directions.
+"""Privacy profile of a scheme: proved bounds on δ as a function of ε, in both directions.
 
 `privacy_profile` returns the `Profile` of a scheme at given ε, `profile_down_to` a profile on a
 fine grid. `profile_curves` returns the `ProfileCurves`, which give the profile at any ε.
@@ -133,7 +133,7 @@ def profile_down_to(scheme: Scheme, delta: float, also: Sequence[float] = ()) ->
         scheme: the whole scheme.
         delta: δ, strictly between 0 and 1. The grid ends at about δ/100 or δ/10, or at δ where
             no smaller δ can be certified.
-        also: further values of ε, added to the grid unless they lie beyond its end.
+        also: further values of ε; those below the end of the grid are added to the grid.
 
     Returns:
         Bounds: upper bounds are never below the true δ, lower bounds never above the true δ.
@@ -206,7 +206,7 @@ def composed_curves(
 def _lower(
     runs: Sequence[Run], direction: Direction, sharp_to: float, refinement: int
 ) -> _Sharpest:
-    """Lower curves of all attacks in one direction; no curves if they exceed the work budget."""
+    """Lower curves of all attacks in one direction; none if the work budget is too small."""
     found: list[_Sharpest] = []
     for run in runs:
         try:
@@ -230,7 +230,7 @@ class ProfileCurves:
         """Profile at ε = 0 and at each given ε in [0, `LARGEST_EPSILON`].
 
         Args:
-            epsilons: values of ε in any order, one of them above 0, shape (n,).
+            epsilons: values of ε in any order, at least one of them above 0, shape (n,).
 
         Raises:
             ParameterError: an ε is out of range.
@@ -239,7 +239,9 @@ class ProfileCurves:
         # Check the ε.
         points = np.unique(np.append(0.0, checks.real_array(epsilons=epsilons)))
         if not (points.ndim == 1 and points.size > 1 and np.all(np.isfinite(points))):
-            raise ParameterError("epsilons", epsilons, "an array of finite numbers, one above 0")
+            raise ParameterError(
+                "epsilons", epsilons, "an array of finite numbers, at least one above 0"
+            )
         if points[0] < 0 or points[-1] > LARGEST_EPSILON:
             raise ParameterError("epsilons", epsilons, f"numbers in [0, {LARGEST_EPSILON:g}]")
         # At ε = 0 both directions have the same δ, the total variation distance: share its bounds.

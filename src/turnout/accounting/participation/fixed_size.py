@@ -66,8 +66,7 @@ _LEAST_WEIGHT = 1e-12  # smallest κ for which the two thresholds are solved
 class ZeroOutCurve:
     """Curve δ(K) of the remove direction under zero-out, for the worst updates.
 
-    The two updates are r of the attacked client, and b of the client that is drawn instead if the
-    attacked client is not drawn.
+    The attacked client has the update r. The client that is drawn in its place has the update b.
 
     Attributes:
         pair: dominating pair of an update against the null record, scaled to mean 1.

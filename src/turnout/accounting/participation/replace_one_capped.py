@@ -60,7 +60,7 @@ class Bounded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outline:
-    """Distribution of one capped step on few points, and tilts for the sum of the steps.
+    """Distribution of one capped step on few points, and a tilt for the sum of the steps.
 
     Attributes:
         coarse: values of one capped step, and their masses.
