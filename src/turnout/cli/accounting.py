@@ -339,8 +339,8 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
 @option_of(setting_of(Shuffle, "clients"), "; required with --scheme shuffle")
 @option_of(setting_of(PureRandomizer, "epsilon0"))
 @option_of(setting_of(Shuffle, "rounds"))
-@option_of(setting_of(SubsampledShuffle, "sampled"), "; all clients if it is not given")
-@option_of(setting_of(PrivacyTarget, "delta"), "; required unless it is swept")
+@option_of(setting_of(SubsampledShuffle, "sampled"), "; by default all clients send")
+@option_of(setting_of(PrivacyTarget, "delta"), "; required unless --against is delta")
 @option_of(
     RELATION_SETTING,
     "; --scheme shuffle allows only replace-one, so --relation is then optional",

@@ -16,8 +16,9 @@ from turnout.cli.options import Command
 def completion(shell: str) -> None:
     """Print the script with which SHELL completes commands, options, values and file names.
 
-    For one session: eval "$(turnout completion bash)". For all sessions, write the script into the
-    folder from which the shell loads completions. Zsh expects the name _turnout there.
+    For one session, run: eval "$(turnout completion bash)". For all sessions, write the script into
+    the folder from which the shell loads completions. In zsh the script must have the file name
+    _turnout.
     """
     from click.shell_completion import get_completion_class
 

@@ -172,8 +172,9 @@ _LOCAL_EPSILON = click.option(
     "--error",
     type=float,
     default=0.05,
-    help="Upper bound on the probability of a wrong result, which contains a value that at most "
-    "the fraction --threshold of the clients hold. Above 0 and at most 0.25; default 0.05.",
+    help="Upper bound on the probability that the result is wrong; above 0 and at most 0.25; "
+    "default 0.05. A result is wrong if it contains a value that at most the fraction --threshold "
+    "of the clients hold.",
 )
 @TOP
 @JSON

@@ -82,8 +82,9 @@ def verify(file: Path, models: Path | None, head: str | None, as_json: bool) -> 
     """Recompute the releases of a task and their ε from nothing but the exported ledger FILE.
 
     The exit code is 0 if the ledger is valid, 1 if the ledger is not valid, and 2 if the command
-    line is invalid. It is 3 if the ledger is valid, but no independent method can recompute its ε.
-    It is 4 if nothing can be checked because a plug-in of the task is not installed.
+    line is invalid. The exit code is 3 if the ledger is valid, but no independent method can
+    recompute its ε. The exit code is 4 if nothing can be checked because a plug-in of the task is
+    not installed.
     """
     require("device", what="turnout ledger verify")
     from turnout.verification import KnownHead

@@ -98,7 +98,8 @@ def train(
 ) -> int:
     """Train the model of PLAN (a TOML file), and write a report into DIR.
 
-    Before the first step, the command checks the target ε and calibrates the noise to it.
+    Before the first step, the command calibrates the noise to the target ε of PLAN. If no noise
+    meets this ε, the command refuses PLAN.
     """
     # Exactly one source of the run, and options that fit it.
     if out is None and example is not None:
