@@ -554,7 +554,7 @@ def _uppers(parts: Decomposition, delta: float, *, shared: bool = False) -> dict
 
 
 def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tuple[int, ...]]]:
-    """Window sizes of each client, and the sorted positive window sizes of each client so far."""
+    """Window sizes of each client, and each client's sorted positive sizes in the first steps."""
     draw = _own_draw(scheme)
     sizes = draw.block_sizes()
     begun = sizes.shape[1] if steps is None else -(-steps // draw.steps)

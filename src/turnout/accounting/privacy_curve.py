@@ -200,7 +200,7 @@ class PrivacyCurve:
         return f"PrivacyCurve({blocks:,} block{'s'[: blocks != 1]}; {terms})"
 
     def __add__(self, other: PrivacyCurve) -> PrivacyCurve:
-        """Privacy curve of the runs of two curves together, composed adaptively.
+        """Privacy curve of the runs of both curves together, composed adaptively.
 
         Raises:
             ParameterError: the curves differ in relation, unit or trust model.

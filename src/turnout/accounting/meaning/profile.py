@@ -86,7 +86,7 @@ class Profile:
 
     @property
     def directions(self) -> dict[str, DeltaBounds]:
-        """Bounds on δ(ε) in each direction, by the direction names of a `Guarantee`."""
+        """Bounds on δ(ε) in each direction, keyed by the direction names of a `Guarantee`."""
         if self.relation is Relation.REPLACE_ONE:
             return {"replace": self.worst}
         return {Direction.REMOVE.value: self.forward, Direction.ADD.value: self.backward}

@@ -107,14 +107,18 @@ class AllocationCurve:
         return window * k if self.frame.direction is Direction.REMOVE else window / k
 
     def _index(self, threshold: FloatArray) -> IntArray:
-        """Index of the first bin above a threshold (remove), number of bins below one (add)."""
+        """Index into ``mass`` and ``excess`` for each threshold of Σ.
+
+        The index is that of the first bin above the threshold (remove), or the number of bins below
+        the threshold (add).
+        """
         position = (threshold - self.first) / self.step
         up = self.frame.direction is Direction.REMOVE
         index = np.floor(position) + 1 if up else np.ceil(position)
         return np.minimum(np.maximum(index, 0), self.mass.size - 1).astype(np.int64)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Bound on δ at each K ≥ 1, shape of ``k``; all errors move it to the curve's side."""
+        """Bound on δ at each K ≥ 1, with all errors moved to the curve's side; shape of ``k``."""
         # The bins on the side of the payoff; beyond the window only the trivial bound is known.
         frame, threshold = self.frame, self._threshold(k)
         up = frame.direction is Direction.REMOVE

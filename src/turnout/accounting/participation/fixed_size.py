@@ -192,7 +192,7 @@ class SubstitutedCohortBlock:
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves of both directions, which are equal."""
+        """Curves of both directions; the two curves are equal."""
         curve = self.curve(Direction.REMOVE, side, delta, refinement)
         floor = self.rate * self.infinity_mass
         return CurvePair(side, [curve], [curve], (floor, floor))

@@ -295,7 +295,7 @@ _WORST_ROUNDING = 1e-8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MultisetCurve:
-    """Curve δ(K) of a window's likelihood ratio S that has finitely many values.
+    """Curve δ(K) of a window whose likelihood ratio S has finitely many values.
 
     Attributes:
         side: side to which rounding errors move the bound.
@@ -369,7 +369,7 @@ def is_enumerable(pair: Pair, window: int) -> bool:
 
 
 def atomic_curve(task: SubsetProblem, pair: AtomicPair, side: Side) -> MultisetCurve:
-    """Exact curve of a pair with few atoms; rounding errors move it to the given side."""
+    """Exact curve of a pair with few atoms, rounded to the given side."""
     ratios, masses = pair.atoms
     return MultisetCurve.of(task, side, _multiset_distribution(ratios, masses, task, 0.0))
 

@@ -202,9 +202,9 @@ def grouping(task: SubsetProblem, refinement: int) -> tuple[int, int]:
 
 
 def _best_statistic(search: _BoundSearch) -> tuple[float, float]:
-    """Scale r and cap of the statistic with nearly the smallest bound; for hockey sticks r alone.
+    """Scale r and cap of the statistic for which the bound is nearly the smallest.
 
-    The cap is then the largest one, since a hockey stick depends on the ratio's whole upper tail.
+    For hockey sticks only r is searched; the cap is the largest, since the whole upper tail counts.
     """
     # Starting values of r and the cap.
     task, largest = search.task, search.largest_cap()
@@ -293,7 +293,7 @@ class _BoundSearch:
     def _lattice(
         self, ranges: StatisticRange, levels: int
     ) -> tuple[LevelDistribution, float, ChernoffTail, int]:
-        """Distribution on levels equally spaced in the statistic; spacing; tail; cell number."""
+        """Levels with equal steps of the statistic: distribution, step, tail, number of cells."""
         start, end = ranges.statistic(ranges.least), ranges.statistic(ranges.most)
         step = (end - start) / levels
         points = ranges.value(start + step * np.arange(levels + 1, dtype=np.float64))
@@ -334,7 +334,7 @@ class _BoundSearch:
 
 
 def _least_level(ratio_bounds: RatioBounds, mass: float) -> float:
-    """Largest level found such that spreading all ratios below it puts at most ``mass`` at 0."""
+    """Largest level found for which spreading all smaller ratios puts at most ``mass`` at 0."""
 
     def rare(log_level: float) -> bool:
         level = math.exp(log_level)
@@ -525,7 +525,7 @@ def _bound(cells: MomentCells, end: FloatArray, threshold: float, sign: float) -
 
 @dataclass(frozen=True, slots=True)
 class StatisticRange:
-    """Scale r of the statistic, and the smallest and largest ratio x for which it is used."""
+    """Scale r of the statistic, and the smallest and largest ratio x to which r is applied."""
 
     scale: float
     least: float

@@ -356,7 +356,7 @@ class BinSum:
         return found
 
     def moments(self, tilt: float) -> Moments:
-        """Mean and variance of T under its distribution tilted by e^{tilt·T}, and the log norm."""
+        """Moments of the distribution of T tilted by e^{tilt·T}."""
         log_mass = mean = variance = 0.0
         anchor = 0
         for index, masses, count in self._alive:

@@ -132,7 +132,7 @@ class HalvedPair:
 
 @dataclass(frozen=True, slots=True)
 class LargestPair:
-    """Pair whose reverse hockey stick at each threshold is the larger of those of two pairs.
+    """Pair with, at each threshold, the larger of the reverse hockey sticks of two pairs.
 
     The likelihood ratio of this pair is the least ratio in convex order that is above the ratios of
     both pairs. At each threshold the pair with the larger hockey stick, rounding errors included,
@@ -251,7 +251,7 @@ class _RecordsStep:
         return 0.0
 
     def upper(self, c: FloatArray) -> FloatArray:
-        """Upper bound on E[(Y − c)₊] for all other clients, shape of ``c``; rounded up."""
+        """Upper bound on E[(Y − c)₊], whatever the other clients do; shape of ``c``."""
         # The bounds fall in c, so those at a slightly smaller c cover the rounding of thresholds.
         c = c - _ROUNDINGS * (1.0 + self.k + np.abs(c))
         displacing = np.empty_like(c)

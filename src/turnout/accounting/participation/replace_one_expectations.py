@@ -156,9 +156,9 @@ class Planner:
         return value
 
     def _tried(self, total: Sum, refinement: int) -> tuple[float, float]:
-        """Upper bound on the excess, and the part of the bound due to the plan, ∞ if it fails.
+        """Upper bound on the excess, and the part of the bound that is due to the grid plan.
 
-        Only a plan without pilots may fail.
+        The part is ∞ if the plan fails; only a plan without pilots may fail.
         """
         try:
             return _excess(total, Side.UPPER, self.plan(total), refinement)
@@ -619,7 +619,7 @@ def response_excess(total: LocalSum, response: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
-    """Likely numbers of successes and their probabilities; the others have total chance `_RARE`."""
+    """Likely numbers of successes, with probabilities; all others together have chance `_RARE`."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)

@@ -193,12 +193,12 @@ class AnyTwoStep:
         return scale * self._hockey_stick(self.k / scale + np.maximum(c, 0.0))
 
     def share(self, c: FloatArray) -> FloatArray:
-        """Minus the slope of the bound at c: Q(X > K + c) for c ≥ 0, else Q(X' < (1 − c)/K)."""
+        """−d/dc of the bound on E[(Y − c)₊]: Q(X > K + c) for c ≥ 0, else Q(X' < (1 − c)/K)."""
         above = self.pair.q_above(self.k + np.maximum(c, 0.0))
         return np.where(c >= 0, above, self.pair.q_below((1.0 - np.minimum(c, 0.0)) / self.k))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Values and slopes of lines below `upper` at each c, for the choice of grids only.
+        """Values and slopes of lines below `upper` at each c, used only to choose grids.
 
         The lines are no lower bounds on the hockey stick of Y.
         """
