@@ -88,8 +88,8 @@ def test_two_different_phases_have_less_epsilon_than_two_of_the_costlier_phase()
 def test_equal_phases_compose_under_every_relation_and_release(relation, release):
     twice = Ledger(BudgetTerms(relation))
     for _ in range(2):
-        twice = twice.add(scheme(2.0, CheckIn(5, 1), relation, release))
-    whole = epsilon_upper(scheme(2.0, CheckIn(5, 2), relation, release), DELTA)
+        twice = twice.add(scheme(2.0, CheckIn(2, 1), relation, release))
+    whole = epsilon_upper(scheme(2.0, CheckIn(2, 2), relation, release), DELTA)
     assert twice.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 

@@ -77,7 +77,7 @@ CASES = [
     Case("windows, few", lambda r: scheme(1.0, CheckIn(1000, r)), 1.0),
     Case("windows, one", lambda r: scheme(1.0, CheckIn(1000, r)), 0.2),
     Case("windows, many", lambda r: scheme(2.0, CheckIn(1000, r)), 4.0),
-    Case("windows, many long ones", lambda r: scheme(4.0, CheckIn(10**5, r)), 0.2),
+    Case("windows, many long ones", lambda r: scheme(4.0, CheckIn(30_000, r)), 0.2),
     Case("epochs", lambda e: scheme(4.0, FixedAssignment(250, e)), 1.0),
     Case("epochs, many", lambda e: scheme(30.0, FixedAssignment(1000, e)), 1.0),
     Case("epochs, one", lambda e: scheme(1.0, FixedAssignment(250, e)), 1.0),
