@@ -386,7 +386,9 @@ def _imported(name: str, pld: PrivacyLossDistribution, *, expected: bool) -> Los
     for pmf in (pld._pmf_remove, pld._pmf_add):
         dense = pmf.to_dense_pmf()
         if dense._pessimistic_estimate is not expected:
-            given, side = ("optimistic", "pessimistic")[:: 1 if expected else -1]
+            given, side = (
+                ("optimistic", "pessimistic") if expected else ("pessimistic", "optimistic")
+            )
             raise ParameterError(
                 name, f"a distribution with {given} estimates", f"{side} estimates"
             )
