@@ -2,8 +2,9 @@
 
 `Account` is a privacy budget with a record of what was spent of it (its charges). `open_account`
 writes a new account to a file; `charge` adds the charge of a window to the file, under a lock,
-before the window runs; `fitting` returns how many more windows fit the budget, and `left` what a
-run has left of it. The subcommands of `turnout budget` call these functions.
+before the window runs; `fitting` returns the number of further windows that fit the budget, and
+`left` the budget that remains after some steps of a run. The subcommands of `turnout budget` call
+these functions.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A privacy budget, and the charges to it: the releases whose ε and δ it must cover.
+    """A privacy budget with its charges: the releases whose total ε and δ the budget must cover.
 
     Attributes:
         book: record of the charges: `Ledger`, `RenyiFilter` or `Odometer`. docs/design/ledger.md
@@ -50,7 +51,8 @@ class Account:
         epsilon: ε of the budget; None if there is no limit.
 
     Raises:
-        ParameterError: the budget differs from that of the filter, or an odometer has a budget.
+        ParameterError: the budget differs from the budget of the Rényi filter, or
+            ``epsilon`` is given with an odometer.
     """
 
     book: Ledger | RenyiFilter | Odometer
@@ -105,7 +107,7 @@ class Account:
 
     @property
     def terms(self) -> BudgetTerms:
-        """Relation, unit and trust of all charges."""
+        """Neighbouring relation, privacy unit and trust model that all charges have in common."""
         return self.book.terms
 
     @property
@@ -213,7 +215,7 @@ def open_account(path: Path, flags: Mapping[str, object], *, adaptive: bool, mos
 
 
 def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> Account:
-    """Account in a file after ``times`` charges of a window.
+    """Charge a window ``times`` times to the account in a file, and return the account.
 
     Guarantees:
         When the function returns, the charges are on the disk; if it raises, none was made.
@@ -242,7 +244,7 @@ def charge(path: Path, flags: Mapping[str, object], label: str, times: int) -> A
 
 
 def charge_answer(path: Path, answer: Path, label: str) -> Account:
-    """Account in a file after a charge of the ε and δ of an estimate.
+    """Charge the ε and δ of an estimate to the account in a file, and return the account.
 
     Guarantees:
         When the function returns, the charge is on the disk; if it raises, none was made.

@@ -81,7 +81,7 @@ class EnvironmentSection(Section):
         return 2 if self.gap is not None else self.dimension
 
     def _check_features(self, rows: tuple[ActionRow, ...]) -> None:
-        """Raise an error for actions of different lengths or of norm above 1, or for zeros only."""
+        """Raise an error if actions differ in length, have norm above 1, or are all zero."""
         named = [(f"features[{i}]", row) for i, row in enumerate(rows)]
         if self.parameter is not None:
             named.append(("parameter", self.parameter))
@@ -140,7 +140,7 @@ class PolicySection(Section):
 
     @model_validator(mode="after")
     def _growing(self) -> Self:
-        """Raise an error for ``growth`` out of range, or for a policy that has no key ``guard``."""
+        """Raise an error for ``growth`` out of range, or if the policy has no ``guard``."""
         if not 1.0 < self.growth <= 100.0:
             raise ParameterError("growth", self.growth, "a number above 1, at most 100")
         if self.guard and not self.registered.guarded:

@@ -80,7 +80,7 @@ def _vocabulary(value: Any) -> Any:
 
 
 def _count_or(value: Any, least: int, expected: str) -> int:
-    """Whole number that is at least ``least``; for other values an error with ``expected``."""
+    """The value, a whole number of at least ``least``; other values raise a ParameterError."""
     try:
         checks.count(least, value=value)
     except ParameterError:
@@ -301,7 +301,7 @@ def _check_own(data: DataSection) -> None:
 
 
 def _check_missing(data: DataSection) -> None:
-    """Raise an error if a replacement of missing values is not a permitted text of its column."""
+    """Raise an error if a text that replaces missing values is not permitted in the column."""
     known = dict(data.categories or {})
     if isinstance(data.classes, tuple):
         known |= dict.fromkeys(data.label or (), data.classes)
@@ -326,7 +326,7 @@ def _check_roles(data: DataSection) -> None:
 
 
 def _check_target(data: DataSection) -> None:
-    """Raise an error if the kind of label does not permit the classes or the number of labels."""
+    """Raise an error if the kind of label excludes the given classes or several label columns."""
     target = data.stated_target
     if target != "class" and data.classes is not None:
         raise ParameterError("classes", data.classes, f"no value with target = {target!r}")

@@ -1,9 +1,9 @@
 """A plan: all settings of a training run, as one TOML file.
 
-`Plan` consists of the tables in `turnout.plans.sections`; of ``[randomizer]``
-(`RandomizerSection`), for runs without a trusted coordinator; and of ``[tune]`` (`TuneSection`),
-for a search for settings. `read_plan` reads a file, and `example_plan` returns the path of one of
-the package's examples.
+`Plan` consists of the tables in `turnout.plans.sections` and of two further tables.
+``[randomizer]`` (`RandomizerSection`) describes the messages of runs without a trusted coordinator.
+``[tune]`` (`TuneSection`) describes a search for settings. `read_plan` reads a file, and
+`example_plan` returns the path of one of the package's examples.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class RandomizerSection(Section):
             radius: bound on the norm of an update.
 
         Raises:
-            ParameterError: a message has more than ``bits`` bits, or a code has more directions
-                than the model has parameters.
+            ParameterError: a message has more than ``bits`` bits, or ``directions`` is above the
+                number of parameters.
         """
         try:
             made = self._made(dimension, epsilon0, radius)
@@ -137,7 +137,7 @@ class RandomizerSection(Section):
         return made
 
     def _made(self, dimension: int, epsilon0: float, radius: float) -> VectorRandomizer:
-        """Randomizer of vectors whose norm, ℓ1, ℓ2 or ℓ∞, the plan selects."""
+        """Randomizer of vectors that are bounded in the plan's norm: ℓ1, ℓ2 or ℓ∞."""
         from turnout.randomizers.vectors import L1Randomizer, LInfRandomizer, SeededCode
 
         match self.norm:
@@ -321,10 +321,10 @@ class TomlPlan(Section):
 
     @classmethod
     def of_user(cls, text: str, folder: Path, name: str = "plan") -> Self:
-        """Plan built from a TOML text of the user, whose [plugins] are imported first.
+        """Plan built from a user's TOML text; modules in its table [plugins] are imported first.
 
-        Only for a plan that the user wrote, since code is run: a plan in a charter or a database
-        is read by `from_toml`.
+        The method runs the code of these modules, so it must read only plans that the user wrote.
+        Plans in charters and databases are read by `from_toml`.
 
         Args:
             text: content of the file.
@@ -332,7 +332,7 @@ class TomlPlan(Section):
             name: name of the plan in errors.
 
         Raises:
-            ParameterError: as `from_toml`; or a module that cannot be imported.
+            ParameterError: a module cannot be imported; see also `from_toml`.
         """
         tables = cls.tables_from_toml(text, name)
         import_modules(tables, folder)
@@ -432,7 +432,7 @@ class Plan(TomlPlan):
 
     @property
     def messages(self) -> RandomizerSection | None:
-        """Table of the clients' messages, with defaults if absent; None with central trust."""
+        """Table [randomizer], with defaults if the plan lacks it; None with central trust."""
         if self.privacy.trust is TrustModel.CENTRAL:
             return None
         return self.randomizer or RandomizerSection.model_validate({})

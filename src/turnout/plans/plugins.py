@@ -114,9 +114,9 @@ def _failed(key: str, value: str, error: BaseException) -> ParameterError:
 
 
 def require_installed(tables: Mapping[str, Any]) -> None:
-    """Raise an error unless installed packages provide all modules that a served plan names.
+    """Raise an error unless installed packages provide all modules that a coordinator's plan names.
 
-    Nothing is imported: a served plan finds its plug-ins by their names.
+    The function imports no module. A plug-in is imported when a key of the plan has its name.
 
     Raises:
         UnsupportedError: no entry point of an installed package names one of the modules.

@@ -90,13 +90,13 @@ class PreparedPlan:
 def prepare(
     plan: Plan, population: int, participation: Participation | None = None
 ) -> PreparedPlan:
-    """Plan with its noise, which is calibrated or checked, and with its privacy guarantee.
+    """Prepared plan: the plan, its calibrated or checked noise, and its privacy guarantee.
 
     Args:
         plan: plan of the run.
         population: number of clients, at least 1.
-        participation: participation of the clients, if it depends on a trace file
-            (``law = "availability"``), which the caller reads; None: the plan's participation.
+        participation: participation of the clients. The caller must give it if it depends on a
+            trace file (``law = "availability"``). None: the plan's settings determine it.
 
     Returns:
         The prepared plan; the upper bound on its ε never exceeds the plan's target.
@@ -193,7 +193,7 @@ def _local_text(plan: Plan, population: int, chosen: Participation) -> str:
 def _calibrated(
     scheme_for: Callable[[float], Scheme], privacy: PrivacySection
 ) -> tuple[Scheme, Guarantee]:
-    """Scheme with the least noise for which ε is at most the target, with the guarantee."""
+    """Scheme with the least noise for which ε is at most the target, and its guarantee."""
     from turnout.accounting import calibrate_noise
 
     target, proved = privacy.epsilon, math.inf

@@ -38,7 +38,7 @@ from turnout.schemes.settings import (
 )
 
 NOISE, DELTA = "noise", "delta"
-"""Unknowns that are not settings of a scheme: noise stands for the randomizer's noise setting."""
+"""Unknowns that are not settings: δ, and "noise", which means the randomizer's noise setting."""
 _FLAGS = {"law": "--scheme", "population": "--clients", "size": "--sampled"}
 _COLUMNS = ("present", "absent")
 

@@ -90,7 +90,7 @@ def all_keys(model: type[BaseModel]) -> Mapping[str, str]:
 
 
 def _all_keys(fields: Keys, prefix: str) -> dict[str, str]:
-    """Descriptions of all keys of a table and its inner tables, by ``prefix`` and dotted key."""
+    """Descriptions of all keys of a table and its inner tables, by dotted key after ``prefix``."""
     keys: dict[str, str] = {}
     for name, field in fields.items():
         inner = variants(field)

@@ -1,10 +1,10 @@
 """Tables of a plan: participation, model, clients' work, privacy, protocol, optimizer, run.
 
-`Section` is their base class. `turnout.core.checks` checks the fields, so that NaN is an error.
-`ParticipationSection` is the table ``[participation]``: its keys are the settings of the
-participation that ``law`` selects (`turnout.schemes.settings`), so that a new participation needs
-no section here. The only exception is `AvailabilitySection`, which has the name of a file. `key_of`
-returns a field with the default and the description of a setting.
+`Section` is the base class of these tables. Functions of `turnout.core.checks` check the fields;
+NaN is an error. `ParticipationSection` is the table ``[participation]``: its keys are the settings
+of the participation that ``law`` selects (`turnout.schemes.settings`), so that a new participation
+needs no section here. The only exception is `AvailabilitySection`, which has the name of a file.
+`key_of` returns a field with the default and the description of a setting.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ class ClientSection(Section):
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Self:
-        """Raise an error for an unknown rule, and for a key that the value of ``rule`` lacks."""
+        """Raise an error for an unknown rule, or for a key that belongs to another rule."""
         if self.rule not in RULES and algorithm_maker(self.rule) is None:
             raise ParameterError("rule", self.rule, one_of([*RULES, *algorithm_names()]))
         if self.rule in RULES and self.arguments is not None:
@@ -377,7 +377,7 @@ class ClientSection(Section):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Given values of the keys of the rule, except ``judged``."""
+        """Values that the plan gives to keys of the rule, by key, without ``judged``."""
         keys = (key for key in _RULE_KEYS.get(self.rule, ()) if key != "judged")
         given = {key: getattr(self, key) for key in keys}
         return {key: value for key, value in given.items() if value is not None}

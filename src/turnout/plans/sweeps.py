@@ -222,7 +222,7 @@ def sweep(flags: Mapping[str, object]) -> Sweep:
 
 
 def _check_family(given: Mapping[str, object], scheme: str) -> None:
-    """Raise an error for an option of the comparison that ``--scheme`` does not select."""
+    """Raise an error for an option that needs another value of ``--scheme``."""
     for other, family in _FAMILIES.items():
         for name in family.model_fields:
             if name in given and name not in _FAMILIES[scheme].model_fields:
@@ -291,7 +291,7 @@ def _flag(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonCurve:
-    """Bounds of one method at all values of the sweep; a text is the reason for a missing bound."""
+    """Bounds of one method at all values of the sweep, with a reason where there is no bound."""
 
     method: Method[Any]
     quotes: Sequence[Quote | str]
@@ -343,7 +343,7 @@ def compared(
 
 
 def _family(question: Sweep, values: Sequence[float]) -> tuple[Sequence[Method[Any]], list[Any]]:
-    """Methods to compare, and the setting to which they apply for each value of the sweep."""
+    """Methods to compare, and the setting that every method receives at each value of the sweep."""
     from turnout.accounting.published import comparison
 
     points, shuffled = [question.at(value) for value in values], isinstance(question, ShuffleSweep)

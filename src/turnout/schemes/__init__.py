@@ -1,8 +1,9 @@
 """Schemes: participation, randomizer, release rule and neighbouring relation of a task.
 
 A `Scheme` is the object that the sampler executes, accounting analyses, the protocol enforces and
-the verifier checks. The module `scheme` defines it, `randomizers` its randomizers, and
-`participation` has a file for each participation, whose draws `normal_form` defines.
+the verifier checks. The module `scheme` defines the class, and `randomizers` the classes of
+randomizers. `participation` has a file for each participation, and `normal_form` defines the random
+draws from which participations are composed.
 """
 
 from typing import TYPE_CHECKING, Any

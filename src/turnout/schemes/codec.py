@@ -1,8 +1,8 @@
 """Schemes as plain dictionaries and back, for ledgers and charters.
 
 `scheme_to_dict` and `participation_to_dict` return dictionaries, `scheme_from_dict` and
-`participation_from_dict` build objects from them. They call the classes of `turnout.schemes`, which
-check all values.
+`participation_from_dict` build objects from dictionaries. The constructors of the objects check all
+values.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `GaussianNoise`, `LaplaceNoise` and the lattice noises are noise that is added to clipped
 contributions. `PureRandomizer` and its subclasses describe messages of a known level ε₀.
 `TableRandomizer` and `PairRandomizer` are given by their output distributions. `Randomizer` is the
-union of all these classes. The code that runs on a client is in `turnout.randomizers`; its
-attribute ``priced_as`` is an object of one of the classes here.
+union of all these classes. The classes of `turnout.randomizers` run on a client; their attribute
+``priced_as`` is an object of a class of this module, which accounting uses.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class NonAdaptiveRandomizer(PureRandomizer):
 
 @dataclass(frozen=True, slots=True)
 class BoundedVariation(NonAdaptiveRandomizer):
-    """A `NonAdaptiveRandomizer` with an upper bound on the total variation between two inputs.
+    """A `NonAdaptiveRandomizer` with an upper bound on a total variation distance.
 
     Attributes:
         total_variation: τ, an upper bound on the total variation between the output distributions
@@ -133,9 +133,10 @@ class BoundedVariation(NonAdaptiveRandomizer):
 class AttainedVariation(BoundedVariation):
     """A `BoundedVariation` whose ε₀ and τ are attained by two records, so lower bounds hold too.
 
-    For each of the two records there is an event whose probability is e^{ε₀} times its probability
-    under the other record, and larger by τ. Every message outside these two events is equally
-    likely under both records. τ is at most (e^{ε₀} − 1)/(e^{ε₀} + 1).
+    For each of the two records there is an event whose probability under this record is e^{ε₀}
+    times the probability under the other record. The two probabilities differ by τ, which is at
+    most (e^{ε₀} − 1)/(e^{ε₀} + 1). Every message outside these two events is equally likely under
+    both records.
     """
 
 
@@ -203,17 +204,19 @@ class KaryResponse(NonAdaptiveRandomizer):
 @question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: one half of the messages is e^{ε₀} times as likely as the other half.
+    """Hadamard response: a message of one half is e^{ε₀} times as likely as one of the other half.
 
-    The value determines which half. The more likely halves of any two values have a quarter of all
-    messages in common.
+    The client's value determines the more likely half. The more likely halves of any two values
+    have a quarter of all messages in common.
     """
 
 
 @question_randomizer("sampled-bit-response", shuffled=5)
 @dataclass(frozen=True, slots=True)
 class SampledBitResponse(NonAdaptiveRandomizer):
-    """Sampled-bit response: a uniform coordinate, and its bit, correct with odds e^{ε₀} to 1.
+    """Sampled-bit response: the index of a uniform coordinate, and a noisy value of its bit.
+
+    The sent bit is the true bit with odds of e^{ε₀} to 1.
 
     The class also describes every randomizer that draws one of several disjoint pairs of messages
     uniformly and sends one message of the pair, where the client's record determines which message
@@ -349,7 +352,8 @@ close(*get_args(Randomizer), *FIXED_RANDOMIZERS)
 def is_adaptive(randomizer: Randomizer) -> bool:
     """Whether a client's randomizer may depend on the messages of earlier clients.
 
-    The shuffled messages of such a randomizer have a bound only if the order of clients is hidden.
+    The shuffled messages of such a randomizer have a bound on ε only if the order of the clients is
+    hidden.
     """
     if isinstance(randomizer, NonAdaptiveRandomizer):
         return False

@@ -51,7 +51,8 @@ class Names:
 
     Attributes:
         plan: value of the key ``law`` in plans.
-        question: value of the option ``--scheme``; None if the option cannot select it.
+        question: value of the option ``--scheme``; None if the option cannot select the
+            participation.
         summary: description in one sentence.
         rank: position in lists of participations.
         averaged_clients: whether the option ``--clients`` is permitted.

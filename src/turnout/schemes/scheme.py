@@ -56,7 +56,7 @@ class TrustModel(StrEnum):
     """Trust model: the parties that a client must trust for the guarantee to hold."""
 
     CENTRAL = "central"
-    """A coordinator that sees updates and check-in times, and adds the noise or keeps it secret."""
+    """A coordinator that sees updates and check-in times. It adds the noise or keeps it secret."""
     LOCAL = "local"
     """No other party: each message by itself is private."""
     SHUFFLED = "shuffled"
@@ -82,7 +82,7 @@ class ReleaseRule(StrEnum):
     """Release rule: how a step turns the updates of its check-ins into one public model change.
 
     Guarantees, with C the clip norm (docs/design/protocols.md derives their privacy):
-        AGGREGATED: the sum of all clipped updates plus Gaussian noise, divided by the *public
+        AGGREGATED: the sum of all clipped updates plus Gaussian noise is divided by the *public
             expected* number of check-ins. A step without check-ins releases noise. Adding,
             removing or zeroing out a client changes the sum by at most C.
         ONE_CLIENT: Algorithm 1 of the check-in paper. A uniform client among those that checked in
@@ -177,7 +177,7 @@ class Scheme:
 
 
 class ShuffledLoader(Scheme):
-    """Scheme of a data loader that shuffles records; ε is computed as if its batches were known.
+    """Scheme of a data loader that shuffles records; ε is computed as if all batches were public.
 
     The upper bounds on ε hold for the loader. Accounting returns no lower bounds, because the lower
     bounds for known batches do not hold for the loader.

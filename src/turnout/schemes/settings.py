@@ -45,10 +45,10 @@ class _Missing:
 
 
 MISSING = _Missing()
-"""Value of a `ParameterError` about a setting that was not given."""
+"""Value in a `ParameterError` about a setting that was not given."""
 
 DEFAULT_RANDOMIZER = "gaussian"
-"""Randomizer of a question without a shuffler in which the user selects none."""
+"""Randomizer of a scheme without a shuffler if the user selects no randomizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,16 @@ def settings(kind: type[Any]) -> tuple[Parameter, ...]:
 
 
 def setting_of(kind: type[Any], key: str) -> Parameter:
-    """Setting with the given key, which must be a setting of the class ``kind``."""
+    """Setting of the class ``kind`` with the given key, which must exist."""
     return next(each for each in settings(kind) if each.key == key)
 
 
 COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1e-2)
-"""Tolerance of the bounds in comparisons; its default is larger, since many are computed."""
+"""Tolerance of bounds in comparisons; the default is larger, since many bounds are computed."""
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting for the noise of a randomizer class: its first positive number; None if absent."""
+    """Setting for a randomizer's noise: the first whose values are positive numbers, or None."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 

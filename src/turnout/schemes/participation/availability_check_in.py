@@ -98,10 +98,10 @@ class AvailabilityCheckIn:
 def costliest_clients(scheme: Scheme, most: int | None = None) -> Scheme:
     """Scheme with the same largest ε, restricted to the clients that can have it.
 
-    A client A dominates a client B if each window of B can be matched with a different window of A
-    that has no more available steps. Then the ε of A is at least that of B: a mixture over fewer
-    steps is larger in convex order, and a client with more windows contributes to more releases. So
-    dominated clients can be removed.
+    A client A dominates a client B if each window of B can be paired with a window of A that has at
+    most as many available steps, and no window of A is used twice. Then the ε of A is at least that
+    of B: a mixture over fewer steps is larger in convex order, and a client with more windows
+    contributes to more releases. So dominated clients can be removed.
 
     Args:
         scheme: any scheme; unless its participation is `AvailabilityCheckIn`, it is returned

@@ -22,7 +22,7 @@ class FixedAssignment(Checked):
     `CheckIn` draws a new step in each window instead.
 
     Guarantee: each client, with probability ``probability`` and independently of all others,
-    draws one uniform slot of ``window`` and takes part in exactly that slot of each of ``epochs``
+    draws one of ``window`` slots and takes part in exactly that slot of each of ``epochs``
     consecutive windows. So the number of clients in a slot is random, and a slot may be empty.
 
     A data loader that shuffles records is different, both with one permutation for all epochs and

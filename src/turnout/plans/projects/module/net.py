@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 
 class Net(nn.Module):
-    """Network with scores of two classes from two measurements."""
+    """Network that computes scores of two classes from two measurements."""
 
     def __init__(self) -> None:
         super().__init__()
