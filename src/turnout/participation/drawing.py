@@ -1,8 +1,8 @@
-"""Draws of participation, and the expectations that follow from it.
+"""Random draws of the steps in which clients take part, and expected values of a run.
 
 `draw` and `draw_run` draw the steps of one client or of millions of clients; this module has one
 sampler for each draw of `turnout.schemes.normal_form`. `expected_check_ins`, `expected_empty_steps`
-and `expected_turns` return means over a run. Devices, simulation and coordinator use this module;
+and `expected_turns` return expected values. Devices, simulation and coordinator use this module;
 accounting never imports it.
 
 Notation
@@ -54,14 +54,14 @@ _CELLS = 2**22
 def all_clients(
     draw: Always, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule of every client in every step, without randomness."""
+    """Schedule in which every client takes part in every step; nothing is random."""
     return _one_step(block, clients, np.arange(len(clients)))
 
 
 def independent(
     draw: Bernoulli, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule of one step in which each client takes part independently at the draw's rate.
+    """Schedule of one step in which each client takes part independently with the draw's rate.
 
     The draws have the same distribution if clients make them and if the server makes them.
     """
@@ -95,9 +95,10 @@ def one_of(
 def kept(
     draw: Kept, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client takes part with a probability, once in every epoch or never.
+    """Schedule in which each client takes part once in every epoch, or in no epoch.
 
-    The client's slot in the epoch is uniform, and the same in every epoch.
+    A client takes part with the probability ``draw.slot.probability``. Its slot in an epoch is
+    uniform, and the same in every epoch.
     """
     present = _participants(len(clients), draw.slot.probability, source)
     slots = source.below(draw.slot.steps, len(present))
@@ -133,9 +134,10 @@ def staggered(
 def among_available(
     draw: OneOfOwn, clients: range, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Schedule in which each client takes part with a probability, when it is available.
+    """Schedule in which each client takes part at most once, in one of its available steps.
 
-    The client's step is uniform among the steps of the block at which the client is available.
+    A client takes part with the probability ``draw.probability``. Its step is uniform among the
+    block's steps at which the client is available.
     """
     begin = block.first_step - first_step
     window = slice(begin, begin + block.steps)
@@ -224,7 +226,7 @@ SAMPLERS: DrawTable[Callable[[Any, range, ScheduleBlock, Source, int], Schedule]
         OneOfOwn: among_available,
     },
 )
-"""The sampler of one block, of a span that begins at the step that is its last argument."""
+"""Sampler of one block for each draw; its last argument is the first step of the block's span."""
 
 
 def draw(
@@ -241,9 +243,9 @@ def draw(
     1/16, with the number of clients; no client becomes a Python object.
 
     Args:
-        participation: who takes part when.
-        population: number of clients of the run, at least 1. A participation that fixes its
-            population (`FixedSize`, `SlidingWindow`, `AvailabilityCheckIn`) must have the same one.
+        participation: rule that decides in which steps a client takes part.
+        population: number of clients of the run, at least 1. It must equal the number of
+            clients that `FixedSize`, `SlidingWindow` and `AvailabilityCheckIn` determine.
         block: one of ``blocks(participation)``.
         source: source of randomness; `turnout.randomness.OSRandomness` on a device.
         client: client to draw for, as on its own device; None to draw for all clients.
@@ -283,7 +285,7 @@ def draw_run(
     block has the same schedules as an uninterrupted run.
 
     Args:
-        participation: who takes part when.
+        participation: rule that decides in which steps a client takes part.
         population: number of clients of the run, at least 1.
         streams: random streams of the simulation.
         first_block: number of the first block to draw, at least 0.
@@ -297,11 +299,12 @@ def check_population(participation: Participation, population: int) -> Form:
     """Normal form of a participation, after a check of the population.
 
     Args:
-        participation: who takes part when.
+        participation: rule that decides in which steps a client takes part.
         population: number of clients, at least 1.
 
     Raises:
-        ParameterError: the population is below 1, or differs from the participation's.
+        ParameterError: the population is below 1, or differs from the number of clients that the
+            participation determines.
     """
     form = normal_form(participation)
     form.check_population(population)
@@ -312,11 +315,11 @@ def expected_check_ins(participation: Participation, population: int) -> NDArray
     """Expected number of clients at each step, shape (steps,), exact up to rounding.
 
     Args:
-        participation: who takes part when.
+        participation: rule that decides in which steps a client takes part.
         population: number of clients of the run, at least 1.
 
     Raises:
-        ParameterError: a population that does not fit the participation.
+        ParameterError: the participation does not permit this number of clients.
         UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
@@ -333,15 +336,15 @@ def expected_empty_steps(participation: Participation, population: int) -> float
 
     Source: the proofs of Propositions 3.4 (`CheckIn`) and 4.4 (`SlidingWindow`) of the
     check-in paper, before the last inequality of each proof. The proof of 4.4 states the range of
-    steps as m … n − m + 1; the steps after the warm-up are m … n, which the bound of 4.4 counts
-    as well, and which are counted here.
+    steps as m … n − m + 1. The steps after the warm-up are m … n; the bound of 4.4 and this
+    function count all of them.
 
     Args:
-        participation: who takes part when.
+        participation: rule that decides in which steps a client takes part.
         population: number of clients of the run, at least 1.
 
     Raises:
-        ParameterError: a population that does not fit the participation.
+        ParameterError: the participation does not permit this number of clients.
         UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
@@ -377,7 +380,7 @@ def is_far_below(count: float, expected: float, variance: float) -> bool:
 def expected_turns(
     participation: Participation, population: int, clients: Sequence[int], steps: int
 ) -> tuple[float, float]:
-    """Expected participations of some clients in a run's first steps, and a variance bound.
+    """Expected number of participations of some clients, and an upper bound on its variance.
 
     Clients draw independently. A client takes part at most k times in a window. If S is the sum of
     the client's participation probabilities in the window, the number of the client's
@@ -394,7 +397,7 @@ def expected_turns(
         μ, exact up to rounding, and an upper bound on the variance σ².
 
     Raises:
-        ParameterError: a population that does not fit the participation.
+        ParameterError: the participation does not permit this number of clients.
         UnsupportedError: an unknown participation or draw.
 
     >>> from turnout.schemes import CheckIn
@@ -432,7 +435,7 @@ _CANDIDATES: DrawTable[Callable[[Any, int], tuple[int, float]]] = DrawTable(
 def _turns(
     span: Span, population: int, clients: NDArray[np.int64], steps: int
 ) -> tuple[float, float]:
-    """Expected participations μ of some clients in a span's first steps, and a variance bound."""
+    """Results of `expected_turns` for the first ``steps`` steps of one span."""
     draw = span.draw
     chances, alike = EXPECTED[draw].turns(draw, clients, population, steps)
     length, together = draw.steps, 1

@@ -28,7 +28,7 @@ class ScheduleBlock:
     """Consecutive steps that are drawn together, independently of all other steps.
 
     Attributes:
-        index: number of the block, from 0; the block's random stream is named by it.
+        index: number of the block, from 0; the name of the block's random stream contains it.
         first_step: number of the first step, counted over the whole run.
     """
 
@@ -85,7 +85,7 @@ class Schedule:
 
     Raises:
         ParameterError: a negative ``first_step``, or arrays of another type or shape, or offsets
-            that fall or do not span all participations.
+            that decrease or do not span all participations.
     """
 
     first_step: int
@@ -99,7 +99,7 @@ class Schedule:
             raise ParameterError("offsets", offsets.shape, "an int64 array of shape (steps + 1,)")
         if offsets[0] != 0 or offsets[-1] != len(self.clients) or np.any(np.diff(offsets) < 0):
             raise ParameterError(
-                "offsets", offsets, "numbers that rise from 0 to the number of clients"
+                "offsets", offsets, "numbers from 0 to len(clients), none below the one before"
             )
         if self.clients.ndim != 1 or self.clients.dtype not in (np.int32, np.int64):
             raise ParameterError("clients", self.clients.dtype, "a flat int32 or int64 array")

@@ -1,4 +1,4 @@
-"""Availability traces: when each client was available, with unknown values.
+"""Availability traces: at which steps each client was available, as far as this is known.
 
 `availability_participation` makes a participation from a trace; `trace_statistics` returns the
 statistics of a trace. A trace is a float array of shape (clients, steps): 1 is available, 0 is not
@@ -89,7 +89,7 @@ def trace_statistics(trace: ArrayLike, steps_per_day: int, first_slot: int = 0) 
 def day_profile(
     per_step: ArrayLike, steps_per_day: int, first_slot: int = 0
 ) -> NDArray[np.float64]:
-    """Mean of a number per step, such as of participations, at each time of day.
+    """Mean at each time of day of a quantity that has one value for each step.
 
     The result has shape (steps_per_day,).
 

@@ -1,4 +1,4 @@
-"""Runs of plans, from the plan's file to the report; they join data, simulation and reporting."""
+"""Runs of plans: load the data, simulate the run, and write the report."""
 
 from turnout.runs.execution import Unwatched, Watcher
 from turnout.runs.folders import InterruptedRunError

@@ -54,10 +54,10 @@ from turnout.simulation.checkpoints import Checkpoint, FileCheckpoints, Recorder
 from turnout.simulation.driving import Every, drive
 
 Tell = Callable[[int, int, str], None]
-"""It is told how many of how many runs are done, and their regret so far in words."""
+"""Function of the number of finished runs, the number of all runs, and a text on the regret."""
 CHECKPOINT = "checkpoint.npz"
 POINTS = 100
-"""Points of a regret curve, evenly over the horizon."""
+"""Number of points of a regret curve, at equal distances over the horizon."""
 _SAVE_SECONDS = 2.0
 _FINENESS = 0.2
 _IN_MEMORY = "(in memory)"
@@ -68,8 +68,9 @@ class Results:
     """Results of finished runs, one row for each run.
 
     Attributes:
-        regret: cumulative regret after `POINTS` equal parts of the horizon, shape (runs, POINTS).
-        uniform: regret of uniform play over the horizon, shape (runs,).
+        regret: cumulative regret after each of `POINTS` equal parts of the horizon, shape
+            (runs, POINTS).
+        uniform: expected regret over the horizon if each action is drawn uniformly, shape (runs,).
         batches: number of batches, shape (runs,).
         epsilon: lower and upper bound on ε of each run, shape (runs, 2).
     """
@@ -81,11 +82,11 @@ class Results:
 
     @classmethod
     def none(cls) -> Results:
-        """Results of no run."""
+        """Results without any run, to which results of runs can be added."""
         return cls(np.empty((0, POINTS)), np.empty(0), np.empty(0), np.empty((0, 2)))
 
     def columns(self) -> dict[str, FloatArray]:
-        """Arrays by name."""
+        """The four arrays of the results, by name."""
         return {name: getattr(self, name) for name in Results.__dataclass_fields__}
 
     def __add__(self, other: Results) -> Results:
@@ -101,7 +102,8 @@ class BanditArrays:
     Attributes:
         contexts: feature vectors φ(a, c) of A actions in N public, equally likely contexts, shape
             (N, A, d).
-        candidates: parameters that may be pulled, shape (K, d); None: those of a `parameter_net`.
+        candidates: parameters that the learner may send to a client, shape (K, d); None: a
+            `parameter_net`.
         client_contexts: feature vectors φ(a, c) of the actions in each client's own context, shape
             (n, A, d); given together with ``rewards``.
         rewards: reward of each action to each client, in [−1, 1]; shape (n, A) with ``contexts``,
@@ -203,7 +205,7 @@ def run_bandit(
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
-        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C stopped the runs; the folder holds a checkpoint.
     """
     # The plan, from its file or as tables.
     given = arrays or BanditArrays()
@@ -228,7 +230,7 @@ def resume_bandit(folder: Path, tell: Tell, arrays: BanditArrays | None = None) 
     Raises:
         ParameterError: the folder holds no runs, or runs of another plan, log or arrays.
         StorageError: the checkpoint is damaged.
-        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C stopped the runs; the folder holds a checkpoint.
     """
     given, text = arrays or BanditArrays(), RunFolder(folder).plan_text()
     plan = given.plan(BanditPlan.tables_from_toml(text, str(folder / PLAN)))
@@ -281,7 +283,7 @@ def environment_of(
     streams: SimulationStreams,
     environment: LinearEnvironment | LoggedEnvironment | None = None,
 ) -> LinearEnvironment | LoggedEnvironment:
-    """Environment of one run: the shared environment, if the runs share one."""
+    """Environment of one run: the shared ``environment`` if given, else one from the plan."""
     asked = plan.environment
     if environment is not None:
         return environment
@@ -428,7 +430,7 @@ def _one_run(
     shared: LinearEnvironment | LoggedEnvironment | None,
     streams: SimulationStreams,
 ) -> Results:
-    """Result of one run: its regret curve and its ε."""
+    """Result of one run: regret curve, regret of uniform actions, number of batches, and ε."""
     # The run itself.
     environment, mechanism = environment_of(plan, streams, shared), mechanism_of(plan)
     horizon = plan.environment.horizon

@@ -47,7 +47,8 @@ def build_algorithm(
 
     Raises:
         ParameterError: a setting of the client's rule outside its domain, or see `build_task`.
-        UnsupportedError: an engine for messages of clients or personal models, or see `build_task`.
+        UnsupportedError: an engine is given, but the plan has messages of clients or personal
+            models; or see `build_task`.
         StorageError: see `build_task`.
     """
     plan = workload.plan
@@ -222,7 +223,7 @@ def _examples(
 
 
 def holdings_of(workload: Workload) -> Holdings:
-    """Assignment of records to clients, from the data or, if they state none, from the plan."""
+    """Assignment of records to clients, from the data or, if the data have none, from the plan."""
     if workload.data.holdings is not None:
         return workload.data.holdings
     labels, population = workload.data.train.labels, workload.population

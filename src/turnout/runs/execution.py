@@ -27,7 +27,7 @@ from turnout.simulation.checkpoints import FileCheckpoints, History
 from turnout.simulation.engine import Progress, Simulation, SimulationResult
 
 _NO_NOISE, _NO_CLIPPING = 1e-30, 1e6
-"""The largest clip norm that there is, and noise that changes no digit of a model."""
+"""Noise multiplier too small to change a digit of a model, and the largest permitted clip norm."""
 
 
 class Watcher(Protocol):
@@ -72,7 +72,7 @@ class ReadyRun:
 
     @classmethod
     def of(cls, workload: Workload, prepared: PreparedPlan, phase: ProgressPhase) -> ReadyRun:
-        """Run of a plan whose data are loaded; ``phase`` receives where features are stored.
+        """Run of a plan whose data are loaded; ``phase`` receives the place of stored features.
 
         Raises:
             ParameterError: the model does not fit the data, or a setting is out of range.
@@ -186,7 +186,7 @@ def _finished(
 
 
 def _test_set(workload: Workload) -> TestSet:
-    """Size of the test set, and for classes the share of the largest class, for the report."""
+    """Size of the test set and, for 'fedsgd' on classes, the fraction of the largest class."""
     data = workload.data
     if data.target is not PredictionTarget.CLASS or workload.plan.client.rule != "fedsgd":
         return TestSet(len(data.test))

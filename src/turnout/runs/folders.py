@@ -14,7 +14,7 @@ from turnout.core.files import PLAN, SIMULATOR, write
 from turnout.plans import read_plan
 
 PLACE = "place.txt"
-"""The folder to which paths in a plan are relative; not for release either."""
+"""File with the folder to which paths in a plan are relative; it must not be released."""
 
 
 class InterruptedRunError(Exception):
@@ -35,7 +35,7 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one run: the plan, the checkpoints, and the folder of the plan's relative paths."""
+    """Files of one run: the plan, the checkpoints, and the folder that the plan's paths start from."""
 
     path: Path
     plan_name: str = PLAN

@@ -1,7 +1,7 @@
 """Random search over the settings of a plan; candidates are compared on held-out clients.
 
 `Search` runs the candidates. `HeldOut` holds the clients on whom candidates are compared;
-`search_price` gives the ε of a search on private clients, and the noise that meets its target.
+`search_price` returns the ε of a search on private clients, and the noise for the plan's target ε.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def train(
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
-        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C stopped the run; the folder holds a checkpoint.
     """
     # The plan and its text, from an object or a file.
     if isinstance(source, Plan):
@@ -109,7 +109,7 @@ def resume(
     Raises:
         ParameterError: the folder holds no run.
         StorageError: the checkpoint is damaged.
-        InterruptedRunError: Ctrl-C; the folder holds a checkpoint.
+        InterruptedRunError: Ctrl-C stopped the run; the folder holds a checkpoint.
     """
     text = RunFolder(folder).plan_text()
     plan = Plan.of_user(text, RunFolder(folder).place, str(folder / PLAN))
@@ -233,7 +233,7 @@ def write_model(
 ) -> None:
     """Write the model and the model card; each file is written completely or not at all.
 
-    The card of a tuned model describes the search; the metrics of its run are not for release.
+    The card of a tuned model describes the search, and omits metrics, which must not be released.
 
     Raises:
         StorageError: the folder cannot be written.

@@ -22,7 +22,7 @@ from turnout.runs.training import write_model
 from turnout.runs.workload import Beside
 
 SEARCH, RESULT = "search.toml", "tune.json"
-"""The plan with its [tune], and what was found."""
+"""Files of a search: the plan with its table [tune], and the results."""
 FREE = "none: nothing of the plan's own clients was read"
 OWN_PUBLIC = "none, by the plan's word that its own data are public"
 
@@ -38,7 +38,7 @@ def tune(
 
     Raises:
         ParameterError: the plan is invalid, or the folder is not empty.
-        InterruptedRunError: Ctrl-C; the folder holds all finished candidates.
+        InterruptedRunError: Ctrl-C stopped the search; the folder holds all finished candidates.
     """
     # The plan, from its file or as an object.
     plan, place = source, Path()

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from turnout.learning.tasks import Executor
 
 BUILT_IN_TRACE = "flash-phones"
-"""``participation.trace`` for the phones of the FLASH trace."""
+"""Value of ``participation.trace`` that selects the phones of the FLASH trace."""
 EVALUATIONS = 60
-"""About how many evaluations a run has unless its plan says otherwise."""
+"""Approximate number of evaluations of a run if the plan does not set their interval."""
 
 
 @shows_shapes("population", "participation")
@@ -209,7 +209,7 @@ def _of_records(plan: Plan, data: ClientData) -> ClientData:
         expected = "none with unit = 'example': each record takes part by itself"
         raise ParameterError("data.clients", plan.data.clients, expected)
     if isinstance(plan.participation, AvailabilitySection):
-        expected = "'client' with a trace, which says when clients are available"
+        expected = "'client' with a trace, since the trace has a row for each client"
         raise ParameterError("privacy.unit", plan.privacy.unit.value, expected)
     return replace(data, holdings=None)
 

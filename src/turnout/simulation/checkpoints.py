@@ -182,7 +182,7 @@ class Recorder:
 
 
 FORMAT = 1
-"""Number of the format of checkpoints; a file with another number is refused."""
+"""Number of the format of checkpoints; a file with another number is an error."""
 _SERVER, _CLIENTS, _MECHANISM, _HISTORY = "server.", "clients.", "mechanism.", "history."
 KEY_BYTES = 32
 
@@ -218,7 +218,7 @@ class RunIdentity:
         if self.fingerprint != here:
             raise StorageError(
                 f"the checkpoint is of run {self.fingerprint}, which differs from this run, "
-                f"{here}, in its scheme, settings, seed or the computation of a client"
+                f"{here}: the scheme, the settings, the seed or the computation of a client differs"
             )
         if not hmac.compare_digest(self.data_digest, identity.keyed_digest(self.data_key)):
             raise StorageError(

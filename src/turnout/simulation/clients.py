@@ -175,7 +175,7 @@ class Clients:
         cannot replace this check: updates of norm 2C may have a sum of norm below n·C.
 
         Raises:
-            LocalProtocolError: an update is longer than C, or not finite.
+            LocalProtocolError: an update has an ℓ2 norm above C, or is not finite.
         """
         if not isinstance(self.algorithm, Batched) or ids.size < 2:
             return

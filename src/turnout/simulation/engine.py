@@ -1,7 +1,7 @@
 """Simulation of a whole run on one machine, with the coordinator and clients of the protocol.
 
-`Simulation` is the run, `Stepper` its state, which changes from step to step, and
-`SimulationResult` its result.
+`Simulation` describes and executes a run, `Stepper` holds the state that changes from step to step,
+and `SimulationResult` is the result.
 
 Each block of the participation is drawn at once. Each step then has check-ins, a request, updates,
 noise and a release, as over a network, but one message contains the check-ins or updates of all
