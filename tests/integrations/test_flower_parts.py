@@ -164,7 +164,7 @@ def test_a_step_is_recorded_before_its_noise_is_drawn_and_never_released_again(t
 def test_a_ledger_serves_one_task_and_one_process(tmp_path):
     first, second = ledger(tmp_path, noise=silent), ledger(tmp_path, noise=silent)
     first.release([])
-    with pytest.raises(StorageError, match="another process writes it"):
+    with pytest.raises(StorageError, match="another process writes this ledger"):
         second.release([])
     with pytest.raises(ParameterError, match="expected the ledger of"):
         ledger(tmp_path, delta=1e-6)

@@ -103,7 +103,7 @@ class Assignment:
         return self.records * self.participation.probability / self.batches
 
     def epoch(self) -> Iterator[NDArray[np.integer]]:
-        """Remaining batches of the epoch: ascending record numbers, some batches empty.
+        """Iterator over the remaining batches of the epoch: ascending record numbers, maybe none.
 
         Batches of an interrupted pass are not returned again. These batches count as used, since
         they may have been released.
@@ -168,7 +168,9 @@ class Assignment:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the used batches of a state; load each state only once.
+        """Continue a run after the batches that a saved state counts as used.
+
+        Load each state only once, since a second continuation would release batches twice.
 
         Args:
             state: result of `state_dict`.
@@ -201,9 +203,9 @@ class Assignment:
 def system_gaussian(size: int) -> NDArray[np.float64]:
     """Standard Gaussian draws from the operating system's randomness, shape (size,).
 
-    Each draw is the quantile of the middle of one of 2⁵³ intervals of equal probability, so its
-    absolute value is at most 8.3. Like all floating-point noise, the draws have gaps that no ε
-    covers.
+    Each draw is the normal quantile of the midpoint of one of 2⁵³ equal parts of (0, 1), so no
+    absolute value exceeds 8.3. Like all floating-point noise, the draws take only some of the real
+    numbers, and ε does not cover what an adversary learns from the gaps.
     """
     uniform = (OSRandomness().below(_RESOLUTION, size) + 0.5) / _RESOLUTION
     # Above one half, 1 − 2⁻⁵⁴ rounds to 1, so the lower tail is used for both.

@@ -1,7 +1,7 @@
 """Batch sampler of PyTorch whose batches have the participation that the accountant computes.
 
-`AssignedBatches` serves any training loop, and `turnout.integrations.opacus` uses it. The batches
-are those of an `Assignment`.
+`AssignedBatches` works with any training loop, and `turnout.integrations.opacus` uses the class. An
+`Assignment` draws the batches.
 """
 
 from __future__ import annotations
@@ -124,7 +124,11 @@ class AssignedBatches(Sampler[list[int]]):
         return self.assignment.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue after the used batches of a state; errors as in `Assignment.load_state_dict`."""
+        """Continue a run after the batches that a saved state counts as used.
+
+        Raises:
+            ParameterError: see `Assignment.load_state_dict`.
+        """
         self.assignment.load_state_dict(state)
 
 

@@ -2,8 +2,8 @@
 
 `to_pld` and `from_pld` convert curves; `Accountant` composes `SchemeDpEvent` with dp-accounting's
 own events; `random_allocation` and `shuffle` return such events. Every conversion is pessimistic: a
-distribution of `to_pld` never has a smaller ε than its run, at any discretization, and `from_pld`
-turns upper bounds into upper bounds and lower bounds into lower bounds.
+distribution that `to_pld` returns never has a smaller ε than the run, at any discretization, and
+`from_pld` turns upper bounds into upper bounds and lower bounds into lower bounds.
 
 Notation: Δ is the discretization, the distance between losses of a distribution.
 """
@@ -182,7 +182,10 @@ class Accountant(PLDAccountant):
             raise ParameterError("relation", scheme.relation.value, expected)
         curve = PrivacyCurve.of(scheme)
         if curve.parts.replacement_against_null is not None:
-            raise UnsupportedError("two neighbour bounds have no single privacy loss distribution")
+            raise UnsupportedError(
+                f"relation = {scheme.relation.value!r} needs two neighbour bounds here, which no "
+                "single privacy loss distribution represents: use turnout.price"
+            )
         return curve
 
 

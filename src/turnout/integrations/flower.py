@@ -3,13 +3,13 @@
 `CheckInStrategy` runs on the server, `CheckInMod` on a node; `CheckedAccountant` computes ε of
 Flower's own strategy wrappers by turnout's bounds.
 
-Flower sends each node a message in each round and waits for its reply. Here each node secretly
-draws its own rounds, and answers all other rounds with an update of zeros of the same size. So ε
-may include the amplification by random participation: no party except the node itself learns in
-which rounds it took part.
+In each round, `CheckInStrategy` sends a message to every node and waits for the replies. Each node
+secretly draws the rounds in which it takes part, and answers all other rounds with zeros of the
+same size. So ε may include the amplification by random participation: no party except the node
+itself learns in which rounds it took part.
 
-With Flower's own wrappers the server selects a number of nodes and averages the replies, weighted
-and divided by the number of replies. No amplification is proved for such averages, and Flower
+With Flower's own wrappers the server selects some nodes and averages their replies, with weights
+and with the number of replies as divisor. No amplification is proved for such averages, and Flower
 claims none.
 """
 
@@ -60,8 +60,8 @@ class CheckedAccountant:
 
     Noise multipliers are relative to the clip norm. Under replace-one a node changes a sum by up to
     twice the clip norm, and the bounds assume this change. If a fixed number of nodes is sampled,
-    as in Flower's wrappers, the bounds also assume it under add-or-remove, since another node
-    replaces a removed node.
+    as in Flower's wrappers, another node replaces a removed node, so under add-or-remove the bounds
+    assume a change by twice the clip norm as well.
 
     Args:
         config: population, relation and sampling of all events.
@@ -338,7 +338,7 @@ class CheckInStrategy(Strategy):
         step, asked, self._asked = self.ledger.step, self._asked, None
         # Replies belong to one step: releasing them twice, or for another step, is an error.
         if asked != step:
-            raise UnsupportedError("these are replies to another step: each step has one release")
+            raise UnsupportedError("the replies belong to another step: each step has one release")
         answers = {r.metadata.src_node_id: f for r in replies if (f := _answer(r)) is not None}
         direction = self.ledger.release(answers.values()).astype(self._vector.dtype)
         after, self._state = self._optimizer.update(self._vector, self._state, direction, step)

@@ -1,8 +1,9 @@
 """Upper bounds on ε of JAX Privacy's batch selection strategies.
 
-`participation` translates a strategy, `scheme` adds the noise, `epsilon` is the bound. A strategy
-is recognised by its class name and fields, so JAX is not imported, and ε can be computed where JAX
-is not installed. A strategy without a known sound analysis is an error.
+`participation` translates a strategy to a participation of turnout, `scheme` adds Gaussian noise,
+and `epsilon` returns the bound. A strategy is recognised by its class name and fields, so JAX is
+not imported, and ε can be computed where JAX is not installed. A strategy without a known sound
+analysis is an error.
 
 Notation: T is the number of a strategy's iterations, c its cycle length, p its sampling
 probability.
@@ -152,7 +153,7 @@ def _fixed_batch(strategy: Any, _: Relation, num_examples: int | None) -> Partic
 
 
 def _b_min_sep(strategy: Any, _: Relation, __: int | None) -> Participation:
-    """Participation in each ``min_sep``-th iteration (p = 1) from the first or a uniform one on."""
+    """Participation in every ``min_sep``-th iteration, of which the first is fixed or uniform."""
     _refuse_truncated(strategy)
     if strategy.sampling_prob != 1.0:
         raise UnsupportedError(
@@ -183,7 +184,7 @@ def _refuse_truncated(strategy: Any) -> None:
     """Raise an error if the strategy truncates batches, for which no analysis is known."""
     if strategy.truncated_batch_size is not None:
         raise UnsupportedError(
-            "truncated batches have no analysis: which records are omitted depends on the others"
+            "truncated batches have no analysis: whether a record is omitted depends on others"
         )
 
 

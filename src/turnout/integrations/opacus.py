@@ -4,9 +4,9 @@
 accountant for Opacus that returns ε after every step.
 
 The loader's sampler draws batches by a participation of `turnout.schemes`, and the accountant
-computes the ε of the same participation. ε is for each record (`PrivacyUnit.EXAMPLE`) and a trusted
-trainer. Opacus clips and sums; noise is drawn from the operating system, and sums are divided by
-the *expected* size of a batch.
+computes the ε of the same participation. The privacy unit is a record (`PrivacyUnit.EXAMPLE`),
+and the trainer is trusted. Opacus clips and sums the gradients. The noise is drawn from the
+operating system, and sums are divided by the *expected* size of a batch.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class AssignmentAccountant(IAccountant):
         """
         if optimizer.accumulated_iterations != 1:
             raise UnsupportedError(
-                "one step sums several batches: call zero_grad after each, or split large "
-                "ones by BatchMemoryManager"
+                "one step sums several batches: call zero_grad after each batch, or split "
+                "large batches by BatchMemoryManager"
             )
         self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self._sample_rate)
         self._charged = True
@@ -197,7 +197,7 @@ _OPTIONS = {
     "loss_reduction": ("mean", "sum"),
     "wrap_model": (True, False),
 }
-"""Options of Opacus' make_private that may be given; the others are set here or have no bound."""
+"""Options of Opacus' make_private that may be given, each with its permitted values."""
 
 
 class Private(NamedTuple):
@@ -290,7 +290,7 @@ def make_private_with_epsilon(
     relation: Relation | str,
     **rest: Any,
 ) -> Private:
-    """Result of `make_private` with the least noise for which the whole run has at most ε at δ.
+    """Result of `make_private` with the least noise for which ε is at most the target at δ.
 
     Args:
         module: a module that Opacus supports.
@@ -354,12 +354,12 @@ def _check_options(
     if public_size is not None:
         checks.count(public_size=public_size)
     elif scheme.relation is Relation.ADD_REMOVE:
-        expected = "a public number of records: add-remove hides the true one"
+        expected = "a public number of records, since add-remove hides the true number"
         raise ParameterError("public_size", None, expected)
 
 
 def _constants(optimizer: DPOptimizer) -> tuple[float, ...]:
-    """Clip norms and divisor of an optimizer, which are public and equal in all steps."""
+    """Clip norms and divisor of an optimizer; they are public and the same in all steps."""
     norms = getattr(optimizer, "max_grad_norms", ())
     assert optimizer.expected_batch_size is not None
     return (optimizer.max_grad_norm, *map(float, norms), optimizer.expected_batch_size)
@@ -383,7 +383,7 @@ def _release(
     """
     found = _constants(optimizer)
     if found != constants:
-        expected = f"{constants} in every step, as at make_private"
+        expected = f"{constants} in every step, the same as at make_private"
         raise ParameterError("clip norms and expected_batch_size", found, expected)
     accountant.charge(optimizer)
     _add_system_noise(optimizer)

@@ -50,7 +50,7 @@ except ImportError as error:
     raise unavailable(error, __name__, "ray") from None
 
 LOSSES = 3
-"""Calls that a step may lose in addition to one for each worker; more end the run."""
+"""Number of calls that a step may lose in addition to one for each worker."""
 
 _LOST = (RayActorError, ObjectLostError, OutOfMemoryError)
 
@@ -99,7 +99,7 @@ class RayEngine:
 
     Guarantees:
         The bits of a run are those of one process on processors of the same kind, for any number of
-        workers; docs/integrations.md describes what a checkpoint may continue with.
+        workers. A stopped run may be continued with the engine or without it.
         A block of a lost worker is computed again, and counted once.
 
     Args:

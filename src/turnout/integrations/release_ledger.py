@@ -160,7 +160,7 @@ def _participation(terms: Terms) -> AssignedParticipation:
     """Participation of a task, in which each client draws its own steps.
 
     Raises:
-        ParameterError: the terms state no such participation.
+        ParameterError: under the terms' participation, clients do not draw their own steps.
     """
     lattice_of(terms)
     try:
@@ -321,7 +321,7 @@ class ReleaseLedger:
         except (OSError, ValueError, KeyError, IndexError, AttributeError) as error:
             raise StorageError(f"{self._path}: damaged ledger: {error}") from None
         if not whole:
-            raise StorageError(f"{self._path}: lines are missing or were changed")
+            raise StorageError(f"{self._path}: damaged ledger: lines are missing or were changed")
         if found[0] != json.loads(json.dumps(self._begun)):
             raise ParameterError("ledger", str(self._path), f"the ledger of {self._begun}")
         return task
@@ -335,7 +335,7 @@ class ReleaseLedger:
             try:
                 with self._path.open("ab") as file:
                     if file.tell() != known:
-                        raise StorageError(f"{self._path}: another process writes it as well")
+                        raise StorageError(f"{self._path}: another process writes this ledger")
                     file.write(f"{line}\n".encode())
                     file.flush()
                     os.fsync(file.fileno())

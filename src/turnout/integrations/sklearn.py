@@ -74,7 +74,7 @@ _REPEATED = tuple(
         "semi_supervised",
     )
 )
-"""Packages of scikit-learn whose estimators fit others several times."""
+"""Packages of scikit-learn whose estimators fit other estimators several times."""
 
 
 class UncoveredByEpsilonWarning(UserWarning):
@@ -244,7 +244,8 @@ class LogisticRegression(ClassifierMixin, _CheckInModel):
             warnings.warn(message, UncoveredByEpsilonWarning, stacklevel=2)
         named = labels if self.classes is None else np.asarray(_kept(self.classes))
         if _is_text(named) != _is_text(labels):
-            raise ParameterError("classes", self.classes, "texts if labels are texts, else numbers")
+            expected = "texts if the labels are texts, and numbers otherwise"
+            raise ParameterError("classes", self.classes, expected)
         self.classes_ = np.unique(_canonical(named))
         if len(self.classes_) < 2:
             raise ParameterError("classes", self.classes_.tolist(), "more than one class")

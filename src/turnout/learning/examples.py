@@ -120,10 +120,10 @@ def _as_labels(labels: NDArray, target: str, count: int) -> NDArray:
 
 
 def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
-    """Copy of the rows of an array at the given indices, as a tensor in memory of PyTorch.
+    """Copy of the rows of an array at the given indices, as a tensor in PyTorch's memory.
 
     Matrix products may round differently on memory with another alignment, so the copy has the
-    alignment of PyTorch's own tensors. Of a memory-mapped array only these rows are read.
+    alignment of PyTorch's own tensors. If the array is memory-mapped, only these rows are read.
 
     Args:
         array: shape ``(n, ...)``.

@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """Results of ``function`` on each item, in order, computed by PyTorch's number of threads."""
+    """Results of ``function`` on each item, in order, in as many threads as PyTorch uses."""
     threads = min(torch.get_num_threads(), len(items))
     with _one_thread_an_operation():
         if threads <= 1:
@@ -222,7 +222,7 @@ def _gradients(images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _votes(down: Tensor, right: Tensor) -> Tensor:
-    """Share of each pixel's gradient length in each direction, (n, 12, rows, columns)."""
+    """Part of each pixel's gradient length for each direction, (n, 12, rows, columns)."""
     length = (down.square() + right.square()).sqrt()
     angle = torch.remainder(torch.atan2(down, right), 2 * math.pi) * (DIRECTIONS / (2 * math.pi))
     away = (angle[:, None] - torch.arange(DIRECTIONS)[:, None, None]).abs()
@@ -511,11 +511,10 @@ def standardized(images: Tensor) -> Tensor:
 
 
 def normalised_scattering(images: Tensor) -> Tensor:
-    """Scattering maps of each image, standardised in groups of three; float32, shape ``(n, d)``.
+    """Scattering maps of images, standardised in groups of three maps; float32, ``(n, d)``.
 
     The norm of a grey image's features is then at most √d. For MNIST √d is 63, and the mean norm is
-    49. So clipping treats clients nearly alike. Each channel of a colour image has separate
-    maps.
+    49. So clipping treats clients nearly alike. Each channel of a colour image has its own maps.
 
     Args:
         images: float32 in [0, 1], shape ``(n, side, side)`` or ``(n, side, side, channels)``.

@@ -13,8 +13,8 @@ margin allows and could overflow.
 
 Guarantees:
     Norms, clip factors and sums of updates are computed in IEEE float32 and float64 on every
-    device, whatever precision PyTorch is set to in the process. (With half-precision products an
-    update could exceed the clip norm by a part in 500; the clipping margin is a part in a million.)
+    device, whatever precision PyTorch is set to in the process. With half-precision products, an
+    update could exceed the clip norm by 0.2 %, whereas the clipping margin is a millionth.
     ``bfloat16`` applies to forward and backward passes only, and the resulting float32 update is
     clipped as usual.
 
@@ -70,7 +70,7 @@ def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
 
 
 class ClientGradients(Protocol):
-    """Interface of the gradients of c clients at p parameters (weights, then biases)."""
+    """Interface of the gradients of c clients with respect to a layer's p weights and biases."""
 
     def squared_norms(self) -> Tensor:
         """Squared ℓ2 norm of each gradient, float64, (c,)."""
@@ -125,7 +125,7 @@ class Materialised:
 
     @classmethod
     def of_products(cls, upstream: Tensor, inputs: Tensor) -> Materialised:
-        """Gradients Σ g xᵀ of each client, where the sum is over positions or examples.
+        """Gradient Σ g xᵀ of each client, where the sum is over positions or examples.
 
         Args:
             upstream: g, the gradients with respect to the outputs, (c, positions, O).

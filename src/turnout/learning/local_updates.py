@@ -136,8 +136,8 @@ class _MaxPool(Function):
 TensorFunction = Callable[..., tuple[Tensor, ...]]
 
 CALLS_BEFORE, LARGEST_COUNT = 8, 16
-"""Number of the call at which a set of shapes is recorded, and largest number of sets that are
-recorded for one function."""
+"""Number of the call, from 1, at which a graph for its shapes is recorded; and largest number of
+graphs of one function."""
 
 
 class Recorded:

@@ -77,7 +77,7 @@ Metric = MeanMetric | WholeMetric
 
 
 def _accuracy(outputs: Tensor, labels: Tensor) -> tuple[float, int]:
-    """Number of correct predictions of classes, tags or tokens, and of all predictions."""
+    """Number of correct predictions of classes, tags or tokens, and number of all predictions."""
     if labels.is_floating_point():
         raise ParameterError("model.metrics", "accuracy", "a metric of numbers, such as rmse")
     if outputs.shape == labels.shape:
@@ -130,7 +130,7 @@ def area_under_curve(scores: Tensor, positive: Tensor) -> float:
 
 
 def _auc(outputs: Tensor, labels: Tensor) -> float:
-    """Area under the ROC curve for two classes, or the mean over tags with both labels."""
+    """Area under the ROC curve of two classes, or the mean area of tags that have both labels."""
     if labels.ndim == 1:
         return area_under_curve(outputs[:, 1] - outputs[:, 0], labels == 1)
     areas = [area_under_curve(outputs[:, k], labels[:, k] != 0) for k in range(labels.shape[1])]

@@ -39,8 +39,8 @@ from turnout.learning.modules import ModuleModel
 
 _SEED, _READ = 20_230_517, 256
 _ROWS, _FEWEST, _FLOATS, _SIZES = 64, 12, 1 << 24, tuple(range(2, 11))
-"""Number of rows of the largest batch; smallest such number where outputs are large; largest number
-of floats of its outputs (64 MiB); and sizes of the smaller batches."""
+"""Number of rows of the largest batch; least number of rows of this batch if outputs are large;
+largest number of floats in the batch's outputs (64 MiB); and sizes of the smaller batches."""
 _DISTURBANCE, _ROUNDING = 0.05, 2.0**-20
 _COMPUTED, TRAINED = "a module that can be computed", "a module that can be trained"
 _UNMAPPED = "There is a performance drop"
@@ -56,7 +56,7 @@ class SlowUpdatesWarning(UserWarning):
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Synthetic batch of clients with ``each`` examples per client, the last one padding."""
+    """Synthetic batch of clients with ``each`` examples, of which each client's last is padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))

@@ -146,7 +146,7 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
     "cosine": Cosine,
     "inverse-sqrt": lambda rate, steps: InverseSquareRoot(rate),
 }
-"""Schedules by their names in plans, as functions of the first rate and the steps of the run."""
+"""Schedules by their names in plans, as functions of the largest rate and the number of updates."""
 
 
 def build_schedule(name: str, rate: float, steps: int, warm_up: int = 0) -> Schedule:

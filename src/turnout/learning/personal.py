@@ -42,7 +42,7 @@ from turnout.learning.tasks import SupervisedTask
 
 ACCURACY, OWN_CLASSES = "personal_accuracy", "own_class_accuracy"
 _LARGEST_MODELS, _LARGEST_EXAMPLES = 1 << 21, 1 << 13
-"""Largest number of floats of models, and of examples, in a group of clients."""
+"""Largest number of floats in the models, and in the examples, of a group of clients."""
 
 Models = Callable[[NDArray[np.int64]], Tensor]
 """Function from numbers of clients, (c,), to their models, float32, (c, d)."""
@@ -518,8 +518,8 @@ class Ridge(_PersonalModels):
 class Alone(_PersonalModels):
     """Personal models without a shared model: every message is 0, so the server learns nothing.
 
-    It is a baseline for the other algorithms. Since no message depends on data, it has no privacy
-    cost, whatever the scheme.
+    The algorithm is a baseline for the others. Since no message depends on data, the algorithm has
+    no privacy cost under any scheme.
     """
 
     @property
@@ -548,5 +548,5 @@ def _gap(outputs: Tensor, theirs: Tensor, weights: Tensor) -> Tensor:
 
 
 def _tensor(sent: NDArray[np.floating]) -> Tensor:
-    """Received vector as a float32 tensor in memory of PyTorch."""
+    """Received vector as a float32 tensor in PyTorch's memory."""
     return torch.tensor(np.asarray(sent, dtype=np.float32))

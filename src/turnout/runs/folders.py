@@ -35,7 +35,7 @@ class InterruptedRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Files of one run: the plan, the checkpoints, and the folder that the plan's paths start from."""
+    """Files of one run: the plan, the checkpoints, and the base folder of the plan's paths."""
 
     path: Path
     plan_name: str = PLAN
