@@ -99,7 +99,7 @@ _listed = loaded_on_demand(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    """Object with a public name, or a registered participation class that is not listed here."""
+    """Public object with the given name, or the registered participation class of this name."""
     if name in __dir__() or name.startswith("_"):
         return _listed(name)
     kind = None

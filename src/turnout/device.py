@@ -58,8 +58,8 @@ class Device:
             The function must not depend on other clients' data. It runs in a forked process, once
             before the device enrols and once in each participation; if it fails or exceeds the
             task's time limit, the device sends zeros.
-        records: inputs and labels of the client, given instead of ``update``; the device then
-            computes the update by training the task's model on them.
+        records: inputs and labels of the client, given instead of ``update``. The device then
+            trains the task's model on these records to compute the update.
         state: file of the device's state; by default in ``$XDG_STATE_HOME/turnout``.
         ca: file of certificates (PEM) to trust in place of the system's.
         cover: whether to send as much dummy traffic in all other steps as in a participation.
@@ -99,7 +99,7 @@ class Device:
         self._trainer_of = self._bounded(update) if update else self._on(records)
 
     def run(self) -> Counter[str]:
-        """Number of participations by outcome; returns after the last participation.
+        """Take part in the task, and return the number of participations by outcome at its end.
 
         After a crash, run a new device with the same state file.
 
@@ -138,7 +138,7 @@ class Device:
 
 
 def within_promise(trainer_of: TrainerOf) -> TrainerOf:
-    """Function that checks the ε of a charter, then returns the result of ``trainer_of`` for it.
+    """Function that checks the ε of a charter and then returns ``trainer_of`` of this charter.
 
     Under local trust the device itself checks the guarantee: it computes ε with the verifier's
     independent analysis, and sends nothing to the coordinator before this check.

@@ -66,7 +66,7 @@ def test_price_by_a_method_equals_the_value_in_compare():
         (
             tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(9), relation="add-remove"),
             "published",
-            "no published bound on both directions",
+            "no published bound in turnout covers both directions",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_calibrated_scheme_has_the_epsilon_that_price_returns():
             "relation = 'zero-out': expected no value, since the scheme has a relation",
         ),
         ({"delta": None}, "delta = None: expected a number strictly between 0 and 1"),
-        ({"solve_for": "delta"}, "delta = 1e-06: expected no δ to solve for δ"),
+        ({"solve_for": "delta"}, "delta = 1e-06: expected no value, since δ is solved for"),
         ({"epsilon": -1.0}, "epsilon = -1.0: expected"),
         ({"scheme": tn.CheckIn(5)}, "relation = None: expected one of"),
     ],

@@ -130,7 +130,8 @@ def test_an_error_about_arrays_of_different_shapes_names_the_row(tmp_path, cache
     keys |= {"categories": None, "scaling": None}
     table = {"x": [[1.0, 2.0]] * 6 + [[1.0]] + [[1.0, 2.0]], "y": [0] * 8}
     write_parquet(tmp_path / "scans.parquet", table)
-    line = "data = 'x': expected arrays of one shape; 1 entries in row 6 (counted from 0), 2 before"
+    line = "data = 'x': expected arrays of one shape: row 6 (counted from 0) has 1 entries, "
+    line += "the rows before it 2"
     assert refusal("scans.parquet", tmp_path, **keys).startswith(line)
     table["x"][6] = [1.0, None]
     write_parquet(tmp_path / "scans.parquet", table)

@@ -114,7 +114,7 @@ def test_a_fleet_that_starts_late_misses_the_earlier_steps():
 def test_a_refused_request_changes_no_client_state():
     fleet = Fleet(schedule_of([[FIRST], [FIRST], [], [], []]))
     fleet.on_step(StepOpened(FIRST))
-    with pytest.raises(RemoteProtocolError, match="client 4 is named but did not check in"):
+    with pytest.raises(RemoteProtocolError, match="named client 4, which did not check in"):
         fleet.on_request(request_of(FIRST, 0, 4))
     with pytest.raises(ParameterError, match="each client once"):
         fleet.on_request(request_of(FIRST, 0, 0))

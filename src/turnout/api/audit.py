@@ -87,7 +87,7 @@ class Audit(Result):
         return audit_table(self.found)
 
     def plot(self) -> Picture:
-        """Picture of true against false positives: measured rates, and the proved bound.
+        """Picture of true against false positive rates: the measured rates and the proved bound.
 
         Raises:
             MissingExtraError: the extra `plots` is not installed.
@@ -102,7 +102,7 @@ class Audit(Result):
         return audit_picture(self.found, self._profile())
 
     def _profile(self) -> Any:
-        """Privacy curve of the audited scheme; None without central trust or without analysis."""
+        """Privacy curve of the audited scheme; None without central trust or a known analysis."""
         from turnout.accounting.meaning.profile import profile_down_to
 
         if self.scheme is None or self.scheme.trust is not TrustModel.CENTRAL:
@@ -147,9 +147,9 @@ def audit(
     """Lower bound on ε that an attack attains by experiment, together with the proved bounds.
 
     Many independent runs are simulated with and without one client (the two worlds), with the
-    sampler and the mechanism of training. The event that distinguishes the two worlds is chosen on
-    one part of the trials, and its probabilities are estimated on the other part. A correct claim
-    is reported as violated with probability at most 1 − ``confidence``.
+    participation sampler and the mechanism that training uses. The event that distinguishes the two
+    worlds is chosen on one part of the trials, and its probabilities are estimated on the other
+    part. A correct claim is reported as violated with probability at most 1 − ``confidence``.
 
     Args:
         of: the audited object: a `Scheme` under central trust; a plan, as in `train`; a randomizer
@@ -168,7 +168,7 @@ def audit(
             simulation's floats; for a scheme or a plan.
         served: whether to audit the plan's task as `turnout serve` runs it, with its database and
             restarts; this needs the extras `service` and `train`.
-        one_run: whether to play one training run with many canaries instead of many runs; for a
+        one_run: whether to audit one training run with many canaries instead of many runs; for a
             scheme or a plan. The audit then uses the largest of δ, δ/10, δ/100, … at which the
             guesses about the canaries can contradict the upper bound on ε.
         canaries: number of canaries of the one run, by default 10,000.
@@ -184,9 +184,9 @@ def audit(
         ParameterError: a value is outside its domain, or ``of`` is no object that can be audited.
         UnsupportedError: no audit or no sound analysis is known for the object.
 
-    Source: Clopper and Pearson (1934) for the rates of many runs; Steinke, Nasr and Jagielski,
-    Privacy auditing with one (1) training run, and Mahloujifar, Melis and Chaudhuri, Auditing
-    f-differential privacy in one run, with ``one_run``.
+    Source: for many runs, the confidence limits of Clopper and Pearson (1934). With ``one_run``:
+    Steinke, Nasr and Jagielski, Privacy auditing with one (1) training run; and Mahloujifar, Melis
+    and Chaudhuri, Auditing f-differential privacy in one run.
 
     >>> import turnout as tn
     >>> audit(tn.Scheme(tn.GaussianNoise(1.0), tn.CheckIn(10), "add-remove"), delta=1e-4,
@@ -381,7 +381,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Privacy claim of a scheme at δ = 0.05; empty if ``delta`` is not below, or no bound known."""
+    """Claim of a scheme at δ = 0.05; empty if ``delta`` is at least 0.05 or no bound is known."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 
@@ -419,7 +419,7 @@ def with_simulation(
     clip_norm: float = 1.0,
     divisor: float | None = None,
 ) -> list[Game]:
-    """The experiments; a simulation replaces the first one if the scheme permits many canaries."""
+    """Experiments ``games``, the first replaced by a simulation with many canaries if possible."""
     from turnout.auditing import SimulationGame
 
     if deployed:
@@ -570,7 +570,8 @@ def of_outputs(
     """Audit of a bandit's mechanism, of a randomizer or of a function, from its outputs.
 
     Raises:
-        ParameterError: an argument does not apply to the object, or the object is none of these.
+        ParameterError: an argument does not apply to the object, or the object is not a bandit's
+            mechanism, a randomizer or a function.
         UnsupportedError: the mechanism has no proved ε.
     """
     from turnout.auditing import (

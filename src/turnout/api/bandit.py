@@ -1,8 +1,8 @@
 """`bandit`: simulated runs of a private linear bandit from a plan or from a user's arrays.
 
 A `BanditRun` is the result: regret over the pulls, and bounds on ε of one client's reward.
-`turnout.runs.bandit` plays the runs, `turnout.reporting.bandits` has the table and the picture that
-the command ``turnout bandit`` prints and writes.
+`turnout.runs.bandit` simulates the runs. `turnout.reporting.bandits` has the table that the command
+``turnout bandit`` prints and the picture that it writes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BanditRun(Result):
 
     @property
     def uniform(self) -> FloatArray:
-        """Regret of uniformly random actions over the whole horizon, one for each run, shape
+        """Regret that uniformly random actions have over the whole horizon of each run, shape
         (runs,).
         """
         return self.summary.uniform
@@ -79,7 +79,7 @@ class BanditRun(Result):
         return bandit_table(self.summary)
 
     def plot(self) -> Picture:
-        """Picture of the mean regret over the pulls, with a band that holds 90 % of the runs."""
+        """Picture of the mean regret over the pulls, with a band that contains 90 % of the runs."""
         require("plots", what="plot")
         from turnout.reporting.bandits import bandit_picture
 
@@ -124,20 +124,21 @@ def bandit(
 
     Args:
         plan: the path of a TOML file, a TOML text (with a line break in it), its tables as a
-            mapping, or a `turnout.plans.bandit.BanditPlan`; docs/bandits.md lists its keys. With
-            ``contexts`` its [environment] has ``horizon`` and, without rewards, the hidden
-            ``parameter`` of d numbers; with ``rewards`` alone, ``horizon`` and ``features``.
+            mapping, or a `turnout.plans.bandit.BanditPlan`; docs/bandits.md lists its keys. If
+            ``contexts`` is given, the plan's [environment] has ``horizon`` and, unless ``rewards``
+            is given, the hidden ``parameter`` of d numbers. If only ``rewards`` is given, it has
+            ``horizon`` and ``features``.
         out: a new or empty folder for a checkpoint and the report; None writes nothing.
         contexts: features φ(a, c) of A actions in N contexts, all equally likely, each of ℓ2 norm
             at most 1, shape (N, A, d). The features are public: their mean under each candidate is
             published.
         candidates: parameters θᵢ that may be pulled, shape (K, d); their norms have no effect. By
             default `turnout.bandits.parameter_net` with fineness 0.2.
-        client_contexts: φ(a, c) in the context of each of n clients, shape (n, A, d), with
-            ``contexts`` and ``rewards``. Private.
-        rewards: rewards in [−1, 1] that each of n clients would report: for each of the A actions
-            in its context, shape (n, A), with ``client_contexts``; otherwise for each of the plan's
-            K actions, shape (n, K). Private.
+        client_contexts: φ(a, c) in the context of each of n clients, shape (n, A, d); given only
+            together with ``contexts`` and ``rewards``. Private.
+        rewards: rewards in [−1, 1] that each of n clients would report. With ``client_contexts``
+            the shape is (n, A): one reward for each of the A actions in the client's context.
+            Otherwise the shape is (n, K), for the plan's K actions. Private.
         resume: folder of runs that were interrupted; given instead of ``plan`` and ``out``. The
             arrays of these runs must be given again.
         progress: whether to show on the terminal how many runs are finished.

@@ -61,7 +61,7 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 
 def noise_name(randomizer: Randomizer) -> str | None:
-    """Name of the parameter with the randomizer's amount of noise; None if there is none."""
+    """Name of the parameter that sets the randomizer's noise; None if there is no such one."""
     noise = noise_setting(type(randomizer))
     return None if noise is None else _dashed(noise.key)
 
@@ -90,9 +90,9 @@ def _described(scheme: Scheme) -> Any:
 
 
 def _places(scheme: Scheme) -> dict[str, str]:
-    """Dataclass field of each parameter that can be solved for, by the parameter's name.
+    """Dataclass fields of the parameters that can be solved for, by the parameters' names.
 
-    The field belongs to the shuffle, the participation or the scheme.
+    Each field belongs to the shuffle, the participation or the scheme.
     """
     described = _described(scheme)
     names = {_dashed(each.key): each.name for each in settings(type(described))}
@@ -108,9 +108,10 @@ def limited(
     delta: float,
     made: Callable[[float], Scheme],
 ) -> Unknown:
-    """Parameter whose limits and first value for the search follow from the rest of the scheme.
+    """Copy of ``unknown`` with the search limits and start value that the scheme implies.
 
-    The function ``made`` returns the scheme for a value of the parameter.
+    The other settings of the scheme limit the parameter. The function ``made`` returns the scheme
+    for a value of the parameter.
     """
     # A setting that another one limits, or that limits another one.
     described = _described(scheme)
@@ -132,7 +133,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Parameter of a shuffle; for ε₀ with a first value and the rate at which ε grows in ε₀."""
+    """Copy of ``unknown``; for ε₀ with a start value and the power of ε₀ with which ε scales."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)
@@ -168,8 +169,8 @@ class CalibratedPrice(Price):
         """Noise multiplier σ of the scheme.
 
         Raises:
-            ParameterError: the randomizer of the scheme has no noise multiplier; the value that
-                was solved for is the attribute ``value``.
+            ParameterError: the randomizer of the scheme has no noise multiplier; then read the
+                attribute ``value``.
         """
         randomizer = self.scheme.randomizer
         if not isinstance(randomizer, GaussianNoise):
@@ -200,9 +201,9 @@ def calibrate(
     """Least noise, or value of another parameter, for which ε is at most a target.
 
     Args:
-        scheme: a `Scheme`, in which the present value of the parameter that is solved for is
-            ignored; or a participation, to which Gaussian noise is added; or a function that
-            returns the scheme for a value of the parameter.
+        scheme: in one of three forms: a `Scheme`, whose present value of the parameter that is
+            solved for is ignored; a participation, to which Gaussian noise is added; or a function
+            that returns the scheme for a value of the parameter.
         epsilon: target, which the upper bound on ε must not exceed.
         delta: δ, strictly between 0 and 1; None if δ is solved for.
         relation: the neighbouring relation; given only if ``scheme`` is a participation, since a
@@ -214,7 +215,7 @@ def calibrate(
     Returns:
         Value of the parameter and guarantee of the scheme with this value. The value is
         the smallest noise, window, number of clients or δ, or the largest value of any other
-        parameter, whose upper bound on ε is at most ``epsilon``.
+        parameter, for which the upper bound on ε is at most ``epsilon``.
 
     Raises:
         ParameterError: the scheme has no such parameter, or a value is outside its domain.
@@ -231,7 +232,9 @@ def calibrate(
     # The parameter to solve for, and the scheme as a function of its value.
     base, name, made = _asked(scheme, relation, solve_for)
     if (delta is None) != (name == DELTA):
-        expected = "a number strictly between 0 and 1" if delta is None else "no δ to solve for δ"
+        expected = "a number strictly between 0 and 1"
+        if delta is not None:
+            expected = "no value, since δ is solved for"
         raise ParameterError("delta", delta, expected)
     # Solve for δ, or for a parameter of the scheme.
     if delta is None:
@@ -249,7 +252,7 @@ def calibrate(
 def _asked(
     scheme: Scheme | Participation | SchemeOf, relation: Relation | str | None, solve_for: str
 ) -> tuple[Scheme, str, SchemeOf]:
-    """Scheme before calibration, name of the parameter, and function from value to scheme."""
+    """Scheme before calibration, parameter to solve for, and function from a value to a scheme."""
     if callable(scheme):
         return scheme(unknown_of(solve_for).private_limit), solve_for, scheme
     if isinstance(scheme, Scheme):

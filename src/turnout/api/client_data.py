@@ -61,14 +61,15 @@ def client_data(
             * a PyTorch data set that has a length and consists of pairs (input, label);
             * clients: ``{id: (inputs, labels)}`` or an iterable of ``(id, (inputs, labels))``.
         client: name of the column of ids (text or whole numbers); for arrays and data sets the ids
-            themselves. If None, the records have no clients and the plan assigns them to clients.
+            themselves. If None, the records have no client ids, and the plan assigns each record to
+            a client.
         inputs: names of the columns that are the model's inputs, or of one column of arrays.
         label: name of the column to predict, or of several columns of numbers or tags.
-        test: test records, on which the model is evaluated and which no ε covers: the fraction of
-            the clients to hold out, chosen by a hash of their ids; the name of a column of true and
-            false; or another source.
+        test: test records, on which the model is evaluated; no ε covers them. They are given in
+            one of three forms: the fraction of the clients to hold out, chosen by a hash of the
+            ids; the name of a column of true and false; or another source.
         target: "class", "tags", "numbers" or "tokens". The default is "class" if ``classes`` is
-            given; otherwise it follows from the type of the label, if only one target has it.
+            given; otherwise the label's type decides, and it is an error if several targets fit.
         classes: number of classes, or the list of their names.
         categories: for each input column of text, the list of its possible values.
         scaling: for each column of numbers, the two values that are mapped to 0 and 1.
@@ -160,17 +161,19 @@ def _of_file(source: str | os.PathLike[str], keys: Mapping[str, Any], progress: 
 
 
 def _table(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Source as a table, and whether it contains client ids; None if its columns have names.
+    """Pair of the source as a table and a flag: whether the source contains client ids.
+
+    The flag is None if the source has named columns, since ``client`` then names the column of ids.
 
     Raises:
-        InputFileError: the code of the source, or a conversion of its values, fails.
+        InputFileError: code of the source's own library fails, or a value cannot be converted.
     """
     with converting("source"):
         return _converted(source, client)
 
 
 def _converted(source: Any, client: Any) -> tuple[Table, bool | None]:
-    """Result of `_table`, with the errors of the source or of a conversion as they are."""
+    """Result of `_table`; an error of the source's library is raised unchanged."""
     from turnout.data.tables import ArrayTable
 
     # Data frames and mappings of columns are tables already.

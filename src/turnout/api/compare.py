@@ -39,14 +39,14 @@ Watch = Callable[[int, int], None]
 
 
 def _unwatched(done: int, of: int) -> None:
-    """Ignore the progress; the default of the argument ``watch``."""
+    """Progress callback that does nothing, the default of the argument ``watch``."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Result, sweeps.SweepComparison):
     """Values of ε by every method and for every value of one parameter.
 
-    Two comparisons are equal if all but their running times are equal.
+    Two comparisons are equal if they differ in running times only.
     """
 
     @classmethod
@@ -99,9 +99,10 @@ def compare(
 ) -> Comparison:
     """Values of ε of a scheme by every applicable method, for values of one parameter.
 
-    For check-ins with Gaussian noise the methods are the tightest analysis, the papers' bounds for
-    check-ins, Poisson sampling, shuffling, and no amplification. For shuffled messages of an ε₀-DP
-    randomizer the methods are all bounds that hold for every ε₀-DP randomizer.
+    For check-ins with Gaussian noise the methods are the tightest analysis, the bounds in the
+    papers on check-ins, and the bounds for Poisson sampling, for shuffling and without
+    amplification. For shuffled messages of an ε₀-DP randomizer the methods are all bounds that hold
+    for every ε₀-DP randomizer.
 
     Args:
         scheme: check-ins with Gaussian noise, or shuffled messages of an ε₀-DP randomizer. The
@@ -156,7 +157,7 @@ def compare(
 
 
 def _setting(scheme: Scheme) -> tuple[type[Sweep], dict[str, Any]]:
-    """Class of sweeps whose methods apply to the scheme, and values of the scheme's parameters."""
+    """Class of the sweeps that apply to the scheme, and the values of the scheme's parameters."""
     participation, randomizer = scheme.participation, scheme.randomizer
     setting = {"clients": scheme.population, "relation": scheme.relation}
     match scheme.trust, participation, randomizer:

@@ -68,13 +68,13 @@ class _TableRows:
         self.names: Sequence[str] = self._table.names if named else ()
 
     def entries(self, column: str | None) -> Iterator[NDArray[Any]]:
-        """Blocks of entries of the named column, or of the only one; a missing value is None."""
+        """Blocks of entries of the named column, or of the only column; a missing value is None."""
         (name,) = self._chosen(() if column is None else (column,), single=True)
         found = (_entries(name, held[name]) for held in self._columns([name]))
         yield from _joined(found, array_entries)
 
     def vectors(self, columns: Sequence[str]) -> Iterator[NDArray[np.float64]]:
-        """Blocks of vectors from the named columns, or from all; a missing value is NaN."""
+        """Blocks of vectors from the named columns, or from all columns; a missing value is NaN."""
         names = self._chosen(columns, single=False)
         named = bool(self.names)
         found = (
@@ -180,7 +180,7 @@ class EstimatedFrequencies(Result, Frequencies):
         return frequency_record(self, self.categories)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the ``top`` most frequent values, and the guarantee, for ``rich``."""
+        """Table of the ``top`` most frequent values and the guarantee, as a ``rich`` renderable."""
         from turnout.reporting.estimates import frequency_table
 
         return frequency_table(self, self.categories, top)
@@ -201,14 +201,14 @@ class EstimatedMean(Result, Mean):
     """Estimated mean of the clients' vectors, with its errors and the guarantee.
 
     Attributes:
-        names: names of the coordinates, shape (dimension,); numbers if they have no names.
+        names: name of each coordinate, shape (dimension,); its number if it has no name.
     """
 
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Mean, names: Sequence[str]) -> EstimatedMean:
-        """Estimated mean with names of its coordinates; without names, coordinates have numbers."""
+        """Estimated mean with the given coordinate names, or with numbers if ``names`` is empty."""
         return cls(**vars(found), names=tuple(names) or tuple(map(str, range(found.value.size))))
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class EstimatedMean(Result, Mean):
         return mean_record(self, self.names)
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the first ``top`` coordinates, and the guarantee, for ``rich``."""
+        """Table of the first ``top`` coordinates and of the guarantee, as a ``rich`` renderable."""
         from turnout.reporting.estimates import mean_table
 
         return mean_table(self, self.names, top)
@@ -258,8 +258,8 @@ def estimate_frequencies(
     Args:
         values: one value for each client: an array, a list, a series or a frame (of numpy,
             pandas, polars or pyarrow), or the path of a .npy, .csv or .parquet file.
-        categories: the possible values: a number k for the values 0 to k − 1, or their names. The
-            possible values are public and must not be taken from the data.
+        categories: the possible values: a number k for the values 0 to k − 1, or the names of the
+            values. They are public and must not be taken from the data.
         epsilon: ε of the estimate; under local trust ε₀ of each client's message.
         trust: trust model: "local" (a client trusts no other party), "shuffled" (a client trusts
             the shuffler) or "central" (a client trusts the party that calls this function).
@@ -268,9 +268,9 @@ def estimate_frequencies(
             "replace-one". "local" and "shuffled" always have "replace-one".
         bits: upper limit on the number of bits that a client sends; None sets no limit.
         column: name of the column, if a frame or a file has several.
-        mechanism: name of a mechanism, or "auto". Among the mechanisms whose error bound is within
-            5 % of the least, "auto" chooses the one that sends the fewest bits; under central trust
-            it chooses the one with less noise.
+        mechanism: name of a mechanism, or "auto". Among the mechanisms whose error bound is at
+            most 5 % above the smallest error bound, "auto" chooses the one that sends the fewest
+            bits. Under central trust "auto" chooses the mechanism with less noise.
         post_processing: how unbiased estimates become shares: "simplex", "empirical-bayes", "clip"
             or "normalise"; "raw" returns the unbiased estimates.
         confidence: coverage probability of each interval, from 0.5 to below 1.
@@ -342,14 +342,14 @@ def estimate_mean(
         values: a number or a vector for each client: an array of shape (clients,) or (clients,
             dimension), a list, a series or a frame (of numpy, pandas, polars or pyarrow), or the
             path of a .npy, .csv or .parquet file.
-        norm: norm of a client's vector that is bounded: "l1", "l2" or "linf". It may be left out
-            for one number for each client, since all norms of a number are equal.
+        norm: norm in which each client's vector is bounded: "l1", "l2" or "linf". It may be left
+            out if each client has one number, since all norms of a number are equal.
         radius: upper bound on this norm, in the unit of the values; vectors with a larger norm are
             clipped to the radius. The radius is public and must not be taken from the data.
-        low: with ``high``, for one number for each client: the values are clipped to [low, high]
-            instead of [−radius, radius]. The error is that of the radius (high − low)/2. ``low``
-            and ``high`` are public and must not be taken from the data.
-        high: upper limit of this range, above ``low``.
+        low: lower limit of the values, given together with ``high`` instead of ``radius`` if each
+            client has one number. Values are clipped to [low, high]. The error is as for the radius
+            (high − low)/2. Both limits are public and must not be taken from the data.
+        high: upper limit of the values, above ``low``.
         epsilon: ε of the estimate; under local trust ε₀ of each client's message.
         trust: trust model: "local", "shuffled" or "central", as in `estimate_frequencies`.
         delta: δ, below 1; required for "shuffled", optional for "central", None for "local".
@@ -403,7 +403,7 @@ def estimate_mean(
 
 
 def categories_of(categories: object) -> tuple[int, tuple[str, ...]]:
-    """Number of categories, and their names; no names if the categories are whole numbers.
+    """Number of categories, and the categories' names; no names if they are whole numbers.
 
     Raises:
         ParameterError: there are fewer than two names, or a name is empty or occurs twice.

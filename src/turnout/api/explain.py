@@ -18,11 +18,13 @@ def explain(
         scheme: a `Scheme`, or its `Price`.
         delta: δ, strictly between 0 and 1; required with a scheme, None with a price.
         prior: an attacker's probability, before the release, that the client takes part; strictly
-            between 0 and 1. The probability 1/2 is always explained; this is a second one.
+            between 0 and 1. The table always explains ε for the probability 1/2, and for
+            ``prior`` too if it is given.
 
     Returns:
-        The price. Its ``explanation`` has the attacker's least error rates, and its table explains
-        them in sentences. The rates follow from the upper bound on ε, so no attacker does better.
+        The price. Its ``explanation`` has the least error rates of an attacker, and its table
+        explains these rates in sentences. The rates follow from the upper bound on ε, so no
+        attacker has lower ones.
 
     Raises:
         ParameterError: a value outside its domain.

@@ -153,7 +153,7 @@ def _published(scheme: Scheme, delta: float, tolerance: float) -> tuple[float, s
     # No bound applies.
     if not found:
         raise UnsupportedError(
-            "turnout implements no published bound on both directions of this scheme; use the "
+            "no published bound in turnout covers both directions of this scheme; use the "
             "method 'tightest', or turnout.compare for bounds on one direction"
         )
     # The smallest bound counts.

@@ -1,4 +1,4 @@
-"""`refine`: one public release of clients' values, and a key for each larger ε.
+"""`refine`: a public release of clients' values at a small ε, and secret keys for larger ε.
 
 `Refinement` is the release with the available keys, either new or read from files.
 `RefinedFrequencies` is the estimate at one level; `limited_frequencies` returns an estimate from
@@ -107,7 +107,7 @@ class RefinedFrequencies(Result):
         }
 
     def table(self, top: int = _TOP) -> RenderableType:
-        """Table of the ``top`` most frequent categories, and the guarantee, for ``rich``."""
+        """``rich`` renderable with the ``top`` most frequent categories and the guarantee."""
         from rich.console import Group
         from rich.table import Table
 
@@ -279,7 +279,7 @@ class Refinement(Result):
         }
 
     def table(self) -> RenderableType:
-        """Table of the files with the ε of each and its readers, as a ``rich`` renderable."""
+        """Table of the files, each with its ε and its readers, as a ``rich`` renderable."""
         from rich.console import Group
         from rich.table import Table
 
@@ -350,10 +350,10 @@ def refine(
         epsilons: ε of each level, positive and different, in any order; the key of the level inf
             reveals every value. Each ε is pure (δ = 0) and bounds the privacy loss of one
             client's value in the local model, with relation replace-one.
-        mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal" (for two levels: the
-            key of level inf then needs the least randomness). By default the mechanism with the
-            shortest messages among those that are almost as accurate as the best
-            (`turnout.refinement.multi_level`).
+        mechanism: "one-bit", "k-ary", "hadamard", "projective" or "minimal". "minimal" is for two
+            levels, and its key of level inf needs the least randomness. The default is the
+            mechanism with the shortest messages among those that are almost as accurate as the most
+            accurate one (`turnout.refinement.multi_level`).
         column: name of the column, if a frame or a file has several.
         missing: category, a public constant, that replaces a missing value; if None, a missing
             value is an error.
@@ -435,7 +435,7 @@ def limited_frequencies(
 
     Each client gives one private answer to a public yes-no question, in the local model with
     relation replace-one. If an answer needs more random bits than ``randomness``, only a public
-    random sample of the clients is asked, so that the average over all clients is ``randomness``.
+    random sample of the clients is asked, so that a client uses ``randomness`` bits on average.
 
     Args:
         values: one value for each client, as in `refine`.
@@ -451,16 +451,16 @@ def limited_frequencies(
 
     Returns:
         Unbiased estimates, and their projection on the simplex, with intervals, shape (k,). The
-        exact likelihood ratio of an answer is at most e^ε, so its true ε is never above
-        ``epsilon``.
+        exact likelihood ratio of an answer is at most e^ε, so the true ε of an answer is never
+        above ``epsilon``.
 
     Raises:
         ParameterError: a value is missing or is not a category, or an argument is outside its
             domain.
         InputFileError: a file cannot be read.
 
-    Source: thesis, (7.27) and Theorem 7.3.2; but where these make the answer "yes" rare to save
-    random bits, here fewer clients are asked.
+    Source: thesis, (7.27) and Theorem 7.3.2. To save random bits the thesis makes the answer "yes"
+    rare, whereas this function asks fewer clients.
 
     >>> from turnout.randomness import SimulationStreams
     >>> source, values = SimulationStreams(1).source("doctest"), [0, 1, 1, 2] * 500

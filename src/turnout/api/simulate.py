@@ -219,7 +219,7 @@ def simulate(
 def _watched(
     watch: Callable[[int, int], None] | None,
 ) -> AbstractContextManager[Callable[[int, int], None]]:
-    """Context that yields ``watch``, or the update function of a progress bar if it is None."""
+    """Context that yields ``watch``, or a progress bar's update function if ``watch`` is None."""
     if watch is not None:
         return nullcontext(watch)
     from turnout.reporting.progress import progress_bar

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class TrainingRun(Result):
     """Finished training run of a plan.
 
-    Two runs are equal if their plans, models and histories are equal; running times do not count.
+    Two runs are equal if plans, models and histories are equal; running times may differ.
 
     Attributes:
         summary: content of the report: plan, guarantee, history and final model.
@@ -59,7 +59,7 @@ class TrainingRun(Result):
 
     @property
     def history(self) -> History:
-        """Measurements of each step; ε does not cover the exact counts of participants in them."""
+        """Measurements of each step, with exact counts of participants, which ε does not cover."""
         return self._outcome.history
 
     @property
@@ -97,7 +97,7 @@ class TrainingRun(Result):
 
     @property
     def loss(self) -> float:
-        """Test loss of the final model."""
+        """Loss of the final model on the test set."""
         return self._outcome.loss
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class TrainedModel:
 
     @property
     def guarantee(self) -> dict[str, Any]:
-        """Fields of the guarantee by name: bounds on ε; δ, relation, unit, trust model, method."""
+        """Guarantee by field name: bounds on ε, then δ, relation, unit, trust model and method."""
         return dict(self.saved.facts["guarantee"])
 
     @property
@@ -290,7 +290,7 @@ class TrainedModel:
         """Predictions: classes of inputs or tokens (int64), tags (0 or 1), or numbers.
 
         The argument and the errors are those of `scores`. The shape is (n,) for classes, (n,
-        tokens), (n, tags) or (n, numbers).
+        tokens) for tokens, (n, tags) for tags, and (n, numbers) for numbers.
         """
         scores, target = self.scores(inputs), self.saved.facts["target"]
         if target == "numbers":
@@ -321,7 +321,7 @@ class TrainedModel:
         )
 
     def _checked(self, inputs: object) -> NDArray[Any]:
-        """Inputs, checked to have the shape and type of the training inputs."""
+        """Inputs as an array, after a check of their shape and type against the training inputs."""
         shape = tuple(self.saved.facts["input_shape"])
         # An array of the shape of the training inputs.
         try:

@@ -5,8 +5,8 @@ package. `compare_samplers` returns ε of the run under all ways to draw batches
 multipliers that meet a target ε, as a `SamplerComparison`.
 
 Libraries differ: 60,000 records in batches of 256 are 234 or 235 batches, and the rate of Poisson
-sampling is 256/60000, 1/234 or 1/235. The schemes here have the largest rate, the largest number of
-steps and the smallest window of these, so that their ε covers all of them.
+sampling is 256/60000, 1/234 or 1/235. A scheme of this module has the largest rate, the largest
+number of steps and the smallest window of these, so that its ε covers the runs of all libraries.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def training_run(
         epochs: number of passes over the data, at least 1.
         noise_multiplier: standard deviation of the noise over the clip norm, above 0.
         sampler: how batches are drawn, a key of `SAMPLERS`: "poisson", "check-in", "fixed-size" or
-            "shuffle". For "shuffle" ε is computed as if the batches were known: it is an upper
-            bound on the ε of the data loader, and there is no lower bound.
+            "shuffle". For "shuffle" ε is computed as if the batches were known. The result is
+            an upper bound on the ε of the data loader; no lower bound is known.
         relation: neighbouring relation, "add-remove", "zero-out" or "replace-one".
 
     Returns:
@@ -98,8 +98,8 @@ def training_run(
 
     Raises:
         ParameterError: an unknown sampler or relation, or a number outside its domain.
-        UnsupportedError: "shuffle" or "fixed-size" under add-remove, where the number of records
-            is public.
+        UnsupportedError: the sampler is "shuffle" or "fixed-size" and the relation is
+            "add-remove"; batches of one size reveal the number of records.
 
     >>> import turnout as tn
     >>> run = tn.training_run(records=60_000, batch_size=256, epochs=60, noise_multiplier=1.1,
@@ -147,7 +147,7 @@ class SamplerComparison(Result):
     Attributes:
         run: records, batch size and epochs, and the noise multiplier unless it was solved for.
         delta: δ of every ε.
-        prices: price by sampler and relation, or a text with the reason for a missing price. With a
+        prices: price by sampler and relation, or a text with the reason why there is none. With a
             target each price is a `CalibratedPrice`.
         seconds: elapsed time.
         target: target ε, which the noise multiplier of each price meets; None if none was given.
@@ -217,7 +217,7 @@ class SamplerComparison(Result):
         return Group(table, *map(Text, self._notes(samplers, reasons)))
 
     def _notes(self, samplers: list[str], reasons: list[str]) -> list[str]:
-        """Notes on the run, the samplers, missing values, the relation, and a smaller ε or σ."""
+        """Notes below the table: the run, the samplers, missing values, and the relation to use."""
         # The run, and what its numbers are.
         numbers = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in self.run.items())
         shown = "proved upper bounds"
@@ -304,8 +304,8 @@ def compare_samplers(
         the target.
 
     Raises:
-        ParameterError: an unknown sampler or relation, a number outside its domain, or not exactly
-            one of noise multiplier and target ε.
+        ParameterError: the sampler or relation is unknown, a number is outside its domain, or not
+            exactly one of the noise multiplier and the target ε is given.
         NumericalError: an upper bound cannot be certified.
     """
     # The samplers and relations to compare, and the run.

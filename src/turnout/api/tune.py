@@ -60,7 +60,7 @@ class Tuning(Result):
 
     @property
     def guarantee(self) -> Guarantee | None:
-        """Privacy guarantee of the whole search to each client; None for a public search."""
+        """Privacy guarantee that the whole search gives each client; None for a public search."""
         return None if self.found.price is None else self.found.price.guarantee
 
     @property
@@ -101,7 +101,7 @@ def tune(
     module: Any = None,
     progress: bool = False,
 ) -> Tuning:
-    """Random search for settings of a plan; it compares runs on held-out training clients.
+    """Random search for settings of a plan, which compares runs on held-out training clients.
 
     A search on public data (``public_data``, or [tune.data] of the plan) costs no ε and reads no
     record of the plan's own clients. A search on the plan's own clients stays within the plan's

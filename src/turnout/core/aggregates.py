@@ -1,4 +1,4 @@
-"""Sums of clients' updates. The coordinator keeps nothing else of the updates.
+"""Sums of clients' updates; the coordinator keeps only these sums.
 
 `UpdateSum` is a float64 sum with its count, `IntegerSum` an exact sum of whole numbers.
 """
@@ -24,14 +24,15 @@ to integers, shape ``(dimension,)``."""
 @shows_shapes()
 @dataclass(frozen=True, slots=True, eq=False)
 class UpdateSum:
-    """Sum of clipped updates and their number: a commutative monoid.
+    """Sum of clipped updates, and the number of updates: a commutative monoid.
 
-    ``a + b`` is the sum over both groups and `zero` the empty group, so chunks, workers and
-    single uploads merge in any grouping. Sums are float64 for updates of every type. With float32
-    the rounding of a sum of 10,000 updates changes the sum by about 1e-5 of its norm; this error
-    depends on which clients take part, and no sensitivity includes it. With float64 the error is
-    1e-14, at a cost of one vector per step. Two groupings agree up to rounding (exactly for updates
-    on a lattice), and the same grouping gives the same bits.
+    ``a + b`` is the sum over both groups and `zero` the empty group, so the sums
+    of chunks, of workers and of single uploads can be added in any grouping. Sums are float64 for
+    updates of every type. With float32 the rounding of a sum of 10,000 updates changes the sum by
+    about 1e-5 of its norm; this error depends on which clients take part, and no sensitivity
+    includes it. With float64 the error is 1e-14, at a cost of one vector per step. Two groupings
+    agree up to rounding (exactly for updates on a lattice), and the same grouping gives the same
+    bits.
 
     Attributes:
         total: float64 (int64 in an `IntegerSum`), shape ``(d,)``, the sum of the updates.
@@ -92,16 +93,16 @@ class UpdateSum:
         )
 
     def with_noise(self, std: float, noise: Noise) -> Self:
-        """Sum as if each of its clients had added independent N(0, std²) noise.
+        """Sum as if each client in the sum had added independent N(0, std²) noise.
 
         Args:
             std: standard deviation of one client's noise in each coordinate.
             noise: source of the noise, called once for the whole group.
 
         Guarantees:
-            Updates with noise of their clients get no further noise. For the other k updates one
-            draw of standard deviation std·√k is added. This draw has the distribution of the sum of
-            k separate draws.
+            Updates to which clients already added noise get no further noise. For the other k
+            updates one draw of standard deviation std·√k is added. This draw has the distribution
+            of the sum of k separate draws.
         """
         bare = self.count - self.noised
         if bare == 0:
@@ -111,9 +112,9 @@ class UpdateSum:
 
 
 class IntegerSum(UpdateSum):
-    """Exact sum of whole numbers in int64, of lattice updates or of bits.
+    """Exact sum of int64 vectors of whole numbers, such as lattice updates or bits.
 
-    The sum is exact in any grouping below 2⁶³. Numbers that are not whole, in updates or in noise,
+    A sum below 2⁶³ is exact in any grouping. Numbers that are not whole, in updates or in noise,
     raise a ParameterError.
     """
 

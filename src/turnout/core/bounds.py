@@ -1,9 +1,10 @@
 """Proved lower and upper bounds of a number, and bisections that return such bounds.
 
 `Bounds` holds a lower and an upper bound. `bisected` returns a `Bracket` around the threshold of a
-condition, `bisected_each` brackets of many thresholds as arrays, and `grown` a first bracket. The
-condition holds at the end ``holding`` of a bracket: the search evaluated it there, or the caller
-guarantees it. So callers can use this end safely. Accounting and calibration build on this module.
+condition. `bisected_each` returns brackets of many thresholds as arrays, and `grown` returns a
+first bracket. At the end ``holding`` of a bracket the condition certainly holds: either the search
+evaluated the condition there, or the caller guarantees it. So this end is safe to use. Accounting
+and calibration build on this module.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Bounds:
         return 0.0 if self.upper == 0 else (self.upper - self.lower) / self.upper
 
     def __or__(self, other: Bounds) -> Bounds:
-        """Bounds of the larger of two quantities (the worse of two directions)."""
+        """Bounds of the larger of two quantities, such as ε in the two directions."""
         return Bounds(max(self.lower, other.lower), max(self.upper, other.upper))
 
 

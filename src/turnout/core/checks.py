@@ -1,4 +1,7 @@
-"""Checks of parameters in one line: ``checks.positive(noise_multiplier=sigma)``. NaN fails."""
+"""Checks of parameters in one line: ``checks.positive(noise_multiplier=sigma)``.
+
+NaN fails every check of a number.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def flag(**parameters: object) -> None:
 
 
 def real_array(**parameters: object) -> np.ndarray:
-    """Value of the one given parameter as a float64 array; text and bools are ParameterErrors."""
+    """Value of the one given parameter as a float64 array; ParameterError for text and bools."""
     ((name, value),) = parameters.items()
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
@@ -83,7 +86,7 @@ def text(**parameters: object) -> None:
     """Require a string for each parameter.
 
     Raises:
-        ParameterError: a value is no string.
+        ParameterError: a value is not a string.
     """
     for name, value in parameters.items():
         if not isinstance(value, str):
@@ -102,14 +105,14 @@ def at_most(limit_name: str, limit: int, **parameters: int) -> None:
 
 
 def choice(choices: type[Choice], **parameters: object) -> Choice:
-    """Member of an enumeration, from the member itself or its exact word.
+    """Member of an enumeration, given as the member itself or as its exact word.
 
     Code compares members by identity (``relation is Relation.ADD_REMOVE``). This comparison fails
     for the word "add-remove". So every public field of such a type is converted by this function
     before use. The function takes exactly one parameter.
 
     Raises:
-        ParameterError: the value is neither a member nor the word of one.
+        ParameterError: the value is neither a member of the enumeration nor a member's word.
     """
     ((name, value),) = parameters.items()
     # Another enumeration's member may have the same word and mean another thing.

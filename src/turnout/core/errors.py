@@ -51,7 +51,7 @@ class ParameterError(TurnoutError, ValueError):
 
 
 def _meant(value: object, expected: str) -> str:
-    """Suggestion of the word that an unknown word probably means, if words are expected."""
+    """End of the message that suggests the allowed word nearest to an unknown word; or empty."""
     if not isinstance(value, str) or not expected.startswith("one of "):
         return ""
     import re
@@ -93,7 +93,7 @@ class NumericalError(TurnoutError, ArithmeticError):
 
 
 class BudgetExceededError(TurnoutError):
-    """Error: a release needs more than the remaining budget.
+    """Error: a release needs more than what remains of the privacy budget.
 
     Attributes:
         requested: ε, or other quantity of the budget, that the release needs.
@@ -115,7 +115,7 @@ class InputFileError(StorageError):
 
 
 class ProtocolError(TurnoutError):
-    """Error: an endpoint violated the protocol, whose state table does not allow an event."""
+    """Error: an endpoint caused an event that the protocol's state table does not allow."""
 
 
 class LocalProtocolError(ProtocolError):

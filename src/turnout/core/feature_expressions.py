@@ -25,11 +25,12 @@ MOST_NAMES = 16
 
 
 def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
-    """Stages of a feature expression, each a tuple of names that are applied side by side.
+    """Stages of a feature expression, each a tuple of names of functions of the same input.
 
     Args:
         text: built-in names, or "module:name" of a user's function. The sign ``|`` separates
-            stages, which are applied one after the other; ``+`` separates the names of a stage.
+            stages, which are applied one after the other. The sign ``+`` separates the names of a
+            stage, whose functions are applied to the same input and whose results are joined.
 
     Raises:
         ParameterError: a name is unknown or missing, or there are too many names.
@@ -46,8 +47,8 @@ def feature_stages(text: str) -> tuple[tuple[str, ...], ...]:
     for name in names:
         if name not in FEATURES and not is_reference(name):
             expected = (
-                f"{', '.join(FEATURES)} or module:function, joined by + (applied side by side) or "
-                "by | (applied one after the other)"
+                f"{', '.join(FEATURES)} or module:function, joined by + (applied to the same "
+                "input) or by | (applied one after the other)"
             )
             raise ParameterError("features", text, expected)
     return stages

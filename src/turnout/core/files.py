@@ -35,7 +35,7 @@ def lock_descriptor(descriptor: int, *, wait: bool) -> None:
 
 
 def lock_file(path: Path, *, wait: bool) -> int:
-    """Descriptor of a file with an exclusive lock; the errors are those of `lock_descriptor`."""
+    """Descriptor of a file that this call locks exclusively; errors are as in `lock_descriptor`."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         lock_descriptor(descriptor, wait=wait)

@@ -31,9 +31,10 @@ class Resumable(Protocol):
     def resume_parts(self) -> Mapping[str, object]:
         """All settings and all data by name.
 
-        Each part is a plain value, an array, a dataclass of such values, or an object with this
-        method. Data must be arrays, because only arrays are digested under a key. A change of a
-        part that is missing here is not detected when a run resumes.
+        Each part is a plain value, an array, a dataclass of such values, or an object with the
+        method ``resume_parts``. Data must be arrays, because only arrays are digested under a
+        key. When a run resumes, a change of a part that this method does not list stays
+        undetected.
         """
         ...
 
@@ -58,8 +59,8 @@ class Identity:
     def keyed_digest(self, key: bytes) -> bytes:
         """Digest of the arrays' bytes under a secret key, 32 bytes.
 
-        The text has the type and shape of each array, so equal texts and equal bytes mean equal
-        arrays.
+        `text` contains the type and shape of each array, so two identities with equal texts and
+        equal bytes have equal arrays.
 
         Args:
             key: 16 to 64 random bytes. Anyone who knows the key can test guesses of the arrays.
@@ -120,7 +121,7 @@ def _named(parts: Mapping[str, object], arrays: list[NDArray[np.generic]]) -> st
 
 
 def _parts(value: object) -> Mapping[str, object]:
-    """Settings and data of an object by name; an UnsupportedError if the object lists none."""
+    """Settings and data of an object by name; UnsupportedError if the object does not list them."""
     if isinstance(value, Resumable) and not isinstance(value, type):
         return value.resume_parts()
     # A subclass that is no dataclass itself may hold more than the fields that it inherits.
@@ -143,7 +144,7 @@ def _own(value: object) -> Iterable[str]:
 
 
 def _name(value: object) -> str:
-    """Qualified class name of an object; an UnsupportedError if a function defines the class."""
+    """Qualified class name of an object; UnsupportedError if its class is local to a function."""
     if "<locals>" in type(value).__qualname__:
         raise UnsupportedError(
             f"{_title(value)} cannot be identified in a checkpoint, because its class is defined "

@@ -104,10 +104,10 @@ def loaded() -> tuple[Plugin, ...]:
 
 
 def installed(*kinds: str) -> list[Plugin]:
-    """Plug-ins of the installed packages, sorted by kind and name; their code is not run.
+    """Plug-ins of the installed packages, sorted by kind and name; no plug-in is imported.
 
     Args:
-        kinds: some of `KINDS`; without arguments, all kinds.
+        kinds: kinds to list, from `KINDS`; without arguments, all kinds.
     """
     from importlib.metadata import entry_points
 
@@ -161,8 +161,8 @@ def note(module: str) -> Plugin:
 def plugin_of(kind: type[Any]) -> Plugin | None:
     """Plug-in that defines a class; None for a class of turnout.
 
-    A class that no package with entry points and no recorded file defines gets a `Plugin` of kind
-    "file".
+    A class gets a `Plugin` of kind "file" if neither a package with entry points nor a recorded
+    file defines it.
     """
     module = kind.__module__
     if module.partition(".")[0] == "turnout":

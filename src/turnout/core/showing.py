@@ -1,4 +1,4 @@
-"""Printed form of objects with private records or secrets: types, shapes and sizes, no values."""
+"""Printed form of objects with private records or secrets, which shows types and sizes only."""
 
 from __future__ import annotations
 

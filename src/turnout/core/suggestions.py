@@ -49,7 +49,7 @@ _SYNONYMS = {
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """Allowed word that is probably meant by an unknown word; None if none is near.
+    """Allowed word that an unknown word probably means; None if no allowed word is near.
 
     Case, underscores and leading dashes are ignored. Synonyms have priority over similar spellings.
 

@@ -2,8 +2,8 @@
 
 Texts (values, categories, classes, ids of clients, names of columns) are compared in Unicode's
 normal form C, so that a name is the same on every system. They keep all their characters, including
-a trailing NUL, which NumPy's text of fixed width drops. An entry is missing if it is null, not a
-number or the empty text.
+a trailing NUL, which NumPy's text of fixed width drops. In three cases an
+entry is missing: it is null, NaN or the empty text.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def refuse_inexact(name: str, values: NDArray[Any]) -> None:
 def rounded(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Mask, in the shape of ``values``, of the whole numbers that float32 may round.
 
-    These are the numbers that float32 cannot represent exactly, and all of size 2^53 or more.
-    Floats of size 2^64 or more do not count as whole numbers.
+    These are the whole numbers that float32 cannot represent exactly, and all whole numbers of size
+    2^53 or more. Floats of size 2^64 or more do not count as whole numbers.
     """
     size = np.abs(values.astype(np.float64))
     lost = (size > FLOAT32_WHOLE) & (values.astype(np.float32) != values)

@@ -1,7 +1,7 @@
 """Data sets: labelled images, availability traces, and a user's own files and tables.
 
-Published files are searched in ``TURNOUT_DATA``, then in the user's cache, and are else downloaded
-from official mirrors; the UCI digits are part of the package.
+Published files are searched in ``TURNOUT_DATA``, then in the user's cache, and otherwise
+downloaded from official mirrors. The UCI digits are part of the package.
 """
 
 from turnout.data.availability import flash_phones, parse_intervals, trace_from

@@ -34,11 +34,12 @@ def column_of(name: str, held: Any, rows: NDArray[np.int64], shapes: Shapes) -> 
         name: name of the column.
         held: Arrow array of the column.
         rows: numbers of the array's rows in the table, from 0.
-        shapes: shape of arrays or images by column, to which the first batch adds an entry.
+        shapes: shape of the arrays or images in each column, by column name; the first batch adds
+            the shape in this column.
 
     Raises:
         ParameterError: the type is not supported, or arrays have different shapes.
-        InputFileError: an entry is the content of a file that is not an image.
+        InputFileError: an entry holds the bytes of a file, but not of an image.
     """
     import pyarrow as pa
 
@@ -165,7 +166,7 @@ def _arrays(
 def _unnested(
     name: str, held: Any, rows: NDArray[np.int64], known: tuple[int, ...]
 ) -> tuple[int, Any]:
-    """Common length of all lists, and all their entries; a missing list has zeros as entries."""
+    """Common length of all lists, and the entries of all lists; a missing list has zeros."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -181,8 +182,9 @@ def _unnested(
     wrong = present & (lengths != side)
     if wrong.any():
         first = int(np.flatnonzero(wrong)[0])
-        expected = f"arrays of one shape; {int(lengths[first])} entries in row {rows[first]}"
-        raise ParameterError("data", name, f"{expected} (counted from 0), {side} before it")
+        entries, row = int(lengths[first]), f"row {rows[first]} (counted from 0)"
+        expected = f"arrays of one shape: {row} has {entries} entries, the rows before it {side}"
+        raise ParameterError("data", name, expected)
     # A missing list has no entries in Arrow, so zeros replace its entries.
     if present.all():
         return side, held.flatten()
@@ -270,8 +272,8 @@ def parquet_table(path: Path) -> ArrowTable:
 def _rows_at_once(file: Any, names: Sequence[str]) -> int:
     """Number of rows per batch, from the size of the first rows in memory.
 
-    The statistics in the file are not used, since reading them from a damaged file ends the process
-    (pyarrow 26).
+    The statistics in the file are not used, since reading them from a damaged file crashes the
+    process (pyarrow 26).
     """
     for first in file.iter_batches(_FIRST_ROWS, columns=list(names), use_threads=False):
         size = max(1, first.nbytes // max(1, first.num_rows))
@@ -441,7 +443,7 @@ class CsvTable:
 
 
 class _WholeLines(io.FileIO):
-    """CSV file object without the blank lines at the end; other blank lines are empty rows."""
+    """CSV file object without blank lines at the end; other blank lines are rows of empty cells."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -468,9 +470,9 @@ def _require(what: str) -> None:
 
 
 def _in_order(batches: Iterator[Any], names: Sequence[str]) -> Iterator[Any]:
-    """Batches with the columns ``names``, in this order, after a full validation of their memory.
+    """Batches with the columns ``names``, in this order, after a full validation by Arrow.
 
-    In a damaged file the offsets of a text may point anywhere.
+    Validation is necessary, since offsets of texts in a damaged file may point outside the data.
     """
     for batch in batches:
         chosen = batch.select(list(names))

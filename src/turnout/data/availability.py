@@ -31,7 +31,7 @@ def flash_phones() -> NDArray[np.float64]:
         Large-Scale Smartphone Data, WWW 2021 (FLASH), as derived intervals.
 
     Returns:
-        float64, shape (723, 241): 1 available, 0 not, NaN unknown (19 %).
+        float64, shape (723, 241): 1 if available, 0 if not, NaN if unknown (19 % of the entries).
 
     Raises:
         StorageError: the file is damaged or missing (the error explains how to get the file).
@@ -61,7 +61,7 @@ def parse_intervals(text: str, name: str) -> NDArray[np.float64]:
     """Availability matrix from a CSV text of intervals; ``name`` is its name in errors.
 
     Returns:
-        float64, shape (devices, slots): 1, 0, or NaN outside all intervals.
+        float64, shape (devices, slots): 1 if available, 0 if not, NaN outside all intervals.
 
     Raises:
         StorageError: the header is not the expected one, a cell is not a whole number, an interval

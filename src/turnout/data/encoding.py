@@ -96,7 +96,7 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rule that selects the test rows: a column, a share of the clients, or no test rows.
+    """Rule that selects the test rows: by a column, as a fraction of the clients, or none.
 
     Whether a client is held out depends only on the id of this client, so that new clients do not
     change the split of the others.
@@ -147,13 +147,15 @@ def take_census(
         table: table with all rows, which is read once.
         client: name of the column of ids; None if all rows belong to one client.
         split: rule that selects the held-out rows.
-        held: column to read if neither client ids nor a test column are needed.
+        held: column to read, to count the rows, if there are no client ids and no test column.
         tell: function that is called with the number of rows read so far.
 
     Raises:
         ParameterError: an id is missing, or the split has no training rows or no test rows.
     """
+    # Without client ids, a fraction of the rows instead of the clients is held out.
     split = Split(split.share, split.column, by_row=bool(split.share) and client is None)
+    # Count each client's training and test rows in one pass, since the table may exceed the memory.
     ids, counts, test_counts = Ids(client), np.zeros(1, np.int64), np.zeros(1, np.int64)
     for batch in _batches(table, client, split, held):
         seen = ids.seen(batch)
@@ -163,6 +165,7 @@ def take_census(
         tell(int(batch.rows[-1]) + 1)
     names = ids.in_order()
     counts, test_counts = counts[: len(names)], test_counts[: len(names)]
+    # A fraction of the clients is held out whole: all rows of these clients become test rows.
     if split.share and not split.by_row:
         out = np.array([split.holds(name) for name in names], dtype=np.bool_)
         test_counts, counts = np.where(out, counts, 0), np.where(out, 0, counts)
@@ -170,7 +173,7 @@ def take_census(
 
 
 def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
-    """Batches of the columns of client ids and of the split, or else of the column ``held``."""
+    """Batches of the columns that name clients and test rows; of ``held`` if there are none."""
     kinds = {client: Kind.TEXT} if client is not None else {}
     if split.column is not None:
         kinds[split.column] = Kind.TRUTH
@@ -213,7 +216,7 @@ def _key(name: int | str) -> tuple[bool, int | str]:
 
 
 def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Number of rows of each client after a further batch."""
+    """Number of rows of each client, including those of a further batch."""
     if size > counts.size:
         counts = np.concatenate(
             (counts, np.zeros(max(size, 2 * counts.size) - counts.size, np.int64))
@@ -223,7 +226,7 @@ def _added(counts: NDArray[np.int64], seen: NDArray[np.int64], size: int) -> NDA
 
 
 def _distinct(name: str, column: Column) -> tuple[Sequence[int | str], NDArray[np.intp]]:
-    """Distinct ids of a batch, and the index of each row's id in that list."""
+    """Distinct ids of a batch, and for each row the index of its id among the distinct ids."""
     if column.texts is not None:
         used, inverse = np.unique(column.values, return_inverse=True)
         return [column.texts[place] for place in used], inverse
@@ -246,10 +249,10 @@ class Encoder:
 
     Args:
         data: [data] section with the columns' names and public constants.
-        first: the first rows, which show the types of columns and the shapes of arrays.
+        first: the first rows of the table, from which column types and array shapes are read.
 
     Raises:
-        ParameterError: the label's type permits several targets, and the plan has no target.
+        ParameterError: the plan has no target, and the label's type permits several targets.
     """
 
     def __init__(self, data: DataSection, first: TableBatch) -> None:
@@ -295,7 +298,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """Column with the plan's constant for missing entries; an error if there is no constant."""
+        """Column with missing entries replaced by the plan's constant; an error if it has none."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])

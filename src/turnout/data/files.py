@@ -1,4 +1,4 @@
-"""Locations of published data files: the TURNOUT_DATA folder, the user's cache, a mirror.
+"""Published data files: searched in the TURNOUT_DATA folder, the cache and at mirrors.
 
 A `DataFile` describes a file; `contents` finds, checks and reads the file. The check compares the
 SHA-256 of the *decompressed* contents, so a file that was compressed again is valid, and a
@@ -116,7 +116,7 @@ def _fetched(address: str) -> bytes:
 
 
 def _unpacked(packed: bytes, where: str) -> bytes:
-    """Decompressed contents of a gzip file, which errors call ``where``."""
+    """Decompressed contents of a gzip file; ``where`` is the file's name in errors."""
     try:
         return gzip.decompress(packed)
     except (OSError, EOFError, zlib.error) as error:

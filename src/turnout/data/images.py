@@ -166,10 +166,10 @@ _LEVELS = {2: ("class",), 3: ("client", "class")}
 
 
 class ImageFolderTable:
-    """Table of an image folder: one row per image; columns for image, class and client.
+    """Table of an image folder, with one row for each image and the columns image, class, client.
 
-    ``image`` holds bytes of shape (height, width) or (height, width, 3), ``class`` the name of the
-    folder; ``client`` exists only where the folders of classes lie in folders of clients.
+    ``image`` has bytes of shape (height, width) or (height, width, 3). ``class`` has the name of
+    the folder. ``client`` exists only if the folders of classes lie in folders of clients.
 
     Raises:
         ParameterError: images lie at different folder depths, or a folder has no images.

@@ -1,16 +1,17 @@
 """Layout of a table: its records sorted by client, as memory-mapped arrays in the user's cache.
 
-`lay_out` sorts records by client, so that each client's records are a range. `kept_layout` returns
-the cached layout of the same files with the same settings. A `Shelf` is an entry of the cache.
+`lay_out` sorts records by client, so that each client's records are consecutive. `kept_layout`
+returns the cached layout of the same files with the same settings. A `Shelf` is an entry of the
+cache.
 
-Cached arrays are a copy, or a function, of private data. Only the owner can read their folder,
-which is kept until the owner deletes it.
+Cached arrays are a copy, or a function, of private data. Only the owner can read the folder of the
+arrays, and it is kept until the owner deletes it.
 
 The table is read in **two passes**, in batches. The first pass counts each client's rows, so that
 the second pass knows the place of each row. Writing rows to random places of a large file is slow.
-So a row is first written to the next free place of its *section* of the array, and at the end each
-section, which fits into memory, is sorted. Where the arrays are files, memory holds the clients'
-ids and counts, four bytes a row, and one section.
+So the array is divided into *sections* that fit into memory. A row is first written to the next
+free place of its section, and at the end each section is sorted. If the arrays are files, memory
+holds the clients' ids and counts, four bytes for each row, and one section.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Shelf:
 
     @classmethod
     def of(cls, room: str, made_of: object) -> Shelf:
-        """Cache entry in the folder ``room``, named by a hash of what its contents are made of."""
+        """Cache entry in the folder ``room``, named by a hash of the description ``made_of``."""
         text = json.dumps([FORMAT, made_of], sort_keys=True, ensure_ascii=True)
         return cls(
             cache_folder() / room / hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -87,7 +88,7 @@ class Shelf:
         self._partial = self.folder.with_name(self.folder.name + ".partial")
 
     def kept(self) -> ShelfContents | None:
-        """Stored contents of the cache entry; None if none exist or they cannot be read."""
+        """Stored contents of the cache entry; None if they do not exist or cannot be read."""
         try:
             about = json.loads((self.folder / _ABOUT).read_text("utf-8"))
             arrays = {name: _mapped(self.folder / f"{name}.npy") for name in about["arrays"]}
@@ -219,8 +220,8 @@ class Layout:
     """Arrays of records sorted by client, with the settings of the columns.
 
     Attributes:
-        arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``, and the ``offsets`` of
-            the clients' records, which exist only if a column names the client.
+        arrays: ``inputs``, ``labels``, ``test-inputs`` and ``test-labels``. If a column names the
+            client, also ``offsets``: the start of each client's records, shape (clients + 1,).
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -254,7 +255,7 @@ def lay_out(
         data: the columns and their public constants.
         held_out: separate table of the test set, if there is one.
         allocate: function that creates the arrays.
-        tell: callback that is called after each batch.
+        tell: progress callback, called after each batch with the activity and the number of rows.
 
     Raises:
         ParameterError: a column is unknown, or a value does not fit the plan.
@@ -311,13 +312,13 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """Names of the columns that determine a row's client and whether it is a test row."""
+    """Columns that determine a row's client, and whether the row is a test row, with kinds."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
 
 def _encoder(table: Table, data: DataSection) -> Encoder:
-    """Encoder for a table, after a look at the types in the table's first rows."""
+    """Encoder for a table, with the column types that the table's first rows have."""
     if data.stated_target is None and not table.typed:
         raise ParameterError(
             "target", None, "'class' (with classes), 'tags' or 'numbers': a CSV file has no types"
@@ -389,10 +390,15 @@ class _Writer:
         }
 
     def finished(self) -> dict[str, NDArray[Any]]:
-        """Finished arrays, after a check that every row was written.
+        """Finished arrays by name, after a check that every row was written.
+
+        Returns:
+            ``inputs`` and ``labels`` of the training rows, shape (training rows, …), sorted by
+            client; ``test-inputs`` and ``test-labels``, shape (test rows, …), in the order of the
+            table. Types and further dimensions are those of the first encoded batch.
 
         Raises:
-            StorageError: this pass read fewer rows than the first pass.
+            StorageError: this pass read fewer rows than the pass that counted the rows.
         """
         census = self._census
         if (self._free != census.offsets[1:]).any() or self._written != census.test_rows:
@@ -407,14 +413,14 @@ class _Writer:
 
 
 def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
-    """Move the rows of an array to their final positions ``order``, one section after another."""
+    """Move each row of one section, in place, to its final position ``order`` in the section."""
     ordered = np.empty_like(held, subok=False)
     ordered[order] = held
     held[:] = ordered
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Next free position for each row in the range of its client; ``free`` is updated."""
+    """Next free position for each row; ``free``, the first free one by number, is updated."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)
@@ -459,7 +465,8 @@ def layouts_folder() -> Path:
 def content_digest(path: Path, tell: Tell) -> str:
     """Hash of the contents of a file, or of the names and contents of a folder's files.
 
-    Files with the sizes and modification times of an earlier call are not read again.
+    Files are not read again if their names, sizes and modification times equal those of an earlier
+    call.
 
     Raises:
         InputFileError: a file cannot be read.

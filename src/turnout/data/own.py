@@ -59,7 +59,7 @@ def open_table(path: Path) -> Table:
 
 
 def texts_cut(table: Table, data: DataSection) -> Table:
-    """Table whose texts are cut into records of characters if ``vocabulary`` is a text."""
+    """Table with texts cut into records of characters, if ``vocabulary`` lists the characters."""
     if not isinstance(data.vocabulary, str):
         return table
     assert data.inputs is not None
@@ -123,7 +123,7 @@ def own_records(data: DataSection, path: Path) -> Records:
 
 
 def _other_file(table: Table, data: DataSection, folder: Path) -> Path | None:
-    """Path of a separate test set; None if the key ``test`` is a share or a column."""
+    """Path of a separate test set; None if the key ``test`` is a fraction or a column."""
     if not isinstance(data.test, str) or canonical(data.test) in table.names:
         return None
     other = folder / data.test

@@ -67,8 +67,8 @@ class ClientData:
         test: test records; no client of the run holds one.
         outputs: number of classes, tags, numbers, or tokens of the vocabulary.
         target: kind of label.
-        holdings: client of each training record; None where records have no client of their own and
-            are dealt.
+        holdings: client of each training record; None if records have no client of their own, so
+            that `deal` assigns them.
         names: names of the outputs, in their order; empty if the outputs have no names.
         section: [data] section of a plan that describes the data; None without one.
     """
@@ -99,7 +99,7 @@ class ClientData:
 def deal(
     labels: NDArray[np.int64], clients: int, dealing: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Client number of each record, from a shuffled or label-sorted assignment.
+    """Client number of each record, with records assigned in random order or sorted by label.
 
     Args:
         labels: int, shape ``(records,)``.

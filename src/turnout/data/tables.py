@@ -1,8 +1,8 @@
 """Tables: named columns that are read batch by batch, as often as needed.
 
-`Table` is the interface, `ArrayTable` holds arrays in memory, `CharacterTable` cuts texts into
-records of a fixed number of characters, each with the character that follows. A `Column` is an
-array with one entry for each row. Text is stored as indices into the list of a batch's distinct
+`Table` is the interface. `ArrayTable` holds arrays in memory. `CharacterTable` cuts texts into
+records of a fixed number of characters, and labels each character with the next one. A `Column` is
+an array with one entry for each row. Text is stored as indices into the list of a batch's distinct
 texts, so that a batch of a million rows of ten words costs ten conversions.
 """
 
@@ -263,7 +263,7 @@ def _object_column(array: NDArray[Any]) -> Column:
 
 
 def _is_text(kind: type) -> bool:
-    """Whether a NumPy dtype is read as text: texts and dates, but not times of day."""
+    """Whether a NumPy type is read as text: True for texts and dates, False for times of day."""
     return issubclass(kind, str | date) and not issubclass(kind, datetime)
 
 
@@ -334,7 +334,7 @@ class CharacterTable:
         """Batches of all records; the text column holds arrays of ``length + 1`` tokens.
 
         Raises:
-            ParameterError: a row has no text, or a character that is not in the vocabulary.
+            ParameterError: a row has no text, or its text has a character outside the vocabulary.
         """
         for batch in self._table.batches({**kinds, self._text: Kind.TEXT}):
             tokens, lengths = self._tokens(batch)
@@ -370,7 +370,7 @@ class CharacterTable:
     def _cut(
         self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Records of ``length + 1`` tokens; each starts with the last token of the previous one."""
+        """Records of ``length + 1`` tokens; each starts with the last token of the one before."""
         begins = np.repeat(np.cumsum(lengths) - lengths, pieces)
         ends = np.repeat(np.cumsum(lengths), pieces)
         piece = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)

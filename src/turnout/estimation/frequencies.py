@@ -1,31 +1,32 @@
 """Frequencies of k items among n clients, from one randomized message of each client.
 
-`estimate_frequencies` turns a `FrequencyTally` into a `FrequencyEstimate`: values and standard
-errors, `FrequencyIntervals` that are valid for every number of clients, and the items of
-`items_above`. `shrink` is the empirical-Bayes post-processing. The functions read only tallies
+`estimate_frequencies` turns a `FrequencyTally` into a `FrequencyEstimate`, with frequencies and
+their standard errors. `FrequencyIntervals` are confidence intervals that are valid for every number
+of clients. `items_above` returns the items with a frequency above a threshold. `shrink` is the
+empirical-Bayes post-processing. All these functions read only tallies
 (`turnout.estimation.tallies`), so they have no privacy cost.
 
 **Intervals.** Notation: n clients, c_v the number of messages that support item v, p the
 probability that a message supports its client's item and q that it supports another item,
 μ_v = q + (p − q)·f_v the expected share of messages that support v.
 
-c_v is a sum of n independent bits: n·f_v of them are 1 with probability p, and all others with
-probability q. By Hoeffding (1956, Theorem 5) the tail probabilities of c_v, at a distance of at
-least 1 from the mean, are at most those of a binomial of mean n·μ_v; and for tail probabilities
-below 1/4 the limits of Clopper and Pearson are at least that far away. So the exact binomial
-interval for μ_v is valid, and so is the resulting interval for f_v = (μ_v − q)/(p − q).
+c_v is a sum of n independent bits: n·f_v of them are 1 with probability p, and all others are 1
+with probability q. At a distance of at least 1 from the mean, the tail probabilities of c_v are at
+most those of a binomial distribution with mean n·μ_v (Hoeffding 1956, Theorem 5). For tail
+probabilities below 1/4 the limits of Clopper and Pearson have at least this distance. So the exact
+binomial interval for μ_v is valid, and so is the interval for f_v = (μ_v − q)/(p − q) that follows.
 
-The same limits cover the share π_v in the population, if the clients are independent draws from it:
-then c_v is binomial with probability q + (p − q)·π_v. The limits from sample variances cover π_v
-too, since messages are then independent and identically distributed.
+The same limits cover the share π_v in a population if the clients are independent draws from the
+population, since c_v is then binomial with probability q + (p − q)·π_v. The limits from sample
+variances also cover π_v, since the messages are then independent and identically distributed.
 
 **Shrinking.** Notation: x_v the raw estimate of item v, s_v its standard error, f_v its frequency,
 G the distribution of the frequencies of all items, as masses w_j on a grid of points g_j ≥ 0.
 
 x_v is nearly normal around f_v. If the f_v were drawn from G, the estimate of f_v with the least
-squared error would be its posterior mean. G is unknown, but k raw estimates determine it well: its
-maximum-likelihood estimate is computed by expectation maximisation, constrained to the known mean
-1/k.
+squared error would be the posterior mean of f_v. G is unknown, but k raw estimates determine G
+well: expectation maximisation computes the maximum-likelihood estimate of G, under the constraint
+that the mean of G is 1/k.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def shrink(raw: ArrayLike, standard_errors: ArrayLike) -> NDArray[np.float64]:
 def _grid(x: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
     """Grid points of the prior, with distances that grow to half a standard error.
 
-    The largest raw estimates are grid points too, so that a single frequent item has a grid point
-    nearby even if its standard error is small.
+    The largest raw estimates are grid points too, so that there is a grid point near a single
+    frequent item even if the standard error of this item is small.
     """
     largest = max(float(x.max()), 3 * float(s.max()))
     count = int(np.clip(4 * largest / float(np.median(s)), _FEWEST, _MOST))
@@ -144,7 +145,7 @@ def _fitted(
 def _tilted(
     masses: NDArray[np.float64], grid: NDArray[np.float64], mean: float
 ) -> NDArray[np.float64]:
-    """Distribution with this mean that is nearest in relative entropy: masses times e^{t·g}."""
+    """Masses times e^{t·g}: the distribution of this mean that is nearest in relative entropy."""
     low, high = -200.0 / grid[-1], 200.0 / grid[-1]
     tilted = masses
     for _ in range(50):
@@ -175,10 +176,10 @@ class FrequencyIntervals:
     Attributes:
         low: lower limits, shape (k,), at least 0.
         high: upper limits, shape (k,), at most 1.
-        confidence: least probability that the limits of one item are valid or, if
+        confidence: lower bound on the probability that the limits of one item are valid or, if
             ``simultaneous``, that the limits of all items are valid at once. For the shares of
-            these clients the probability is over their random bits; for the shares of a population
-            it is also over the sampling.
+            these clients the probability is over the clients' random bits. For the shares of a
+            population the probability is also over the sampling of the clients.
         simultaneous: whether the confidence is for all items at once.
     """
 
@@ -199,9 +200,10 @@ def frequency_intervals(
     Args:
         evidence: evidence of a tally.
         confidence: at least 0.5, below 1.
-        simultaneous: whether all limits must hold at once. They are then corrected by Bonferroni
-            for the k items and, since shares sum to 1, cut: a limit is at most 1 minus the other
-            items' lower limits and at least 1 minus their upper limits.
+        simultaneous: whether all limits must hold at once. The limits then have a Bonferroni
+            correction for the k items. They are also cut, since shares sum to 1: a limit is at most
+            1 minus the sum of the other items' lower limits, and at least 1 minus the sum of the
+            other items' upper limits.
 
     Raises:
         ParameterError: ``confidence`` is below 0.5 or not below 1.
@@ -301,7 +303,7 @@ def items_above(evidence: Evidence, threshold: float, error: float = 0.05) -> ND
 
     Guarantees:
         With probability at least 1 − ``error`` over the clients' random bits, no returned item has
-        a frequency of ``threshold`` or less, for all possible clients' items.
+        a frequency of ``threshold`` or less, whatever items the clients hold.
 
     Args:
         evidence: evidence of a tally.
@@ -417,8 +419,8 @@ class FrequencyEstimate:
     def population_errors(self) -> NDArray[np.float64]:
         """Standard errors of `raw` as an estimate of a population's shares, shape (k,).
 
-        The errors measure noise and sampling of the clients, who are a simple random sample of a
-        large population.
+        The errors measure privacy noise and the sampling of the clients, who are a simple random
+        sample of a large population.
         """
         return np.hypot(self.noise_errors, sampling_errors(self._shares, self.clients))
 
@@ -427,7 +429,7 @@ class FrequencyEstimate:
         return POST_PROCESSING["simplex"](self.raw)
 
     def intervals(self, confidence: float = 0.95, simultaneous: bool = False) -> FrequencyIntervals:
-        """Confidence limits of the shares of clients and of their population, valid for every n.
+        """Confidence limits of the shares among clients and in a population, valid for every n.
 
         `frequency_intervals` describes the arguments and errors.
         """
@@ -456,9 +458,10 @@ def estimate_frequencies(
 
     Args:
         tally: tally of at least one client.
-        post_processing: "simplex" (default; its ℓ2 error is never larger than that of "raw", and
-            usually far smaller), "empirical-bayes" (the smallest error for hundreds of items, but
-            no such guarantee), "clip", "normalise" or "raw".
+        post_processing: "simplex", "empirical-bayes", "clip", "normalise" or "raw". The ℓ2 error of
+            "simplex" is never larger than the ℓ2 error of "raw", and usually far smaller.
+            "empirical-bayes" has the smallest error for hundreds of items, but without such a
+            guarantee.
 
     Raises:
         ParameterError: an empty tally, or an unknown post-processing.

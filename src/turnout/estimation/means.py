@@ -1,8 +1,8 @@
 """Means of n clients' vectors, from one randomized message of each client.
 
 `collect_mean` returns a `MeanTally` of messages; `estimate_mean` computes a `MeanEstimate` with
-standard errors from a tally. `sampling_bounds` and `project_ball` serve
-`turnout.estimation.private` too.
+standard errors from a tally. `turnout.estimation.private` also uses `sampling_bounds` and
+`project_ball`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _FEW_COORDINATES = 32  # largest dimension with a variance of each coordinate
 @shows_shapes()
 @dataclass(frozen=True, eq=False)
 class MeanTally:
-    """Sum of the vectors that messages encode, and their number; tallies can be added.
+    """Sum of the vectors that messages encode, and the number of messages; tallies can be added.
 
     Attributes:
         randomizer: the randomizer of all messages.
         total: sum of the encoded vectors, float64, in the randomizer's own coordinates.
         clients: number of messages in the tally.
         moments: for each coordinate j, the sums of y_j and of y_j² over the vectors y that messages
-            encode, extrapolated from some messages of each block, shape (2, d).
+            encode, shape (2, d). The sums are extrapolated from some messages of each block.
 
     Raises:
         ParameterError: ``clients`` is negative.
@@ -150,10 +150,10 @@ class MeanEstimate:
         """Standard errors for a population's mean, from noise and sampling, shape (d,).
 
         The clients are a simple random sample of a large population. Messages vary by the noise
-        *and* by the sampling, so their variance divided by n covers both, and only messages are
-        read. The errors are never below `noise_error`. With more than 32 coordinates all errors are
-        equal to the root mean square over coordinates, as the variance is computed from a part of
-        the messages.
+        *and* by the sampling, so the variance of messages divided by n covers both, and nothing but
+        messages is read. The errors are never below `noise_error`. With more than 32 coordinates
+        all errors are equal to the root mean square over coordinates, as the variance is computed
+        from a part of the messages.
         """
         spread = np.maximum(self.moments[1] - self.moments[0] ** 2, 0.0)
         if spread.size > _FEW_COORDINATES:
@@ -189,17 +189,17 @@ def collect_mean(
     first: int = 0,
     block_clients: int | None = None,
 ) -> MeanTally:
-    """Tally of one message for each vector, made block by block.
+    """Tally of one message for each vector, made block by block, to simulate clients and server.
 
-    For simulation of clients and server: messages of a block are summed and discarded.
+    The messages of a block are summed and then discarded.
 
     Args:
         randomizer: randomizer of all clients.
         values: vectors, shape (n, d), n at least 1; a memory-mapped array is read block by block.
         source: source of all private randomness.
         first: number of the first client.
-        block_clients: number of clients whose messages are held at once; None: about 16 MiB of
-            vectors.
+        block_clients: number of clients whose messages are in memory at once; None chooses blocks
+            of about 16 MiB of vectors.
 
     Raises:
         ParameterError: there is no vector, or ``block_clients`` is below 1.
@@ -241,9 +241,9 @@ def sampling_bounds(
 ) -> FloatArray:
     """Estimates of upper bounds on the standard errors from sampling n vectors, shape (d,).
 
-    The bounds are computed from public numbers and the estimate only: a number in [−r, r] of mean μ
-    has variance at most r² − μ² (Bhatia and Davis 2000), and so has a vector of ‖x‖₂ ≤ r, summed
-    over all coordinates.
+    The bounds are computed from public numbers and the estimate only. A random number in [−r, r]
+    with mean μ has variance at most r² − μ² (Bhatia and Davis 2000). A random vector with
+    ‖x‖₂ ≤ r and mean μ has a sum of coordinate variances of at most r² − ‖μ‖₂².
 
     Args:
         value: the estimated mean, shape (d,).

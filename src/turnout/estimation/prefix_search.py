@@ -3,14 +3,14 @@
 `PrefixSearch` draws the groups, encodes messages and finds items; it returns a
 `PrefixSearchResult`. `turnout.estimation.private.searches` computes its ε.
 
-Notation: b is the number of bits of an item; level j of the search, from 1 to L, estimates the
+Notation: b is the number of bits of an item. The search has L levels (steps); level j estimates the
 frequencies of prefixes of b_j bits, with b_1 < … < b_L = b.
 
 Each client is publicly and randomly assigned to one level's group, and sends one bit about its
 item's prefix of that level (`OneBitHadamard` with a public row). The server keeps the most frequent
 prefixes of a level, and at the next level estimates their continuations only. The groups are
-disjoint, so a client sends one message. The last level tests candidates chosen without its own
-clients, so the test must correct for the number of candidates alone.
+disjoint, so a client sends one message. The last level tests candidates that were chosen from the
+messages of other clients, so the test needs a correction only for the number of candidates.
 
 Source: the prefix tree of Bassily, Nissim, Stemmer, Thakurta, Practical locally private heavy
     hitters, NeurIPS 2017, with the groups of Wang, Li, Jha, Locally differentially private heavy
@@ -100,7 +100,7 @@ class PrefixSearch:
         return OneBitHadamard(self.epsilon, 2 ** self.lengths[level], public=True)
 
     def groups(self, n: int, source: Source) -> NDArray[np.int64]:
-        """Public index into ``lengths`` of each client, uniform and independent of items, (n,)."""
+        """Public random index into ``lengths`` for each client, uniform over levels, shape (n,)."""
         return source.below(len(self.lengths), n)
 
     def encode(
@@ -130,8 +130,8 @@ class PrefixSearch:
         Guarantees:
             With probability at least 1 − ``error``, over the clients' random bits, no item is
             returned that has a share of ``threshold`` or less among the last level's clients. If
-            clients are independent draws from a population, the same holds for the population's
-            share.
+            clients are independent draws from a population, the same holds for the item's share
+            in the population.
 
         Args:
             messages: the messages of each level, as `encode` returned them.
@@ -171,7 +171,7 @@ class PrefixSearch:
         threshold: float,
         error: float,
     ) -> PrefixSearchResult:
-        """Candidates that pass Holm's test."""
+        """Result with the candidates that Holm's test finds more frequent than ``threshold``."""
         gain = float(self.randomizer(len(self.lengths) - 1).gain)
         p_values = binomial_p_values((n + scores) // 2, n, 0.5 + gain / 2 * threshold)
         named = holm(p_values, error)
@@ -190,8 +190,10 @@ def continuation_scores(
 ) -> NDArray[np.int64]:
     """Scores of all extensions of the prefixes by ``growth`` bits, shape (prefixes, 2^growth).
 
-    An entry H(row, prefix and suffix) is H of the upper bits times H of the lower bits. With
-    each reply multiplied by its prefix's entry, one fast transform gives all suffixes' scores.
+    An extension is a prefix and a suffix of ``growth`` bits. With the Hadamard matrix H, the entry
+    of a row and an extension is the product of H(upper bits of the row, prefix) and H(lower bits of
+    the row, suffix). Each reply is multiplied by the first factor; then one fast transform gives
+    the scores of all suffixes of a prefix.
     """
     rows, replies = messages >> 1, messages & 1
     upper, lower = rows >> growth, rows & ((1 << growth) - 1)

@@ -57,7 +57,7 @@ def column_sums(rows: NDArray[np.uint64], columns: int) -> NDArray[np.int64]:
 
 
 def _carried(rows: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Bit rows, at most `_FEW`, and carry rows of twice the weight; the total stays the same."""
+    """At most `_FEW` rows of bits, and carry rows of weight 2, with the same column sums."""
     carries = []
     while len(rows) > _FEW:
         third = len(rows) // 3
@@ -140,13 +140,13 @@ def collect(
     source: Source,
     block_clients: int = BLOCK_CLIENTS,
 ) -> FrequencyTally:
-    """Tally of one message for each value, made block by block.
+    """Tally of one message for each value, made block by block, to simulate clients and server.
 
-    For simulation of clients and server: messages of a block are counted and discarded.
+    The messages of a block are counted and then discarded.
 
     Args:
         randomizer: randomizer of all clients.
-        values: the clients' items, shape (n,); a memory-mapped array is read block by block.
+        values: item of each client, shape (n,); a memory-mapped array is read block by block.
         source: source of the clients' randomness and of public questions.
         block_clients: number of messages held at once, at least 1.
 
@@ -235,9 +235,9 @@ def project_simplex(raw: ArrayLike) -> NDArray[np.float64]:
     """Nearest point in ℓ2 with non-negative entries that sum to 1.
 
     One number is subtracted from every entry, and negative results are set to 0. The simplex is
-    convex and contains the true frequencies, so the projection is never further from them than
-    ``raw``. With many rare items it is far closer: the number subtracted is about as large as the
-    noise of the largest of the many entries that are only noise.
+    convex and contains the true frequencies, so the projection is never further from the true
+    frequencies than ``raw``. With many rare items the projection is far closer, since the
+    subtracted number is about as large as the largest of the many entries that are only noise.
 
     Source: Held, Wolfe, Crowder, Validation of subgradient optimization, Math. Programming 1974;
         by sorting, O(k log k). The same as Norm-Sub of Wang et al., NDSS 2020.
@@ -263,8 +263,8 @@ def clip_and_normalise(raw: ArrayLike) -> NDArray[np.float64]:
 
     All entries are equal if no entry is positive. The positive noise of every item remains and
     reduces all shares, most of all the shares of frequent items. The function is provided because
-    it is common; if raw estimates are mostly noise, its result can be closer to the true
-    frequencies than that of `project_simplex`.
+    this post-processing is common. If raw estimates are mostly noise, the result can be closer to
+    the true frequencies than the result of `project_simplex`.
 
     Args:
         raw: finite numbers, shape (k,).

@@ -6,10 +6,10 @@ and `wrong_bin_chance` bound the probabilities that the scheme fails.
 Notation
     n, m    number of clients, and of samples of each; y_i the mean of a client's samples
     σ       `deviation`: samples are σ²-sub-Gaussian about a common mean, in each coordinate
-    γ       `chance`: probability that some y_i is further than τ from that mean
+    γ       `chance`: bound on the probability that a y_i is further than τ from the common mean
     τ       `radius`: σ·√(2 ln(2nd/γ)/m)
     B       `bound`: samples lie in [−B, B]^d; k = ⌈B/τ⌉ bins of width 2τ cover [−B, B]
-    C       (e^ε + 1)/(e^ε − 1) of the first message
+    C       (e^ε + 1)/(e^ε − 1), with the ε of the first message
 
 In a first message every client reports the bin of y_i, and the server selects the most frequent
 bin. All y_i are then within 3τ of the middle of this bin, so in a second message the client sends
@@ -103,8 +103,8 @@ class UserLevelMean:
 
     Guarantees:
         `epsilon0`-private for all samples of one client (local, replacement, δ = 0).
-        With probability at least 1 − `failure` no mean is clipped, and then the estimate of mean
-        y_i is unbiased with the error of `mse_bound`.
+        With probability at least 1 − `failure` no mean y_i is clipped. Then the estimate of the
+        mean of the y_i is unbiased, and its error is at most `mse_bound`.
 
     Attributes:
         dimension: d.
@@ -179,7 +179,7 @@ class UserLevelMean:
 
     @property
     def failure(self) -> float:
-        """Upper bound on the probability that a mean is clipped: γ plus that of a wrong bin.
+        """Upper bound on the probability that a mean is clipped: γ, plus that of a wrong bin.
 
         Raises:
             UnsupportedError: there are too few clients for a private range.
@@ -228,12 +228,16 @@ class UserLevelMean:
     def range_messages(
         self, means: ArrayLike, source: Source, first: int = 0
     ) -> list[tuple[int, NDArray[np.int64]]]:
-        """First messages of a block of clients, as pairs of a coordinate and the messages about it.
+        """First messages of a block of clients: for each coordinate, the messages about its range.
 
         Args:
             means: y_i, shape (n, d); clipped to ±B.
             source: source of all private randomness.
             first: number of the block's first client.
+
+        Returns:
+            Pairs (coordinate, messages), with one int64 message from each client that reports this
+            coordinate; an empty list if a single range suffices, so that there is no first message.
 
         Raises:
             ParameterError: ``means`` has another shape, or contains NaN.
@@ -242,10 +246,12 @@ class UserLevelMean:
         vectors = self._checked(means)
         if randomizer is None:
             return []
+        # Bin of each mean: bins have width 2τ and start at −B; the end B is in the last bin.
         held = np.floor(
             (np.clip(vectors, -self.bound, self.bound) + self.bound) / (2 * self.radius)
         )
         bins = np.minimum(held.astype(np.int64), self.bins - 1)
+        # A client reports one coordinate only, its number modulo d, with the whole budget ε.
         found = []
         for coordinate in range(self.dimension):
             mine = (np.arange(first, first + len(vectors)) % self.dimension) == coordinate

@@ -2,10 +2,11 @@
 
 A `Client` gets its slots *before* the first contact, so nothing that the coordinator sends can
 change them. A device that may crash stores the keys of `Client.slots` before the first contact and
-restarts with exactly these slots; a second draw would double the probability of each step.
+restarts with exactly these slots; if it drew again, it would double the probability of each step.
 
-A `Fleet` holds all participations of a block, with one byte of state for each, and uses the same
-transition table. Its cost grows with the number of participations; absent clients cost nothing.
+A `Fleet` holds the states of all participations of a block, one byte each, and uses the transition
+table of `Client`. Memory and time grow with the number of participations; absent clients cost
+nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class Client:
 
     Guarantees:
         The client checks in once in each step that it drew, and in no other step.
-        The client answers at most one request for each slot, and no request that is late, early or
-        without an earlier check-in.
+        The client answers at most one request for each slot, and refuses a request that is late,
+        early or without an earlier check-in.
 
     Args:
         client: id of the client, at least 0.
         slots: steps that the client drew, all different; empty for a client that does not take
-            part. The value of the property `slots` restores an earlier state.
+            part. To restore an earlier state, pass the value of the property `slots` of that time.
 
     Raises:
         ParameterError: an id or a step is not a whole number of at least 0.
@@ -139,7 +140,7 @@ _FAULT = 255
 
 
 def _lookup() -> NDArray[np.uint8]:
-    """Transition table of clients as codes, with a row for each state, a column for each event."""
+    """Transition table of clients as codes, with a row for each state and a column per event."""
     codes = np.full((len(STATES), len(EVENTS)), _FAULT, np.uint8)
     for row, state in enumerate(STATES):
         for column, event in enumerate(EVENTS):
@@ -229,7 +230,7 @@ class Fleet:
         return slice(*(int(offset) for offset in self._schedule.offsets[index : index + 2]))
 
     def _move(self, span: slice, clients: ClientIds | None, event: ClientEvent, step: int) -> None:
-        """Apply an event to the participations in a slice, or to those of the given clients only.
+        """Apply an event to the participations in a slice, of all or only of the given clients.
 
         If the event is impossible for one participation, none of them changes.
         """
@@ -256,7 +257,8 @@ class Fleet:
         known[known] = here[order[ranks[known]]] == clients[known]
         if not known.all():
             raise RemoteProtocolError(
-                f"step {step}: client {int(clients[~known][0])} is named but did not check in"
+                f"step {step}: the coordinator named client {int(clients[~known][0])}, which did "
+                "not check in"
             )
         if ranks.size and np.bincount(ranks).max() > 1:
             raise ParameterError("clients", clients.size, "each client once")

@@ -123,7 +123,7 @@ class Admissions:
         Args:
             clients: different client ids, shape (n,).
             used: number of accepted check-ins of each client, at least 1, shape (n,).
-            step: number of the step, from 0; earlier steps of the same block count.
+            step: number of the step, from 0; only earlier steps of the same block count.
 
         Raises:
             ParameterError: an id is not below ``capacity``, or a client has more check-ins than the
@@ -139,7 +139,7 @@ class Admissions:
             self._used[clients] = used
 
     def _at(self, step: int) -> tuple[_Enforced, int]:
-        """Span that contains a step, and the stamp (number from 1 over the run) of its block."""
+        """Span that contains a step, and the stamp of the step's block: its number in the run."""
         span = self._span
         if not span.first_step <= step < span.end:
             behind = bisect_right(self._spans, step, hi=len(self._spans) - 1, key=attrgetter("end"))
@@ -166,9 +166,10 @@ class Admissions:
 
 
 class _Enforced(NamedTuple):
-    """Span of a normal form up to the step ``end``, with the admission rule of its draw.
+    """Span of consecutive blocks with the same draw, and the admission rule of this draw.
 
-    ``first_stamp`` is the stamp of its first block.
+    The span ends before the step ``end``. ``first_stamp`` is the stamp of the span's first block;
+    the stamp of a block is its number in the run, from 1.
     """
 
     draw: Draw
@@ -181,7 +182,7 @@ class _Enforced(NamedTuple):
 
 
 def _enforced(participation: Participation) -> list[_Enforced]:
-    """Spans of a participation's normal form with their admission rules, in order."""
+    """Spans of a participation's normal form in order, each with its admission rule."""
     spans, first_step, stamp = [], 0, 1
     for span in normal_form(participation).spans:
         rule, end = RULES[span.draw], first_step + span.steps
@@ -259,12 +260,13 @@ class Coordinator:
     """Coordinator of the steps of one training task.
 
     The calls of a step are `open_step`, `check_in` (any number of times), `close_check_ins`,
-    `receive` (any number of times), `close_step`. A client whose update is requested but not sent
-    counts as a zero update (aggregated, one-client) or as absent (averaged).
+    `receive` (any number of times), `close_step`. If a client does not send a requested update,
+    aggregated and one-client releases count a zero update, and averaged releases leave the client
+    out.
 
     Guarantees:
         A client is accepted at most as often as the participation allows, per window and per step,
-        and never in a step in which it has probability 0; late and early check-ins are refused.
+        and never in a step that it draws with probability 0. Late and early check-ins are refused.
         Only clients whose update was requested can send one, and only once.
         Only sums that the mechanism accepts as sums of clipped updates are added.
         Only the release of the mechanism, with its noise, leaves the coordinator.
@@ -277,8 +279,9 @@ class Coordinator:
         mechanism_state: state of the mechanism before that step; None for its initial state.
         admitted: check-ins that were accepted before that step, at least those of the window in
             progress, so that a client cannot check in a second time after a restart.
-        used: in place of ``admitted`` if the steps are unknown: different client ids, and for each
-            the number of accepted check-ins before ``first_step`` in the block of this step.
+        used: given in place of ``admitted`` if the steps of the check-ins are unknown: different
+            client ids, and for each client the number of check-ins that were accepted before
+            ``first_step`` in the block of this step.
 
     Raises:
         ParameterError: a value is outside its domain.
@@ -432,7 +435,7 @@ class Coordinator:
         self._sum = self._mechanism.zero()
 
     def _after(self, event: CoordinatorEvent) -> CoordinatorState:
-        """State after an event; an error if the table refuses the event in this state."""
+        """State after an event; an error if the transition table does not allow the event now."""
         return next_state(COORDINATOR_TABLE, self._state, event, f"step {self._step}")
 
     def _refuse_other_steps(self, step: int, what: str) -> None:
@@ -444,7 +447,7 @@ class Coordinator:
             )
 
     def _places(self, clients: ClientIds) -> NDArray[np.int64]:
-        """Positions of clients among the requested clients; an error if one must not send."""
+        """Positions among the requested clients; an error if a client must not send an update."""
         places = np.searchsorted(self._requested, clients)
         found = places < self._requested.size
         found[found] = self._requested[places[found]] == clients[found]
@@ -460,7 +463,7 @@ class Coordinator:
 
 
 def _checked(state: State | None, initial: State) -> State:
-    """Stored state of a mechanism after a check of its arrays; the initial state if None."""
+    """Given state of a mechanism, after a check of its arrays; if None, the initial state."""
     if state is None:
         return initial
     # A stored state has the names, types and shapes of the initial state, and finite numbers.

@@ -1,7 +1,7 @@
 """Updates as vectors of whole numbers, which devices send and a coordinator checks and sums.
 
-Updates are whole numbers because accounting analyses the exact distribution of a release, and
-floating-point sums and noise have another distribution: docs/design/lattice.md.
+Updates are whole numbers because accounting analyses the exact distribution of a release, from
+which the distribution of floating-point sums and noise differs (docs/design/lattice.md).
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Lattice:
         return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
     def quantise(self, update: NDArray[np.floating]) -> LatticeUpdate:
-        """Clipped update on the lattice, int32, shape ``(d,)``, each coordinate truncated to zero.
+        """Clipped update in units of ``step``, truncated towards zero: int32, shape ``(d,)``.
 
         Floating-point clipping and division may leave the norm a few roundings too large; then
         the coordinates are scaled down and truncated once more.
@@ -212,7 +212,7 @@ class Lattice:
         return np.frombuffer(data, dtype=_WIRE)
 
     def packed(self, update: NDArray[np.floating], source: Source) -> bytes:
-        """Bytes of a clipped update, shape ``(d,)``; ``source`` is not used.
+        """Bytes of a clipped update, given with shape ``(d,)``; ``source`` is not used.
 
         Raises:
             LocalProtocolError: `quantise` refuses the update.

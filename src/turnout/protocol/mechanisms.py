@@ -1,9 +1,10 @@
 """Mechanisms of trusted coordinators: sums of bounded updates with Gaussian noise.
 
-A mechanism has two halves: `SensitivityBound` (`Clipping` for the floating-point updates
-of a simulation, `turnout.protocol.lattice` for whole numbers) and `NoiseProcess`
-(`IndependentNoise`). `Aggregated` releases the sum over a public divisor, `Averaged` the mean of
-noisy updates (Algorithm 2 of the check-in paper), `OneClient` one uniform client or a dummy
+A mechanism has two halves. A `SensitivityBound` bounds the norm of updates: `Clipping` is for the
+floating-point updates of a simulation, `turnout.protocol.lattice` for whole numbers. A
+`NoiseProcess`, such as `IndependentNoise`, draws the noise. `Aggregated` releases the noisy sum
+divided by a public number. `Averaged` releases the mean of noisy updates (Algorithm 2 of the
+check-in paper). `OneClient` releases the noisy update of one uniformly drawn client, or noise alone
 (Algorithm 1). `mechanism_for` builds the mechanism of a scheme's release rule. A coordinator
 accepts any object that has the members of `Mechanism`.
 
@@ -11,7 +12,7 @@ accepts any object that has the members of `Mechanism`.
 |---|---|---|
 | C | ``clip_norm`` | ℓ2 bound of one update |
 | σ | ``priced_as.noise_multiplier`` | noise standard deviation over C |
-| b | ``minibatch`` | steps accumulated before the model moves |
+| b | ``minibatch`` | number of steps between moves of the model |
 | n̄ | ``expected_check_ins`` | public number that divides an aggregated sum |
 """
 
@@ -73,7 +74,7 @@ class Clipping:
         checks.positive(clip_norm=self.clip_norm)
 
     def constrained(self, update: NDArray[Any]) -> UpdateSum:
-        """Contribution of one client: the update, scaled down to ℓ2 norm C where it is longer.
+        """Contribution of one client: the update, scaled down to ℓ2 norm C if its norm is larger.
 
         Raises:
             LocalProtocolError: the update has another shape, or is not finite.
@@ -143,7 +144,7 @@ class SensitivityBound(Protocol):
         ...
 
     def noise_deviation(self, noise_multiplier: float) -> float:
-        """Standard deviation σC in the units of the sums; never below σC where sums are exact."""
+        """Standard deviation σC in the units of the sums, rounded up if sums are exact."""
         ...
 
     def to_model(self, vector: NDArray[Any]) -> NDArray[np.float64]:
@@ -195,9 +196,9 @@ class Mechanism(Protocol):
         ...
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Message of one client: its update ``(d,)``, clipped, and randomized if clients do so.
+        """Message of one client: its clipped update ``(d,)``, randomized if clients add the noise.
 
-        A message is the aggregate of one client.
+        A message has the form of an aggregate of one client.
         """
         ...
 
@@ -221,7 +222,7 @@ class Mechanism(Protocol):
         ...
 
     def initial_state(self) -> State:
-        """State before the first step; its names, types and shapes stay constant."""
+        """State before the first step; later states have the same array names, types and shapes."""
         ...
 
     def release(
@@ -325,7 +326,7 @@ class GaussianMechanism:
 class Aggregated(GaussianMechanism):
     """Noisy sum of all updates, divided by the public expected number of check-ins.
 
-    Guarantees: each release has noise of standard deviation σC, also without any update; the
+    Guarantees: each release has noise of standard deviation σC, even if there is no update; the
     divisor is a constant of the run and does not depend on the check-ins.
 
     Attributes:
@@ -377,8 +378,9 @@ class Averaged(GaussianMechanism):
 class OneClient(GaussianMechanism):
     """Noisy update of one client, drawn from those that checked in.
 
-    Guarantees: at most one update is requested; each step has noise of standard deviation σC, also
-    a step without any update; the model moves in each b-th step only, by the mean of b steps.
+    Guarantees: at most one update is requested in a step. Each step has noise of standard deviation
+    σC, even a step without any update. The model moves in each b-th step only, by the mean of the
+    noisy updates of b steps.
 
     Attributes:
         minibatch: number b of steps between moves of the model. The state ``pending`` is the sum of
@@ -431,9 +433,9 @@ def mechanism_for(
     Args:
         scheme: scheme with Gaussian noise.
         bound: sensitivity bound of one update.
-        expected_check_ins: public divisor n̄, above 0; used by aggregated releases alone.
-        minibatch: steps between moves of the model, at least 1; above 1 with one-client releases
-            alone.
+        expected_check_ins: public divisor n̄, above 0; only aggregated releases use it.
+        minibatch: steps between moves of the model, at least 1; only one-client releases permit
+            a value above 1.
 
     Raises:
         ParameterError: a value is outside its domain, or the release rule has no minibatch.

@@ -1,11 +1,11 @@
 """Messages between coordinator and clients, and every transition of the protocol.
 
-A message may be of one client (on a network) or of many clients (in a simulation). Client ids are
-whole numbers from 0, which the coordinator's side assigns.
+On a network a message is from or to one client; in a simulation it may be for many clients. Client
+ids are whole numbers from 0, which the coordinator's side assigns.
 
 `next_state` reads one table for each endpoint. A cell holds the next state, or the party at fault:
 `Fault.LOCAL` if the program that drives the endpoint is wrong, `Fault.REMOTE` if the other endpoint
-is wrong. Every (state, event) pair has a cell, and only these tables decide a transition.
+is wrong. Every pair (state, event) has a cell, and only these tables determine transitions.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Updates:
     Attributes:
         step: number of the step, from 0.
         clients: ids of the clients, shape ``(clients,)``.
-        sum: sum of their updates.
+        sum: sum of the updates of these clients.
     """
 
     step: int
@@ -143,7 +143,7 @@ class Updates:
         object.__setattr__(self, "clients", _checked_ids(self.clients))
         if self.sum.count != self.clients.size:
             raise ParameterError(
-                "sum.count", self.sum.count, f"{self.clients.size}, one for each client named"
+                "sum.count", self.sum.count, f"{self.clients.size}, one for each of these clients"
             )
 
 

@@ -96,7 +96,7 @@ class Randomized:
         return UpdateSum.zero(self.randomizer.total_size)
 
     def require(self, total: UpdateSum) -> None:
-        """Raise an error for an aggregate that is no sum of messages.
+        """Raise an error for an aggregate that is not a sum of messages.
 
         Raises:
             RemoteProtocolError: the aggregate has another dimension, a number that is not finite,
@@ -245,8 +245,8 @@ class MessageEncoding:
         """Numbers of one message, shape (numbers of a message,).
 
         Raises:
-            RemoteProtocolError: the data have another length, padding bits other than 0, or a
-                number that no message has.
+            RemoteProtocolError: the data have another length, a padding bit is not 0, or a number
+                occurs in no message.
         """
         if len(data) != self.encoded_size:
             raise RemoteProtocolError(f"a message has {len(data)} bytes, not {self.encoded_size}")
@@ -256,7 +256,7 @@ class MessageEncoding:
             raise RemoteProtocolError(f"invalid message: expected {error.expected}") from None
 
     def singles(self, data: bytes) -> list[bytes]:
-        """List of the messages in one client's body, which here is one message."""
+        """List of the messages in one client's body, which in this encoding is one message."""
         return [data]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
@@ -334,7 +334,7 @@ class HistogramEncoding(MessageEncoding):
         return [self.randomizer.pack(row[None]) for row in self.decode(data)]
 
     def summed(self, bodies: Iterable[bytes]) -> UpdateSum:
-        """Sum of the vectors that the messages in all bodies encode; each client has one body."""
+        """Sum of the vectors that the messages in all bodies encode, float64, shape ``(d,)``."""
         mechanism = Randomized(self.randomizer, 1.0, self.messages)
         total = mechanism.zero()
         for some in _batches(bodies):
@@ -350,7 +350,9 @@ def _batches(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 class Shuffler:
-    r"""Collector of one round's messages in one encoding, with at most one body of each client.
+    r"""Collector of the messages of one round, with at most one body from each client.
+
+    A body is what one client sends in a round.
 
     A body of several messages (`HistogramEncoding`) is split into single messages. The messages of
     all clients together hide the messages that one client sent. The privacy analysis assumes that
@@ -359,8 +361,8 @@ class Shuffler:
 
     Guarantees:
         The output is a function of the multiset of messages, and is returned once.
-        A body that is no message, and a client's second message, are refused and not counted; an
-        exact copy of a client's message counts as the same message.
+        A body that is not a valid message is refused and not counted, and so is a second body of
+        a client. An exact copy of a client's body counts as the same body.
 
     >>> from turnout.protocol.randomized import MessageEncoding
     >>> from turnout.randomizers.vectors import LInfRandomizer
@@ -379,8 +381,8 @@ class Shuffler:
         """Store the body of a client until the round is over.
 
         Raises:
-            RemoteProtocolError: the body is no message of this encoding, or the client sent a
-                different body before.
+            RemoteProtocolError: the body is not a valid message of this encoding, or the client
+                sent a different body before.
             LocalProtocolError: the round is over.
         """
         messages = self._open()

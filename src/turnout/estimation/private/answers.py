@@ -50,7 +50,7 @@ class PrivacyRequest:
         bits: largest number of bits of a message; None: any number.
 
     Raises:
-        ParameterError: a value outside its domain, or one that does not fit the trust model.
+        ParameterError: a value is outside its domain, or does not fit the trust model.
     """
 
     epsilon: float
@@ -97,9 +97,10 @@ class Frequencies:
             noise alone, shape (k,).
         population_errors: standard errors of ``raw`` about the shares of a large population of
             which the clients are a simple random sample, from noise and sampling, shape (k,).
-        low, high: limits of each share among these clients at ``confidence``, shape (k,).
-        population_low, population_high: limits of each share in the population, shape (k,).
-        confidence: probability that the limits of one share are valid.
+        low, high: confidence limits of each share among these clients, shape (k,).
+        population_low, population_high: confidence limits of each share in the population, shape
+            (k,).
+        confidence: confidence level of the limits of one share.
         clients: n; None where n is private.
         about: n if n is public, else a private estimate of n.
         cost: privacy cost for one client.
@@ -131,13 +132,13 @@ class Mean:
     Attributes:
         value: estimated mean, unbiased except for the clipping of the randomizer, shape (d,).
         noise_errors: standard errors of each coordinate about the mean of *these* clients' clipped
-            vectors, from privacy noise alone, shape (d,): exact, a root mean square or an upper
-            bound.
+            vectors, from privacy noise alone, shape (d,). Depending on the mechanism they are
+            exact, the root mean square over coordinates, or an upper bound.
         population_errors: standard errors about the mean of clipped vectors in a large population
             of which the clients are a simple random sample, from noise and sampling, shape (d,).
         sampling_from: description of the way in which the sampling error was computed.
-        mse_bound: upper bound on E‖value − mean‖₂² of clipped vectors; in the central model an
-            estimate.
+        mse_bound: upper bound on E‖value − mean‖₂², where mean is that of clipped vectors; in the
+            central model an estimate of this expectation.
         clients: n; None where n is private.
         about: n if n is public, else a private estimate of n.
         cost: privacy cost for one client.
@@ -205,7 +206,7 @@ class EstimateCost:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Assumptions of the guarantee; under replace-one, also that the row count is public."""
+        """Assumptions of the guarantee; with replace-one they include a public number of rows."""
         return ((PUBLIC_ROWS,) if self.relation == "replace-one" else ()) + self.assumptions
 
     @property
@@ -250,8 +251,8 @@ def frequency_randomizer(
             among those whose error bound is at most 5 % above the least.
         bits: largest number of bits of a message; None: any number.
         public: whether the questions to clients may be drawn from public randomness, so that
-            messages need not contain them. ``public`` is False for shuffled messages, since a
-            public question would identify its client.
+            messages need not contain the questions. ``public`` is False for shuffled messages,
+            since a public question would identify the client that answers the question.
 
     Raises:
         ParameterError: an unknown mechanism, or no message within ``bits``.
@@ -300,7 +301,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
 def chosen_randomizer(
     fitting: Sequence[tuple[str, FrequencyRandomizer]], mechanism: str, bits: int | None
 ) -> tuple[FrequencyRandomizer, str]:
-    """Randomizer with the fewest bits among those of nearly least error, and the reason."""
+    """Randomizer with the fewest bits among those of nearly least error, and why it was chosen."""
     error = min(each.mse_bound(1) for _, each in fitting)
     near = [each for each in fitting if each[1].mse_bound(1) <= _NEAR * error]
     name, chosen = min(near, key=lambda each: (each[1].message_bits, each[1].mse_bound(1)))
@@ -313,7 +314,7 @@ def chosen_randomizer(
 def _variants(
     make: Callable[..., FrequencyRandomizer], epsilon: float, items: int, public: bool
 ) -> Iterator[FrequencyRandomizer]:
-    """Randomizers of a mechanism: the plain one, then one with public questions if shorter."""
+    """Randomizers of a mechanism: the plain one, and one with public questions if it is shorter."""
     try:
         own = make(epsilon, items)
         if not own.gain:  # The resolution of its coins leaves nothing of so small an ε.
@@ -370,7 +371,7 @@ def mean_randomizer(
 def _code(
     dimension: int, epsilon: float, radius: float, most_bits: int
 ) -> tuple[VectorRandomizer, str]:
-    """Spherical code with the fewest bits among those of nearly least error, and the reason."""
+    """Spherical code with the fewest bits among those of nearly least error, and why."""
     codes = [
         SphericalCode(dimension, epsilon, radius, code_bits=bits)
         for bits in range(1, most_bits + 1)

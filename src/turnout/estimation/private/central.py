@@ -10,12 +10,14 @@ coordinates, a the norm of one row divided by K (ℓ1 for Laplace, ℓ2 for Gaus
 largest ℓ2 norm of a mean divided by the radius.
 
 The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ₁·s/t, exactly. The rounded
-Gaussian is a function of the Gaussian mechanism's output, so that mechanism's ε is an upper bound.
+Gaussian is a function of the output of the Gaussian mechanism, so the ε of the Gaussian mechanism
+is an upper bound.
 
-Under add-remove the number n of rows is private. It is estimated by one more coordinate, which is
-w·K in each row. The mean's squared error is then (d + F²/w²) times the variance of one number's
-noise, whose scale is proportional to a + w (Laplace) or √(a² + w²) (Gaussian). The error is least
-at w³ = a·F²/d (Laplace) and at w⁴ = a²·F²/d (Gaussian).
+Under add-remove the number n of rows is private. The sum of one more
+coordinate, which is w·K in each row, estimates n. The mean's squared error is then (d + F²/w²)
+times the variance of the noise on one coordinate. The scale of this noise is proportional to a + w
+(Laplace) or √(a² + w²) (Gaussian). The error is least at w³ = a·F²/d (Laplace) and at
+w⁴ = a²·F²/d (Gaussian).
 """
 
 from __future__ import annotations
@@ -79,7 +81,7 @@ class SumNoise:
         return rounded_gaussian(self.deviation, size, read)
 
     def half_width(self, confidence: float) -> float:
-        """Bound on |noise| of one coordinate, with probability at least ``confidence``."""
+        """Bound that |noise| of one coordinate keeps with probability at least ``confidence``."""
         if self.law == "laplace":
             t, s = self.scale
             return t / s * math.log(1 / (1 - confidence)) + 1
@@ -185,7 +187,7 @@ def discrete_laplace(t: int, s: int, size: int, source: Source) -> NDArray[np.in
 
 
 def _exponential_coins(numerators: NDArray[np.int64], t: int, source: Source) -> NDArray[np.bool_]:
-    """Random booleans, true with probability exp(−numerator/t), for numerators 0 to t; (n,)."""
+    """Random booleans, true with probability exp(−numerator/t), for numerators 0 to t."""
     rounds = np.ones(numerators.size, dtype=np.int64)
     open_, k = np.arange(numerators.size), 1
     while open_.size:
@@ -227,7 +229,7 @@ def central_frequencies(
     post_processing: str,
     confidence: float,
 ) -> Frequencies:
-    """Frequencies from noisy counts, whose sum estimates n under add-remove, where n is private.
+    """Frequencies from noisy counts; under add-remove the sum of all noisy counts estimates n.
 
     Args:
         blocks: items of the rows, below ``items``, block by block.
@@ -282,7 +284,7 @@ def central_frequencies(
 def _half_widths(
     noise: SumNoise, shares: FloatArray, confidence: float, *, private: bool
 ) -> FloatArray:
-    """Half widths of confidence intervals of the counts for noise only, shape (k,)."""
+    """Half widths of confidence intervals of the counts for privacy noise alone, shape (k,)."""
     half = np.full(shares.size, noise.half_width(confidence))
     if private:  # Each share also changes with the noise of the sum of all counts.
         normal = float(ndtri((1 + confidence) / 2))
@@ -291,11 +293,11 @@ def _half_widths(
 
 
 def _divided(noise: SumNoise, confidence: float, clients: float) -> tuple[float, float]:
-    """Confidence of the limits for the noise, and failure probability of those for the sampling.
+    """Division of the failure probability 1 − ``confidence`` between noise and sampling.
 
-    The second number is the failure probability of each of the two sampling limits. The division of
-    the total failure probability does not depend on the counts; it minimises the sum of both widths
-    for an item with a share of 0.1.
+    Returns the confidence of the limits for the noise, and the failure probability of each of the
+    two limits for the sampling. The division does not depend on the counts; it minimises the sum of
+    both widths for an item with a share of 0.1.
     """
     miss = 1 - confidence
 
@@ -424,7 +426,7 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
 def _cheaper(
     privacy: PrivacyRequest, sensitivity1: int, sensitivity2: float, mechanism: str
 ) -> tuple[SumNoise, str]:
-    """Noise of the mechanism, or for "auto" the noise of smaller deviation, and the reason."""
+    """Noise of the mechanism (for "auto": of smaller deviation), and why it was chosen."""
     if mechanism not in ("auto", "laplace", "gaussian"):
         expected = "auto, laplace or gaussian in the central model"
         raise ParameterError("mechanism", mechanism, expected)

@@ -58,7 +58,7 @@ def _floats(held: Any) -> NDArray[np.float64]:
     held = _without_decimals(held.dictionary_decode() if types.is_dictionary(held.type) else held)
     plain = (types.is_boolean, types.is_integer, types.is_floating, types.is_null)
     if not any(is_it(held.type) for is_it in plain):
-        raise ParameterError("values", "other values", "a number in each cell")
+        raise ParameterError("values", f"values of type {held.type}", "a number in each cell")
     if types.is_integer(held.type):
         refuse_inexact("values", held.drop_null().to_numpy(zero_copy_only=False))
     elif types.is_boolean(held.type):
@@ -116,7 +116,7 @@ def item_blocks(
 
     Raises:
         InputFileError: a file that cannot be read, or an empty one.
-        ParameterError: a value is missing or is no item. The error does not contain the value.
+        ParameterError: a value is missing or is not an item. The error does not contain the value.
         UnsupportedError: a .parquet file without pyarrow.
     """
     places = {canonical(label): place for place, label in enumerate(labels)}
@@ -186,7 +186,7 @@ def _finite(block: NDArray[np.float64], missing: float | None, start: int) -> ND
         _refuse_missing(np.asarray(lacking.any(axis=1)), start)
     filled = block if missing is None else np.where(lacking, missing, block)
     if not np.isfinite(filled).all():
-        raise ParameterError("values", "other values", "finite numbers in every row")
+        raise ParameterError("values", "NaN or infinity", "finite numbers in every row")
     return filled
 
 
@@ -248,7 +248,7 @@ def _codes(
     """Item numbers from the names or from the whole numbers in a column.
 
     Raises:
-        ParameterError: an entry is no item. The error does not contain the entry.
+        ParameterError: an entry is not an item. The error does not contain the entry.
     """
     # Names of items.
     if places:
@@ -256,10 +256,10 @@ def _codes(
             return np.array([places[canonical(str(entry))] for entry in entries], dtype=np.int64)
         except KeyError:
             expected = f"the {len(places)} names of all values (--labels, categories) only"
-            raise ParameterError("values", "other values", expected) from None
+            raise ParameterError("values", "an unknown name", expected) from None
     # Whole numbers, in an array or as text. The error names the type of a float array only.
     array = entries if isinstance(entries, np.ndarray) else np.array(entries, dtype=object)
-    given = str(array.dtype) if array.dtype.kind == "f" else "other values"
+    given = str(array.dtype) if array.dtype.kind == "f" else "an entry of another kind"
     expected = "whole numbers (or the names of all values: --labels, categories)"
     if array.dtype.kind not in "biuf":
         try:
@@ -268,7 +268,7 @@ def _codes(
         except (ValueError, OverflowError):
             raise ParameterError("values", given, expected) from None
     if array.size and (array.min() < 0 or array.max() >= size):
-        raise ParameterError("values", "other values", f"values from 0 to {size - 1}")
+        raise ParameterError("values", "a number out of range", f"values from 0 to {size - 1}")
     if array.dtype.kind == "f" and np.any(array != np.floor(array)):
         raise ParameterError("values", given, expected)
     return array.astype(np.int64)
@@ -356,7 +356,7 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
     """Numbers parsed from text cells; an empty cell is NaN.
 
     Raises:
-        ParameterError: a cell that is no number, or a whole number that float64 cannot represent.
+        ParameterError: a cell is not a number, or is a whole number of size 2⁵³ or more.
     """
     try:
         if any("_" in cell for row in rows for cell in row):
@@ -365,10 +365,10 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
             rows = [[cell or "nan" for cell in row] for row in rows]
         found = np.array(rows, dtype=np.float64)
     except ValueError:
-        raise ParameterError("values", "other values", "a number in each cell") from None
+        raise ParameterError("values", "a cell without a number", "a number in each cell") from None
     for row, place in np.argwhere(np.abs(found) >= EXACT_WHOLE):
         if rows[row][place].strip().lstrip("+-").isdigit():
-            raise ParameterError("values", "other values", WHOLE)
+            raise ParameterError("values", "a larger whole number", WHOLE)
     return found
 
 
@@ -492,11 +492,11 @@ def _chosen(
 def chosen_columns(
     columns: Sequence[str], header: Sequence[str], *, single: bool
 ) -> tuple[str, ...]:
-    """Names of the columns to read: those in ``columns``, or all; exactly one if ``single``.
+    """Names of the columns to read: ``columns``, or all if empty; exactly one if ``single``.
 
     Raises:
-        ParameterError: a column must be named, but is not; or a named column is missing or occurs
-            twice.
+        ParameterError: the file has several columns and none is named, or a named column is
+            missing or occurs twice.
     """
     known = ", ".join(header)
     columns = tuple(map(canonical, columns))

@@ -232,7 +232,7 @@ def mean(
 def _ball(
     radius: float | None, low: float | None, high: float | None
 ) -> tuple[float, float | None]:
-    """Radius of the ball, and the middle of the interval; the middle is None without an interval.
+    """Radius of the ball, and the middle of the interval, which is None without an interval.
 
     Raises:
         ParameterError: neither a radius nor an interval, or both, or numbers outside their domain.
@@ -350,15 +350,15 @@ def user_mean(
             client; or, without ``client``, one client in each row, whose columns are samples of one
             number.
         epsilon: ε₀ of both messages of a client, for all its samples together.
-        radius: samples lie in [−radius, radius]^d.
-        deviation: σ, if samples are σ²-sub-Gaussian about a common mean in each coordinate.
+        radius: bound on the absolute value of every coordinate of every sample, above 0.
+        deviation: σ, above 0: samples are σ²-sub-Gaussian about a common mean in each coordinate.
         source: source of all randomness.
         columns: names of the columns to average; required with ``client``, else empty for all.
         client: the column that names the client of a row.
         samples: least number of samples of a client; required with ``client``.
         missing: number that replaces a missing sample; None: a missing sample is an error.
-        chance: γ of `UserLevelMean`, in (0, 1): bound on the probability that some client's mean is
-            far from the common mean, if ``deviation`` and ``samples`` are correct.
+        chance: γ of `UserLevelMean`, in (0, 1): upper bound on the probability that a client's mean
+            is far from the common mean, if ``deviation`` and ``samples`` are correct.
 
     Raises:
         ParameterError: an argument or a value outside its domain.

@@ -1,10 +1,10 @@
 """Frequent items in the local model, with a bounded probability of a wrong item.
 
-`heavy_hitters` is the search. If all items can be listed, every message is about all of them, and
-Holm's test selects those above a threshold. Otherwise each client is publicly assigned a prefix
-length, and frequent prefixes are extended (`turnout.estimation.prefix_search`). Words become whole
-numbers with five bits for each letter (`word_code`). In both cases a client sends one message, so
-the client's whole privacy cost is one ε₀, for any number of prefix lengths.
+`heavy_hitters` is the search. If all items can be listed, every message is about all items, and
+Holm's test selects the items with a frequency above a threshold. Otherwise each client is publicly
+assigned a prefix length, and frequent prefixes are extended (`turnout.estimation.prefix_search`).
+`word_code` encodes a word as a whole number with five bits for each letter. In both cases a client
+sends one message, so the client's whole privacy cost is one ε₀, for any number of prefix lengths.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def word_blocks(
 
 
 def word_code(word: str, letters: int) -> int:
-    """Whole number of a word, five bits a letter: 1–26 for a–z, 27 for others, 0 for the end.
+    """Whole number of a word, with five bits for each letter.
+
+    The codes are 1 to 26 for a to z, 27 for any other character, and 0 after the end of the word.
 
     >>> word_of(word_code("Ana-Maria", 5), 5)
     'ana*m'

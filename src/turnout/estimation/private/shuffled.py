@@ -1,8 +1,8 @@
 """Choice of the randomizer of shuffled messages, at the largest ε₀ that (ε, δ) allows.
 
-`shuffled_frequencies` and `shuffled_mean` return a randomizer and its privacy cost. The ε that
-shuffled messages of local level ε₀ have depends on the randomizer, so the largest ε₀ of each
-randomizer is found (`shuffled_means.largest_affordable`) before the errors are compared.
+`shuffled_frequencies` and `shuffled_mean` return a randomizer and its privacy cost. For a
+given ε₀ the ε after shuffling depends on the randomizer. So `shuffled_means.largest_affordable`
+searches for the largest ε₀ of each randomizer before the errors of the randomizers are compared.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def shuffled_frequencies(
         items: k, at least 2.
         privacy: ε, δ and the largest number of bits of a message.
         clients: n, public; all clients follow the protocol.
-        mechanism: see `frequency_randomizer`; "auto" compares the mechanisms at their own largest
-            ε₀.
+        mechanism: see `frequency_randomizer`; "auto" compares the mechanisms, each at the largest
+            ε₀ that it may use.
 
     Raises:
         ParameterError: an unknown mechanism, or no message within the largest number of bits.
@@ -179,7 +179,7 @@ def _delta(privacy: PrivacyRequest) -> float:
 
 
 def _target(privacy: PrivacyRequest) -> float:
-    """Requested ε, reduced to the largest ε₀ that a message may have."""
+    """Requested ε, or the largest ε₀ that a message may have if that is smaller."""
     return min(privacy.epsilon, LARGEST_EPSILON)
 
 

@@ -6,8 +6,9 @@ this level, and `several_messages` chooses, from public numbers, how a client se
 messages.
 
 Every client sends L messages, numbered from 1 to L. The messages of all clients with the same
-number go through one shuffler. (A single shuffler suffices if messages contain their number.) A
-message is drawn independently of the client's other messages, so the shufflers' outputs compose.
+number go through one shuffler. (A single shuffler suffices if each message contains its
+number.) A message is drawn independently of the client's other messages, so the outputs of the
+shufflers compose.
 
 Notation: n clients send L messages each; message j is ε_j-private on its own, and e stands for
 e^{ε_j}; (ε, δ) is for all shuffled messages together, under replacement of one client's vector.
@@ -20,8 +21,8 @@ nearly a Gaussian mechanism of
     μ² = Σ_j (e − 1)²/(e·n)            message: a bit of a coordinate that is known
     μ² = Σ_j 2(e − 1)²/((e + 1)·n)     message: a uniform coordinate and its bit
 
-at the worst messages of all other clients: the means of the shuffled counts differ by μ standard
-deviations.
+for the messages of all other clients that reveal most. Here μ is the difference of the means of the
+shuffled counts, in standard deviations.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _MOST_TRIALS, _PATIENCE = 40, 2
 
 @dataclass(frozen=True)
 class Affordable(Generic[Made]):
-    """Randomizer of the largest ε₀ that the search found, with its ε after shuffling.
+    """Randomizer with the largest ε₀ that the search found, and its ε after shuffling.
 
     Attributes:
         made: the randomizer.
@@ -76,7 +77,7 @@ class Affordable(Generic[Made]):
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """Trial of the search: ln ε₀ of the trial, and its excess ln(ε/target ε).
+    """Trial of the search: ln ε₀ of the trial, and the excess ln(ε/target ε) of the trial.
 
     The excess is infinite where no randomizer exists.
     """
@@ -106,7 +107,8 @@ def largest_affordable(
             ε₀ counts as too large.
         price: function that returns a proved ε of an object, never above the object's ε₀.
         epsilon: target ε, above 0.
-        start: ε₀ at which the search begins, if the object's ε is at most the target.
+        start: ε₀ at which the search begins, if the ε of the object made at ``start`` is at most
+            the target.
 
     Returns:
         An object with an ε of at most the target, and within about 0.1 % of the target if the
@@ -164,7 +166,7 @@ def _begun(
     epsilon: float,
     start: float | None,
 ) -> Affordable[Made]:
-    """First trial of the search: ε₀ = ``start`` if it meets the target, else ε₀ = ε."""
+    """First trial of the search: ε₀ = ``start`` if its ε meets the target, else the target ε."""
     if start is not None and start > epsilon:
         trial = _made(make, price, start)
         if trial is not None and trial.epsilon <= epsilon:
@@ -185,7 +187,7 @@ def _made(
 
 
 def _next(tried: Sequence[_Tried], low: float, high: float, *, halve: bool) -> float:
-    """Next ln ε₀ to try, from the secant through the two best trials, within the bracket."""
+    """Next ln ε₀ to try in the bracket, by the secant through the trials nearest the target."""
     known = sorted((each for each in tried if each.known), key=lambda each: abs(each.excess))
     if math.isinf(high):
         # ε increases at least as fast as ε₀, so this step mostly overshoots.
@@ -309,9 +311,9 @@ def shuffled_linf(
     """Multi-message ℓ∞ randomizer for the shuffle model: one bit for each of m·s coordinates.
 
     Source: Algorithm 3.5.1 and Theorem 3.5.2 (girgis2023thesis), calibrated numerically. The costs
-    of shuffled bits with small local levels add up as the squares of these levels, so the best
-    level of bit k is proportional to w_k^{1/2}, with w_k the weight of the bit. In the local model
-    it is proportional to w_k^{2/3}.
+    of shuffled bits with small local levels add up as the squares of these levels, so the
+    level of bit k with the least error is proportional to w_k^{1/2}, with w_k the weight of the
+    bit. In the local model that level is proportional to w_k^{2/3}.
 
     Args:
         dimension: d.
@@ -405,7 +407,10 @@ _TOWARDS_LESS = 0.8  # factor of a predicted level, so that its price is mostly 
 
 @dataclass(frozen=True)
 class _Shape:
-    """Function from ε₀ to a randomizer, with the predicted best ε₀ and the predicted error."""
+    """Family of randomizers: function of ε₀, with the largest usable ε₀ and the error there.
+
+    Both numbers rest on the approximation of shuffled messages by a Gaussian mechanism.
+    """
 
     make: Callable[[float], VectorRandomizer]
     level: float
@@ -487,7 +492,7 @@ def _counts(most: int) -> list[int]:
 def _predicted(
     make: Callable[[float], VectorRandomizer], clients: int, deviations: float
 ) -> _Shape:
-    """Randomizer family with the largest ε₀ at which `_apart` is at most ``deviations``."""
+    """Randomizer family, with the largest ε₀ whose approximate μ is at most ``deviations``."""
 
     def within(level: float) -> bool:
         try:
