@@ -52,7 +52,7 @@ def test_calibrate_marks_a_value_at_the_end_of_its_range(calibrate):
     flags = f"--scheme check-in --window 100 --noise-multiplier 3 --epsilon 2 {PROMISE}"
     code, out, _ = calibrate(f"{flags} --solve-for probability")
     assert code == 0
-    assert "1, the largest there is to try, meets ε ≤ 2" in " ".join(out.split())
+    assert "1, the largest value of the search, meets ε ≤ 2" in " ".join(out.split())
     answer = json.loads(calibrate(f"{flags} --solve-for probability --json")[1])
     assert (answer["value"], answer["next_refused"]) == (1.0, None)
 

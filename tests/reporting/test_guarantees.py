@@ -35,7 +35,7 @@ def guarantee(lower: float, upper: float, *, exact: bool) -> Guarantee:
     [
         (0.9995, True, None, None),
         (0.864, False, "13.6 % wide (0.1 % asked): the analysis is not tight", "not tight"),
-        (0.95, True, "5 % wide (0.1 % asked): refining stopped", "refining stopped"),
+        (0.95, True, "5 % wide (0.1 % asked): the refinement stopped", "refinement stopped"),
         (0.0, False, None, "no lower bound"),
     ],
 )
@@ -52,7 +52,7 @@ def test_a_wide_bracket_on_epsilon_is_printed_with_its_reason(lower, exact, word
 
 def test_a_bound_limited_by_its_work_budget_is_marked():
     found = replace(guarantee(0.0, 1.0, exact=True), cut_short=True)
-    words = "100 % wide (0.1 % asked): the budget of work was spent, which is counted and the same"
+    words = "100 % wide (0.1 % asked): the budget of work was spent (counted, so it is the same"
     assert bracket_rows(found)["bracket"].startswith(words)
     said = guarantee_record(found)["bracket"]
     assert said["cut_short"]

@@ -1,4 +1,4 @@
-"""Tables, pictures and pages that several answers share.
+"""Tables, pictures and pages that present results.
 
 ``words`` contains sentences and rounding; ``answers``, ``estimates``, ``audits`` and similar
 modules make tables and JSON; ``drawing``, ``pictures`` and ``answer_pictures`` draw figures;

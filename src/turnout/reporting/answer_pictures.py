@@ -31,7 +31,7 @@ _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multi
 
 
 def comparison_picture(comparison: SweepComparison) -> Picture:
-    """Picture of ε against the swept parameter, and of the ratio to the first method's ε."""
+    """Picture of the methods' ε, and of its ratio to the first method's, by swept parameter."""
     asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label, looks = _SYMBOLS.get(swept, swept), _looks(comparison.curves)
@@ -100,7 +100,7 @@ def _draw(
     look: Look,
     divisor: np.ndarray,
 ) -> None:
-    """Draw one method's line, divided by ``divisor``, with a band between its two bounds."""
+    """Draw one method's ε divided by ``divisor``, with a band from lower to upper bound."""
     # The kind of line and a note in the legend show what the bound guarantees; see `drawing`.
     method, values = curve.method, np.array(comparison.values, dtype=float)
     kind, note = SOLID, ""
@@ -139,7 +139,7 @@ def _scale(axis: Axes) -> None:
 
 
 def _epsilons(curve: ComparisonCurve, *, lower: bool = False) -> np.ndarray:
-    """Upper bounds on ε, or lower bounds if ``lower``; NaN for 0 or if no bound is known.
+    """Upper bounds on ε, or lower bounds if ``lower``; NaN where a bound is 0 or unknown.
 
     A bound of 0 cannot be drawn on a logarithmic scale.
     """
@@ -176,7 +176,7 @@ def trade_off_picture(explanation: Explanation) -> Picture:
 
 
 def _trade_off(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """Draw the band between the bounds on the trade-off, the chance level, and no privacy."""
+    """Draw a band between the trade-off's bounds, and lines for chance level and no privacy."""
     curve, look = TradeOff.of(explanation.profile).symmetric(), LOOKS["scheme"]
     lower, upper = curve.lower(_RATES), curve.upper(_RATES)
     # The chance level, the band, and the proved lower bound on the miss rate.
@@ -217,7 +217,7 @@ def _rates(axis: Axes, explanation: Explanation, ink: str) -> None:
 
 
 def _profile(axis: Axes, explanation: Explanation, ink: str) -> None:
-    """Draw bounds on δ(ε) for each direction, and the quoted (ε, δ)."""
+    """Draw bounds on δ(ε) for each direction, and the pair (ε, δ) that is explained."""
     guarantee = explanation.guarantee
     floor = guarantee.delta / 10
     # For each direction, a band between the bounds on δ, and the upper bound as a line.
@@ -265,9 +265,9 @@ def frequency_picture(found: Frequencies, labels: Sequence[str], top: int) -> Pi
 def level_picture(
     levels: Sequence[LevelEstimate], labels: Sequence[str], confidence: float, top: int
 ) -> Picture:
-    """Picture of the most frequent items' shares at each privacy level, with intervals.
+    """Picture of items' shares at each privacy level, with confidence intervals.
 
-    The items are those of the largest shares at the first level.
+    The picture contains the ``top`` items that have the largest shares at the first level.
 
     Args:
         levels: estimates at each privacy level.
@@ -330,13 +330,15 @@ def _picture(
     names: list[str],
     said: str,
 ) -> Picture:
-    """Picture of estimates with intervals: thin for the population, thick for these clients.
+    """Picture of estimates with two intervals each.
+
+    A thin interval is about the population, a thick one about the clients in the data.
 
     Args:
         titles: title of the panel, and labels of its two axes.
         values: estimates of the drawn items or coordinates, shape (places,).
-        bars: lower and upper ends of the intervals, shape (2, places), for the population and for
-            these clients.
+        bars: lower and upper ends of the intervals, shape (2, places), first for the population,
+            then for the clients in the data.
         names: names of the items or coordinates.
         said: kind of interval, for the legend.
     """

@@ -56,7 +56,7 @@ _DRAWN_UNSEEN = "each client draws the step of a window unseen"
 
 @dataclass(frozen=True, slots=True)
 class Unshuffled:
-    """Privacy of one client's messages against an adversary who sees their sender.
+    """Privacy of one client's messages against an adversary who sees the sender of each message.
 
     Attributes:
         epsilon: upper bound on ε of all rounds together; None where no bound is known.
@@ -75,7 +75,7 @@ class Unshuffled:
         return {"epsilon": self.epsilon, "delta": self.delta}
 
     def words(self) -> str:
-        """Text for a row of a table."""
+        """ε and δ of the messages without a shuffler, as the text of a table row."""
         kind = f"δ = {self.delta:.10g}" if self.delta else "pure"
         total = f"ε = {self.epsilon:.10g} ({kind}, local)"
         if self.epsilon is None:
@@ -176,7 +176,7 @@ def unshuffled(scheme: Scheme, delta: float) -> Unshuffled:
 
 
 def _assumed(scheme: Scheme) -> tuple[str, ...]:
-    """Assumptions on the number of clients, their behaviour and their order."""
+    """Assumptions on the number, the behaviour and the order of clients."""
     clients = scheme.population
     if clients is None:
         return ()
@@ -263,7 +263,7 @@ def _values(spec: DataclassInstance, named: object = True) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """A scheme, its guarantee, and how they were computed.
+    """Scheme and guarantee, with the calibration and the running time of the accounting.
 
     Attributes:
         scheme: the scheme; if a parameter was solved for, with the solved value.
@@ -336,7 +336,7 @@ def _footnotes(answer: Answer) -> Footnotes:
 
 
 def _in_words(part: dict[str, Any]) -> str:
-    """Name and parameters of a part of a scheme as one text."""
+    """Name and parameters of a participation, shuffle or randomizer as one text."""
     name, *fields = part.items()
     said = (f"{key.replace('_', ' ')} {_short(value)}" for key, value in fields)
     return f"{name[1]}: " + ", ".join(said)
@@ -358,21 +358,21 @@ def _calibration_record(found: Calibration) -> dict[str, Any]:
 
 
 def _calibration_words(found: Calibration, target: float) -> str:
-    """Solved value in words, with the reason why no better value is returned."""
+    """Calibrated value in words, with the reason why the search stopped at this value."""
     unknown, refused = found.unknown, found.refused
     extreme = "smallest" if unknown.falling else "largest"
     value = unknown.text(found.value)
     if found.value == unknown.costly_limit:
-        return f"{value}, the {extreme} there is to try, meets ε ≤ {target:g}"
+        return f"{value}, the {extreme} value of the search, meets ε ≤ {target:g}"
     if refused is None:
         beyond = "smaller" if unknown.falling else "larger"
-        return f"{value}, certified to meet ε ≤ {target:g} (something {beyond} may, too)"
+        return f"{value}, certified to meet ε ≤ {target:g} (a {beyond} value may meet it, too)"
     text = f"{value}, the {extreme} certified to meet ε ≤ {target:g}"
     apart = unknown.whole and abs(refused - found.value) > 1
-    rest = "is not; nothing between was tried" if apart else "is not"
+    rest = "is not; no value between was tried" if apart else "is not"
     return f"{text} ({unknown.text(refused)} {rest})"
 
 
 def _number(found: Calibration, value: float) -> float:
-    """Solved value; an int if the parameter is a whole number."""
+    """Value of the calibrated parameter; an int if the parameter is a whole number."""
     return int(value) if found.unknown.whole else value

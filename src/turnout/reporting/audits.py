@@ -60,7 +60,7 @@ def audit_record(found: Found) -> dict[str, Any]:
 
 
 def _directions_record(stated: Statement, found: Mapping[str, Counted]) -> dict[str, Any]:
-    """JSON-ready counts and bounds of each direction."""
+    """JSON-ready counts of events, and bounds on ε, for each direction."""
     return {
         name: {
             "audit_lower": counted.epsilon,
@@ -89,9 +89,9 @@ def _one_run_record(found: OneRun) -> dict[str, Any]:
 
 
 def gaussian_lower(found: Found) -> float:
-    """Lower bound on ε at the audit's δ if the trade-off is that of Gaussian DP; 0 if unknown.
+    """Lower bound on ε at the audit's δ, valid if the trade-off is that of Gaussian DP.
 
-    The bound follows from the audit's lower bound on μ.
+    The bound follows from the audit's lower bound on μ; it is 0 if δ or the bound on μ is 0.
     """
     mu, delta = found.gaussian_mu, found.stated.delta
     return gaussian_epsilon(1.0 / mu, delta) if mu > 0 and delta > 0 else 0.0
@@ -186,7 +186,7 @@ def _one_run_rows(found: OneRun) -> dict[str, str]:
 
 
 def audit_picture(found: Findings, profile: Profile | None = None) -> Picture:
-    """Picture of measured true positive rates by false positive rate, and of their proved maximum.
+    """Picture of true positive rates by false positive rate: measured, and the proved maximum.
 
     Args:
         found: an audit with trials of both worlds.
@@ -235,7 +235,8 @@ def _draw_direction(
 def _largest(found: Findings, name: str, profile: Profile | None, rare: np.ndarray) -> np.ndarray:
     """Largest true positive rates that the guarantee allows at the false positive rates ``rare``.
 
-    Each pair (ε, δ) allows at most e^ε·rare + δ; the least of all pairs is returned.
+    Each pair (ε, δ) of the guarantee allows at most e^ε·rare + δ; the smallest of these limits is
+    returned.
     """
     if profile is None:
         epsilon, delta = found.stated.directions[name].upper, found.stated.delta

@@ -48,8 +48,8 @@ class BanditSummary:
         uniform: regret of each run if all actions were pulled equally often, shape (runs,).
         batches: number of batches of each run, shape (runs,).
         seconds: running time of all runs together.
-        contexts: number of public contexts, and number of candidate parameters; None for a plan
-            without contexts.
+        contexts: pair of the number of public contexts and the number of candidate parameters;
+            None for a plan without contexts.
     """
 
     plan: BanditPlan

@@ -174,7 +174,7 @@ def _grid(rows: Mapping[str, str]) -> Table:
 
 
 def _candidates(record: Mapping[str, Any]) -> Table:
-    """Table of the candidates of a search on public data, the best first."""
+    """Table of the candidates of a search on public data, in the order of their scores."""
     ranked = sorted(record["candidates"], key=lambda one: _rank(one["score"]))
     table = Table()
     keys = list(record["values"])

@@ -109,7 +109,7 @@ def _plain() -> Table:
 
 
 def _of_a_point(comparison: SweepComparison) -> Table:
-    """Table of a single point: upper and lower bounds on ε in a row for each method."""
+    """Table of a comparison at one point: a row for each method, with its bounds on ε."""
     table = _plain()
     table.add_column("bound", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -123,7 +123,7 @@ def _of_a_point(comparison: SweepComparison) -> Table:
 
 
 def _of_values(comparison: SweepComparison, columns: Sequence[int]) -> Table:
-    """Table with a row for each method, and a column for each value of index in ``columns``."""
+    """Table with a row for each method, and a column for each value with index in ``columns``."""
     table = _plain()
     table.add_column(f"{comparison.sweep.against} =", no_wrap=True)
     table.add_column("status", no_wrap=True)
@@ -186,7 +186,7 @@ def _number(value: float) -> str:
 
 
 def _heading(method: Method[Any]) -> str:
-    """Name of a method, with the relation of its numbers if it differs from the requested one."""
+    """Name of a method, with the relation of its bounds unless this is the requested relation."""
     if method.relation is not None:
         return f"{method.name}\n({method.relation.value.split('-')[0]})"
     return method.name if len(method.directions) > 1 else f"{method.name}\n(remove)"

@@ -38,7 +38,7 @@ class Console:
 
     @contextmanager
     def phase(self, what: str) -> Iterator[_Phase]:
-        """Context with a spinner, for a phase of a run; yields an object to show texts in it."""
+        """Context with a spinner, for a phase of a run; yields an object that shows texts."""
         with self._status.status(f"{what} …") as status:
             yield _Phase(what, status, self._status)
 

@@ -1,11 +1,12 @@
-"""Figures as PNG, SVG and PDF, and the colour, marker and words of every meaning.
+"""Figures as PNG, SVG and PDF, with the same colour, marker and words for a subject everywhere.
 
-A `Look` defines how a meaning is drawn in all pictures, and `LOOKS` contains all of them. A
-`Picture` is a figure; `Picture.inline_svg` returns SVG in the text colour of the page around it.
+A `Look` defines how a subject, such as a method or a trust model, is drawn in all pictures, and
+`LOOKS` contains all looks. A `Picture` is a figure; `Picture.inline_svg` returns SVG in the text
+colour of the surrounding page.
 
-No two meanings in a picture share a colour, and no two share both marker and kind of line, so that
-they can be distinguished in greyscale as well. References, such as a target or the chance level,
-have the colour of the text, called ink. A solid line is the guarantee in question. A dashed line is
+No two subjects in a picture share a colour, and no two share both marker and kind of line, so that
+they can be told apart in greyscale as well. References, such as a target or the chance level, have
+the colour of the text, called ink. A solid line is the guarantee in question. A dashed line is
 a bound for another relation, not certified, or published without a sound proof. A dotted line is no
 guarantee.
 """
@@ -38,7 +39,7 @@ _VIOLET, _BROWN, _GREY, _SLATE = "#9b3fa0", "#8c510a", "#7f7f7f", "#3f4f63"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Colour, marker and legend text of one meaning in pictures.
+    """Colour, marker and legend text of one subject in pictures.
 
     Attributes:
         colour: colour in the form #rrggbb.
@@ -251,15 +252,15 @@ class Picture:
     columns: int = 1
 
     def png(self) -> bytes:
-        """Bytes of the figure as PNG, on white."""
+        """Bytes of the figure as PNG, with a white background."""
         return self._saved(_INK, "png", "white")
 
     def svg(self) -> str:
-        """Text of the figure as SVG, on white."""
+        """Text of the figure as SVG, with a white background."""
         return self._saved(_INK, "svg", "white").decode()
 
     def write(self, path: str | Path) -> None:
-        """Write the picture into a file, on white, in the format of the file name's ending.
+        """Write the picture, with a white background, in the format of the file name's ending.
 
         Raises:
             StorageError: the file cannot be written.
@@ -301,7 +302,7 @@ class Picture:
     def _saved(self, ink: str, kind: str, ground: str) -> bytes:
         """Bytes of the figure in the file format ``kind``, with the background ``ground``.
 
-        A transparent figure ("none") has no title, since its page has the title.
+        A transparent figure ("none") has no title, since the page around it shows the title.
         """
         figure, file = self.figure(ink), io.BytesIO()
         style: dict[Any, Any] = {**_STYLE, "text.color": ink}

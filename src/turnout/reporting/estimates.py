@@ -131,7 +131,7 @@ def _errors(found: Frequencies | Mean, place: int) -> dict[str, float]:
 
 
 def order(found: Frequencies) -> list[int]:
-    """Item numbers, the most frequent item first; equal estimates are ordered by `raw`."""
+    """Item numbers, the most frequent item first; items of equal frequency are ordered by `raw`."""
     return [int(item) for item in np.lexsort((-found.raw, -found.values))]
 
 

@@ -122,6 +122,6 @@ def _named(name: str, bounds: Bounds) -> dict[str, float]:
 
 
 def _percent(bounds: Bounds, bounded: bool) -> str:
-    """Bounds as percentages, rounded outwards; the upper one alone if no lower one is known."""
+    """Bounds as percentages, rounded outwards; only the upper bound if no lower one is known."""
     low, high = rounded_down(100 * bounds.lower), rounded_up(100 * bounds.upper)
     return f"at most {high} % (at least {low} %)" if bounded else f"at most {high} %"

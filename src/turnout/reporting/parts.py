@@ -1,6 +1,6 @@
 """Parts of a printed answer as plain data, and their HTML and Markdown.
 
-`parts_of` divides the output of an answer in a terminal, a renderable of rich, into `Grid`s and
+`parts_of` divides a renderable of rich, which an answer prints in a terminal, into `Grid`s and
 `Note`s. `as_html` and `as_markdown` write these parts for notebooks and `turnout.api`. So each
 number is formatted once, for all forms of output.
 """
@@ -52,7 +52,7 @@ def parts_of(shown: RenderableType) -> tuple[Part, ...]:
 
 
 def _parts(shown: object) -> Iterable[Part]:
-    """Parts of a renderable, of a group of them, or of an object that renders itself."""
+    """Parts of a renderable, of a group of renderables, or of an object that renders itself."""
     if isinstance(shown, Table):
         yield _grid(shown)
     elif isinstance(shown, Group):

@@ -93,7 +93,7 @@ class Outcome:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the headline metric for a new test set; None if it is not known."""
+        """95 % interval of the headline metric for a new test set; None if none is known."""
         return self.headline.interval(self.result, self.test.records)
 
     @property
@@ -104,7 +104,8 @@ class Outcome:
     def epsilon_at(self, steps: NDArray[np.int64]) -> NDArray[np.float64]:
         """Upper bound on ε after each of the given numbers of steps, shape of ``steps``.
 
-        Between two points of `spent`, it is ε of the later point, which is never too small.
+        Between two points of `spent`, the result is ε at the later point, which is never below ε at
+        the given step.
         """
         return self.spent.epsilon()[np.searchsorted(self.spent.steps, steps)]
 
@@ -143,8 +144,9 @@ class Summary:
         """The report as JSON-ready values; equal for equal runs, except for ``seconds``.
 
         Guarantees:
-            The report has no exact count of participants, which `counts` has. ε covers only the
-            released models, and under add-remove an exact count distinguishes the two worlds.
+            The report has no exact count of participants; only `counts` returns exact counts. ε
+            covers only the released models, and under add-remove an exact count distinguishes the
+            two worlds.
         """
         outcome, prepared = self.outcome, self.outcome.prepared
         # Every run has metrics, a guarantee, noise and a seed.
@@ -248,11 +250,11 @@ def clipped_share(history: History) -> NDArray[np.float64]:
 
 
 def signal_to_noise(outcome: Outcome) -> NDArray[np.float64]:
-    """Norm of each step's sum of updates, divided by the norm of its noise; shape (steps,).
+    """Norm of each step's sum of updates, divided by the norm of the step's noise; shape (steps,).
 
-    The norm of the noise is about σ·C·√d in d dimensions. If each client adds its own noise, it is
-    the norm of the sum of all noises. The result is NaN for a step without updates, and for all
-    steps if clients send randomized messages instead of updates.
+    The norm of the noise is about σ·C·√d in d dimensions. If each client adds its own noise, the
+    step's noise is the sum of the noise of all clients. The result is NaN for a step without
+    updates, and for all steps if clients send randomized messages instead of updates.
     """
     prepared, history = outcome.prepared, outcome.history
     if prepared.plan.messages is not None:

@@ -1,6 +1,6 @@
-"""Versions and processor with which a number was computed; the number's last bits depend on them.
+"""Versions and processor with which a number was computed, since its last bits depend on them.
 
-`surroundings` returns all of them for the JSON files of benchmarks, `measured_on` one line for the
+`surroundings` returns them for the JSON files of benchmarks. `measured_on` returns one line for the
 tables of benchmarks.
 """
 

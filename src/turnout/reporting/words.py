@@ -140,7 +140,7 @@ def rounded_down(value: float, digits: int = 4) -> str:
 
 
 def at_least(bounds: Bounds, digits: int = 4) -> str:
-    """Lower bound as text, rounded down; if it is 0 by lack of a proof, the text says so.
+    """Lower bound as text, rounded down; the text states if 0 only means that none is known.
 
     >>> at_least(Bounds(0.5, 1.0)), at_least(Bounds(0.0, 0.0)), at_least(Bounds(0.0, 1.0))
     ('0.5', '0', '0: no lower bound is known')
@@ -189,10 +189,10 @@ def bounds_record(bounds: Bounds) -> dict[str, float]:
 
 
 def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
-    """Row with the relative width of the bounds on ε and its reason; empty if they are close.
+    """Row with the gap between the bounds on ε and the reason for it; empty if the gap is small.
 
-    The result is empty also if no lower bound is known, unless the search for the bounds stopped
-    because its limit on computing work was reached.
+    The gap is relative to ε. The result is empty also if no lower bound is known, unless the search
+    for the bounds reached its limit on computing work.
     """
     said = guarantee.epsilon.lower == 0 and not guarantee.cut_short
     if guarantee.meets_tolerance or said:
@@ -205,10 +205,10 @@ def bracket_rows(guarantee: Guarantee) -> dict[str, str]:
 def _why_wide(guarantee: Guarantee) -> str:
     """Reason for which the bounds on ε are not close, in words."""
     if guarantee.cut_short:
-        return "the budget of work was spent, which is counted and the same on every machine"
+        return "the budget of work was spent (counted, so it is the same on every machine)"
     if guarantee.epsilon.lower == 0:
         return "no lower bound is known"
-    return "refining stopped" if guarantee.exact else "the analysis is not tight"
+    return "the refinement stopped" if guarantee.exact else "the analysis is not tight"
 
 
 def guarantee_table(
@@ -220,7 +220,7 @@ def guarantee_table(
         guarantee: the guarantee.
         title: title of the table.
         rows: rows at the top, as texts by name.
-        about: rows that describe the scheme, which follow those of ε and δ; None: no such rows.
+        about: rows that describe the scheme, placed after the rows of ε and δ; None: no such rows.
     """
     from rich.table import Table
 
