@@ -1,4 +1,4 @@
-"""Audits: statistical lower bounds on ε from the distinguishing game on running code.
+"""Audits: statistical lower bounds on ε from a distinguishing game that is played on running code.
 
 ``releases`` plays the game on whole runs of a scheme with and without one client, either with the
 sampler and the mechanism only or with the simulation. ``canaries`` plays it on one training run

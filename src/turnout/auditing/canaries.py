@@ -156,7 +156,7 @@ class Guessed:
 
     Attributes:
         canaries: number of canaries.
-        guesses: number of guesses, the number with the largest bound if several were tried.
+        guesses: number of guesses; if several numbers were tried, the one with the largest bound.
         correct: number of correct guesses.
         epsilon: lower bound on ε, corrected for the numbers of guesses that were tried.
         gaussian_mu: lower bound on μ if the trade-off is Gaussian, with the same correction.
@@ -202,7 +202,7 @@ def bounds_by_guesses(
 
 
 def largest_bound(canaries: int, delta: float, error: float) -> float:
-    """Lower bound on ε from `bounds_by_guesses` if every guess is correct, the largest possible."""
+    """Largest lower bound on ε that `bounds_by_guesses` can return, if every guess is correct."""
     tries = _tries(np.ones(canaries, np.bool_))
     share = error / len(tries)
     return max(epsilon_by_guesses(canaries, r, r, delta, share) for r, _ in tries)
@@ -240,7 +240,7 @@ class OneRun:
         found: numbers of guesses, and the lower bounds from them.
         scores: scores of the canaries, shape (m,); larger if the canary seems to be in the run.
         inside: whether each canary is in the run, shape (m,).
-        confidence: the lower bound does not exceed the true ε with at least this probability.
+        confidence: with at least this probability, the lower bound does not exceed the true ε.
         seed: seed of all random streams.
         seconds: running time.
         metrics: metrics of the model that the same run trains; empty without a model.

@@ -182,7 +182,7 @@ def gaussian_mu_by_counts(
 def _limits(
     likely: NDArray[np.int64] | int, rare: NDArray[np.int64] | int, trials: int, error: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Lower bounds on the event's probability in the likely world, upper bounds in the other."""
+    """Lower bounds on an event's probability in the likely world, and upper ones in the other."""
     checks.open_unit(error=error)
     low, _ = rate_bounds(likely, trials, _LIKELY_SHARE * error)
     _, high = rate_bounds(rare, trials, (1.0 - _LIKELY_SHARE) * error)
@@ -401,7 +401,7 @@ class Findings:
 
     @property
     def gaussian_mu(self) -> float:
-        """Largest lower bound on μ of all events, valid if the trade-off is that of Gaussian DP."""
+        """Lower bound on μ, the largest over all events; valid if the trade-off is Gaussian."""
         every = (self.found, *(at.found for at in self.also))
         return max(counted.gaussian_mu for found in every for counted in found.values())
 

@@ -1,4 +1,4 @@
-"""Audit of a game: events are chosen on some trials and counted on all others.
+"""Audit of a game: events are chosen on some trials and counted on the remaining trials.
 
 `Game` is the interface of a game, and `play` tests proved bounds on ε by the best of several games.
 """
@@ -123,7 +123,7 @@ class _Asked:
     error: float
 
     def event(self, worlds: _TwoWorlds, trials: int) -> tuple[Event, float]:
-        """Event of the largest predicted bound, and its ratio to the proved upper bound."""
+        """Event with the largest predicted bound, and the ratio of predicted to proved bound."""
         ours, others = worlds[::-1] if self.direction == "add" else worlds
         event, epsilon = best_event(ours, others, trials, self.delta, self.error)
         return event, epsilon / self.proved if self.proved > 0 else epsilon
@@ -162,6 +162,6 @@ def _in_order(worlds: _TwoWorlds, direction: str, statistic: str) -> tuple[Float
 
 
 def _chosen(worlds: _TwoWorlds, asked: Sequence[_Asked], trials: int) -> tuple[list[Event], float]:
-    """Best event for each bound, and the largest ratio of a predicted to a proved bound."""
+    """Best event for each bound, and the largest of the ratios of predicted to proved bound."""
     pairs = [one.event(worlds, trials) for one in asked]
     return [event for event, _ in pairs], max(part for _, part in pairs)

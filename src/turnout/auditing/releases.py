@@ -140,7 +140,7 @@ class ReleaseGame:
             )
         if self.scheme.release.shows_counts and self.scheme.population is not None:
             raise UnsupportedError(
-                "averaged check-ins with a given population cannot be audited: their ε depends on "
+                "averaged check-ins with a given population cannot be audited: the ε depends on "
                 "the noise of all clients, but the game has no client except the canary"
             )
         # Released counts would show the crowd, and scores need a known likelihood ratio.

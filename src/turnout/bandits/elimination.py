@@ -12,9 +12,9 @@ differences, and has the proof of the widths.
 the span; π a design, which is a distribution on the actions; M(π) = Σ π(x)·x xᵀ; g(π) the value of
 a design, the maximum of xᵀ M(π)⁻¹ x over all actions x, which is at least r.
 
-Source: Kiefer, Wolfowitz, The equivalence of two extremum problems, Can. J. Math. 1960 (the least g
-is r, at the largest det M); Todd, Yıldırım, On Khachiyan's algorithm, Discrete Appl. Math. 2007
-(away steps); Kumar, Yıldırım, JOTA 2005 (where to begin).
+Source: Kiefer, Wolfowitz, The equivalence of two extremum problems, Can. J. Math. 1960 (the minimum
+of g is r, attained where det M is largest); Todd, Yıldırım, On Khachiyan's algorithm, Discrete
+Appl. Math. 2007 (away steps); Kumar, Yıldırım, JOTA 2005 (initial points).
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _values(points: FloatArray, chosen: FloatArray, shares: FloatArray) -> Float
 def _spread(points: FloatArray) -> IntArray:
     """Indices of at most 2r points that span the space.
 
-    The points are chosen one direction after another: the point that is farthest from the span of
-    the previous points, and the point that is extreme in the opposite direction.
+    The points are chosen in pairs: the point that is farthest from the span of the previous points,
+    and the point that is extreme in the opposite direction.
     """
     rank = points.shape[1]
     chosen: list[int] = []
@@ -150,7 +150,7 @@ def _spread(points: FloatArray) -> IntArray:
 
 
 def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> FloatArray:
-    """Shares of a design on the given points, whose value over them is at most (1 + tolerance)·r.
+    """Shares of a design on the given points, with a value of at most (1 + tolerance)·r over them.
 
     Each step increases the share of the point of the largest value, or decreases the share of the
     point of the smallest value, by the amount that maximises det M.
@@ -253,7 +253,7 @@ class EliminationState:
 
 @dataclass(frozen=True)
 class Elimination:
-    """Batched elimination: pulls a core set of the active actions, and drops those proved worse.
+    """Batched elimination: pulls a core set of active actions, and drops actions proved worse.
 
     Guarantees:
         The best action is dropped with probability at most ``failure``, for all actions, θ and
@@ -268,8 +268,9 @@ class Elimination:
         contrasts: True: compare two actions by bounds on ⟨a − b, θ⟩. False: compare them by bounds
             on each mean, as the thesis does.
         reuse: whether a comparison uses the sums of all batches; False: only of the last batch.
-        variances: whether variances of rewards are bounded by bounds on their means; False: by 1.
-        core_sets: whether a core set is pulled; False: all active actions equally often.
+        variances: True: bound the variances of rewards by bounds on the mean rewards. False: bound
+            them by 1.
+        core_sets: whether a core set is pulled; False: all active actions are pulled equally often.
 
     Raises:
         ParameterError: a parameter outside its domain.
@@ -296,7 +297,7 @@ class Elimination:
         return EliminationState(problem, np.arange(len(problem.actions)))
 
     def plan(self, state: EliminationState, generator: np.random.Generator) -> Batch:
-        """Batch of a core set of the active actions; at the end only the best estimated action."""
+        """Batch of a core set of active actions; at the end, of the action of largest estimate."""
         # At the end, or if one action is left, pull only the action of the largest estimate.
         size = self.first * self.growth ** len(state.evidence)
         last = state.left <= max(self.commit * state.problem.horizon, 1.0)

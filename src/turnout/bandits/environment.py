@@ -183,13 +183,14 @@ _MOST_NUMBERS = 2**28  # largest number of floats of a net of parameters
 
 @dataclass(frozen=True, eq=False)
 class ContextualEnvironment(LinearEnvironment):
-    """Linear environment whose actions stand for parameters, with the contextual regret.
+    """Linear environment of a contextual bandit: each action stands for a parameter θᵢ.
 
     Guarantees:
-        A client sends only a reward, which depends on its context. A change of context and reward
-        changes a sum by at most 2. So the mechanism's ε holds for joint DP (thesis, Definition
-        6.2.3): it protects context and reward against an adversary that observes all messages to
-        later clients. The client's action, which depends on its context, is not revealed.
+        A client sends only a reward, which depends on the client's context. A change of context and
+        reward changes a sum by at most 2. So the mechanism's ε holds for joint DP (thesis,
+        Definition 6.2.3): context and reward are protected against an adversary that observes all
+        messages to later clients. The client's action, which depends on the context, is not
+        revealed.
 
     Attributes:
         candidates: parameter θᵢ for which each action stands, shape (K, d).
@@ -388,8 +389,8 @@ def contextual_log(
 ) -> LoggedEnvironment:
     """Log of a contextual bandit, with each client's reward for each candidate parameter.
 
-    The reward of a client for a candidate is its reward for the action that the candidate chooses
-    in the client's context.
+    A client's reward for a candidate is the client's reward for the action that the candidate
+    chooses in the client's context.
 
     Args:
         features: φ(a, c) of N public contexts, each of norm at most 1, shape (N, A, d). The actions

@@ -85,7 +85,7 @@ class Channels:
 
         Returns:
             Upper bounds, shape (m, levels). For few sums they are the exact suprema over all means
-            in [low, high], for many sums a cubic bound.
+            in [low, high]; for many sums they follow from a cubic bound.
         """
         low, high = self.attenuation * low, self.attenuation * high
         if self.pulls.size > _MANY:
@@ -291,7 +291,7 @@ class CentralSums(BatchMechanism):
         return totals + self.noise.draw(totals.size, source)
 
     def epsilon(self, batches: Iterable[IntArray]) -> Bounds:
-        """Bounds on ε of a run, which are equal: sums that differ by 2 attain the ratio e^ε."""
+        """Bounds on ε, which are equal: two totals that differ by 2 attain the ratio e^ε."""
         del batches
         t, s = self.noise.scale
         return Bounds(
@@ -345,7 +345,9 @@ class LocalBits(BatchMechanism):
 
 @dataclass(frozen=True)
 class ShuffledBits(BatchMechanism):
-    """Shuffled mechanism: one randomized bit, with the largest ε₀ that the number of pulls permits.
+    """Shuffled mechanism: each client sends its reward as one randomized bit.
+
+    The level ε₀ of the bit is the largest that the number of pulls permits.
 
     A message reveals its action, so a client is hidden only among the n clients that pull the same
     action in the same batch. ε₀ is the largest level at which n shuffled binary responses are
@@ -435,7 +437,7 @@ def local_epsilon(epsilon: float, delta: float, pulls: int) -> float:
 
     The result is never above the largest such level. A level that is valid for n pulls is valid for
     more pulls. So the level is computed only on a grid of numbers of pulls with ratio 1.2, and the
-    result is that of the largest grid point that is at most ``pulls``.
+    result is the level of the largest grid point that is at most ``pulls``.
     """
     if pulls < _FEWEST_HIDDEN:
         return epsilon

@@ -5,7 +5,7 @@ state, and equal states, releases and generators give equal results. A policy re
 actions and released sums, so its choices are postprocessing of the mechanism's releases. `Widths`
 computes confidence widths of estimates (`Estimates`, from `BatchEvidence`) that hold after all
 batches together, for any choice of the batches. `register_policy` registers a policy under its name
-in plans; `registered_policies` returns all of them.
+in plans; `registered_policies` returns all policies.
 
 Notation: batch j pulls action a nⱼₐ times and gives the estimate ȳⱼₐ of its mean; c ∈ ℝᵈ is a
 contrast, which is a difference of two actions, or one action; Xⱼ is the least squares estimate of
@@ -223,10 +223,11 @@ def registered_policies() -> dict[str, RegisteredPolicy]:
 
 
 def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -> Batch:
-    """Batch of at least ``shares · size`` pulls of each action, and at most ``left`` pulls in all.
+    """Batch of about ``shares · size`` pulls of each action, and at most ``left`` pulls in all.
 
-    If there are too many pulls, the actions with the most pulls lose some. So an action is omitted
-    only if fewer pulls than actions are left.
+    The numbers of pulls are rounded up, to at least 1. If they add up to more than ``left``, the
+    actions with the most pulls lose pulls. So an action is omitted only if fewer pulls than actions
+    are left.
     """
     pulls = np.maximum(np.ceil(shares * min(size, left) - 1e-9), 1.0).astype(np.int64)
     while (excess := int(pulls.sum()) - left) > 0:
@@ -312,7 +313,7 @@ class BatchEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Estimated contrasts and their radii: an estimate minus its radius is a lower bound.
+    """Estimated contrasts, each with a radius: estimate minus radius is a lower bound.
 
     Attributes:
         values: estimates, shape (contrasts,).
@@ -395,5 +396,9 @@ class Widths:
         return 3 + math.ceil(math.log(max(self.horizon / first_batch, 1.0), 4))
 
     def _share(self, batches: int) -> float:
-        """Failure probability of the current widths, which batches share if sums are not pooled."""
+        """Failure probability of the widths after the given number of batches.
+
+        Without pooling each batch has its own widths, and the probabilities of all batches sum to
+        at most `failure`.
+        """
         return self.failure if self.pooled else self.failure / (batches * (batches + 1))

@@ -2,11 +2,11 @@
 
 Source: thesis, Algorithms 6.3.1, 6.3.2 and 6.4.1, with two repairs without which they cannot run:
     the last batch is shortened so that the run has T pulls, and the pseudo-inverse replaces the
-    inverse. The printed algorithms have three faults (docs/errata.md). Their noise assumes a
-    sensitivity of 1, although it is 2, so their ε is twice the stated ε. In the shuffled model they
-    count the pulls of all actions, although only those of the same action hide a client, and use
-    the clones bound outside its range. And the widths γᵢ are not valid. With ``sensitivity`` 2 the
-    central and the local algorithm have the stated ε.
+    inverse. The printed algorithms have three faults (docs/errata.md). (1) The noise assumes a
+    sensitivity of 1, but the sensitivity is 2, so the true ε is twice the stated ε. (2) The
+    shuffled algorithm counts the pulls of all actions, but only messages about the same action hide
+    a client's message. It also uses the clones bound outside the bound's range. (3) The widths γᵢ
+    are not valid. With ``sensitivity`` 2 the central and the local algorithm have the stated ε.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class PrintedElimination:
 
     Attributes:
         sums: mechanism; the widths depend on its trust model and its ε.
-        core_sets: whether a core set is pulled; False: all active actions equally often
+        core_sets: whether a core set is pulled; False: all active actions are pulled equally often
             (Figure 6.2b).
     """
 
@@ -163,7 +163,7 @@ class PrintedElimination:
         return PrintedState(problem, np.arange(count), np.zeros(dimension))
 
     def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
-        """Batch i of about qⁱ pulls; after log T − 1 batches only the best estimated action."""
+        """Batch i of about qⁱ pulls; after log T − 1 batches, of the action of largest estimate."""
         # The last batch pulls the action of the largest estimate.
         horizon = state.problem.horizon
         left = horizon - state.pulled

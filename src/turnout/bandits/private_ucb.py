@@ -1,8 +1,9 @@
 """LinUCB on noisy Gram matrices and moments: the standard private contextual bandit.
 
 `PrivateLinUCB` protects actions and contexts as well as rewards, with noise in every direction. The
-policy itself adds the noise to its statistics. So it runs only in simulations, with the mechanism
-`PrivateLinUCB.mechanism`, which releases exact rewards and returns the ε of the policy's releases.
+policy itself adds the noise to its statistics. So the policy runs only in simulations, with the
+mechanism `PrivateLinUCB.mechanism`, which releases exact rewards and returns the ε of the policy's
+releases.
 
 Notation: a client with action a and reward r contributes the statistics s = (aaᵀ, r·a), of which
 the learner receives noisy sums. s has D = d(d + 3)/2 numbers; the numbers off the diagonal are
@@ -12,7 +13,8 @@ multiplied by √2. For two clients with actions a and b, c = ⟨a, b⟩, norms 
 Source: Shariff, Sheffet, Differentially private contextual linear bandits, NeurIPS 2018 (tree-based
     Gaussian noise, joint DP); Zheng et al., Locally differentially private (contextual) bandits
     learning, NeurIPS 2020; Chowdhury, Zhou, Shuffle private linear contextual bandits, ICML 2022
-    (batches). This module calibrates the noise by certified accounting instead of their constants.
+    (batches). This module calibrates the noise by certified accounting, and uses no constants of
+    these papers.
 """
 
 from __future__ import annotations
@@ -219,7 +221,7 @@ class PrivateLinUCB:
 
 @dataclass(frozen=True)
 class StatisticsOfPolicy(BareSums):
-    """Mechanism of a `PrivateLinUCB`, which adds the noise itself; for simulations only.
+    """Mechanism for the policy `PrivateLinUCB` in simulations; the policy itself adds the noise.
 
     Attributes:
         policy: policy that adds the noise.

@@ -80,7 +80,8 @@ class BatchedThompson:
     Attributes:
         growth: ratio of the sizes of successive batches, above 1, at most 100.
         first: number of pulls of the first batch, at least 1; this batch pulls a core set.
-        least: actions with a smaller probability are not pulled, since each action adds noise.
+        least: smallest probability of being the best with which an action is pulled; each action
+            in a batch adds noise.
         samples: number of draws of θ from which the probabilities are estimated.
         commit: share of the horizon, at its end, in which only the action of the largest posterior
             mean is pulled.
@@ -110,7 +111,7 @@ class BatchedThompson:
         return ThompsonState(problem, (), prior, guard)
 
     def plan(self, state: ThompsonState, generator: np.random.Generator) -> Batch:
-        """Next batch: first a core set, then actions by posterior shares, at the end one action."""
+        """Next batch: first a core set, then actions by posterior share, finally one action."""
         # The first batch pulls a core set.
         size = self.first * self.growth ** len(state.releases)
         features = state.problem.actions
@@ -167,8 +168,8 @@ def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Batc
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
     """Posterior of θ after releases, from a standard normal prior.
 
-    The variances of rewards are the variances at the posterior means. Both are computed in a fixed
-    number of rounds.
+    The variances of rewards depend on the posterior means, and the posterior depends on these
+    variances. So both are computed in turn, in a fixed number of rounds.
     """
     dimension = actions.shape[1]
     posterior = Posterior(np.zeros(dimension), np.eye(dimension))
