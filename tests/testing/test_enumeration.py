@@ -78,5 +78,5 @@ def test_enumerating_a_sampler_with_hidden_state_is_refused():
         calls.append(None)
         return source.below(2 + len(calls) % 2, 2)
 
-    with pytest.raises(NumericalError, match="not a function of its draws alone"):
+    with pytest.raises(NumericalError, match="other draws when its draws are replayed"):
         enumerate_outputs(forgetful)

@@ -29,7 +29,7 @@ def test_an_algorithm_that_reads_data_of_other_clients_fails_the_conformance_sui
         def client_update(self, sent, client_state, client, generator):
             return super().client_update(sent, client_state, 1, generator)
 
-    with pytest.raises(AssertionError, match="depends on others' data"):
+    with pytest.raises(AssertionError, match="depends on other clients' data"):
         exec(SUITE, names | {"OwnOffsets": Nosy})
 
 

@@ -138,7 +138,7 @@ class WrongSubset(SubsetSelection):
         (WrongError(1.0, 3), "squared error"),
         (TooFewBits(1.0, 3), "do not fit"),
         (OtherBytes(1.0, 3), "does not return the packed"),
-        (LongerBytes(1.0, 3), "bits, not"),
+        (LongerBytes(1.0, 3), "bits: expected"),
         (OtherSampler(1.0, 3), "is sent with"),
     ],
     ids=lambda value: type(value).__name__,

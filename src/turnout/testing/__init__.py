@@ -1,4 +1,4 @@
-"""Tests of samplers, participations, randomizers and algorithms, of turnout or custom.
+"""Tests for samplers, participations, randomizers and algorithms, built-in or custom.
 
 The package has exact enumeration of samplers, statistical assertions, conformance tests and seeded
 faults.

@@ -39,7 +39,8 @@ def assert_algorithm(make: _Make[Data], data: Sequence[Data], hostile: Sequence[
         AssertionError: the algorithm lacks a property, which the message names.
     """
     algorithm = make(data)
-    assert algorithm.population == len(data) >= 2, "population"
+    population = algorithm.population
+    assert population == len(data) >= 2, f"population = {population}: expected {len(data)}"
     _assert_nothing_is_changed(algorithm)
     _assert_clipped(make, data, hostile)
     _assert_own_data_only(make, data)
@@ -86,10 +87,10 @@ def _assert_nothing_is_changed(algorithm: Algorithm) -> None:
     own = None if clients[0] is None else {k: np.array(v) for k, v in clients[0].items()}
     sent = algorithm.sent(state)
     algorithm.client_update(sent, clients[0], 0, _STREAMS.generator("client", 0, 0))
-    assert _same(own, clients[0]), "client_update changes the state that it is given"
+    assert _same(own, clients[0]), "client_update changes the given client state in place"
     algorithm.server_update(state, np.ones(algorithm.dimension), 0)
     algorithm.evaluate(state, {})
-    assert _same(kept, state), "the server's state is changed in place"
+    assert _same(kept, state), "a method changes the given server state in place"
 
 
 def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[Data]) -> None:
@@ -97,25 +98,31 @@ def _assert_clipped(make: _Make[Data], data: Sequence[Data], hostile: Sequence[D
     for held in hostile:
         algorithm = make([held, *data[1:]])
         limit = algorithm.clip_norm * (1 + _SLACK)
-        assert 0 < limit < math.inf, "clip_norm"
+        assert 0 < limit < math.inf, f"clip_norm = {algorithm.clip_norm}: expected above 0, finite"
         if isinstance(algorithm, Batched):
             sent, everybody = algorithm.sent(_started(algorithm)), np.arange(len(data))
             alone = algorithm.clipped_sum(sent, everybody[:1]).total
             others = algorithm.clipped_sum(sent, everybody[1:]).total
             moved = algorithm.clipped_sum(sent, everybody).total - others
             norms = [float(np.linalg.norm(alone)), float(np.linalg.norm(moved))]
-            assert max(norms) <= limit * (1 + _SLACK), f"an update moves the sum by {max(norms)}"
-            assert np.isfinite(norms).all(), "an update is not finite"
+            assert max(norms) <= limit * (1 + _SLACK), (
+                f"an update moves the sum by {max(norms)}: expected at most clip_norm"
+            )
+            assert np.isfinite(norms).all(), "an update is NaN or infinite"
         with np.errstate(all="ignore"):  # hostile numbers may overflow in their client's update
             result = _simulation(algorithm).run()
-        assert np.isfinite(result.parameters).all(), f"with data {held} the model is not finite"
+        assert np.isfinite(result.parameters).all(), (
+            f"data {held} lead to a model that is not finite"
+        )
 
 
 def _assert_own_data_only(make: _Make[Data], data: Sequence[Data]) -> None:
     """Require that a client's update and state do not depend on other clients' data."""
     first, last = make(data), make([*data[:1], *data[2:], data[1]])
-    assert _same(first.init_client(0), last.init_client(0)), "a state depends on others' data"
-    assert _same(_updated(first, 0), _updated(last, 0)), "an update depends on others' data"
+    same = _same(first.init_client(0), last.init_client(0))
+    assert same, "a client's state depends on other clients' data"
+    same = _same(_updated(first, 0), _updated(last, 0))
+    assert same, "a client's update depends on other clients' data"
     moved = _updated(make([data[1], *data[1:]]), 0)
     assert not _same(_updated(first, 0), moved), "an update does not depend on the client's data"
 
@@ -131,7 +138,7 @@ def _assert_server_sees_no_data(
         state = _started(algorithm)
         after = algorithm.server_update(state, direction, 0)
         seen.append((state, after, algorithm.sent(after), algorithm.model(after)))
-    assert all(_same(seen[0], other) for other in seen[1:]), "the server part depends on data"
+    assert all(_same(seen[0], other) for other in seen[1:]), "the server's results depend on data"
 
 
 def _assert_batches(algorithm: Algorithm) -> None:
@@ -146,7 +153,7 @@ def _assert_batches(algorithm: Algorithm) -> None:
     expected = (alone * np.minimum(1, algorithm.clip_norm / np.maximum(norms, 1e-300))).sum(axis=0)
     found = algorithm.clipped_sum(sent, everybody)
     gap = float(np.linalg.norm(found.total - expected))
-    assert found.count == everybody.size, "clipped_sum returns a wrong number of clients"
+    assert found.count == everybody.size, "the sum of clipped_sum has a wrong number of clients"
     limit = _SLACK * algorithm.clip_norm * everybody.size
     assert gap <= limit, f"clipped_sum differs by {gap} from the sum of single clients' updates"
 
@@ -159,8 +166,10 @@ def _assert_no_direction(algorithm: Algorithm) -> None:
         assert after.keys() == state.keys(), "server_update changes the names of the state"
         for name, array in after.items():
             like = (np.shape(state[name]), np.asarray(state[name]).dtype)
-            assert (np.shape(array), np.asarray(array).dtype) == like, f"{name} changes its type"
-            assert np.isfinite(array).all(), f"{name} is not finite after a direction of zero"
+            same = (np.shape(array), np.asarray(array).dtype) == like
+            assert same, f"server_update changes the shape or type of the state {name!r}"
+            finite = np.isfinite(array).all()
+            assert finite, f"the state {name!r} is not finite after a direction of zero"
         state = after
 
 
@@ -174,7 +183,9 @@ def _assert_repeatable(make: _Make[Data], data: Sequence[Data]) -> None:
     """Require the same bits in a repeated run and in runs that are stopped and resumed."""
     with tempfile.TemporaryDirectory() as folder:
         whole = _simulation(make(data)).run()
-        assert _same_run(whole, _simulation(make(data)).run()), "the same seed gives other bits"
+        assert _same_run(whole, _simulation(make(data)).run()), (
+            "a second run of one seed gives other bits"
+        )
         for stop in range(0, _LAW.steps, 2):
             store = FileCheckpoints(Path(folder) / f"{stop}.npz")
             _stopped(_simulation(make(data)), store, stop)

@@ -17,6 +17,10 @@ from turnout.randomness import Source
 
 _MAX_PATHS = 1_000_000
 _MAX_DRAWS = 1000  # of one run; a sampler with rejection may go on forever
+_NOT_REPEATABLE = (
+    "the sampler makes other draws when its draws are replayed: "
+    "expected a function of nothing but the draws"
+)
 
 
 def enumerate_outputs(
@@ -28,8 +32,8 @@ def enumerate_outputs(
     has exactly the probability ``Fraction(p)``.
 
     Args:
-        sampler: function of a `Source`, which depends on nothing but its draws. Arrays and lists
-            in its result become tuples, so that outcomes can be compared.
+        sampler: function of a `Source`, whose result depends on nothing but the draws. Arrays and
+            lists in the result become tuples, so that outcomes can be compared.
         max_paths: largest permitted number of sequences of draws.
 
     Returns:
@@ -38,8 +42,8 @@ def enumerate_outputs(
     Raises:
         UnsupportedError: more than ``max_paths`` sequences (a sampler with rejection has
             infinitely many), or an outcome that cannot be compared.
-        NumericalError: the sampler does not depend on its draws alone, since it makes other draws
-            when they are replayed.
+        NumericalError: the sampler does not depend on the draws alone, since it makes other draws
+            when the draws are replayed.
 
     >>> enumerate_outputs(lambda source: int(source.below(3, 1)[0]) == 0)
     {True: Fraction(1, 3), False: Fraction(2, 3)}
@@ -50,13 +54,16 @@ def enumerate_outputs(
     while prefix is not None:
         paths += 1
         if paths > max_paths:
-            raise UnsupportedError(f"the sampler has more than {max_paths} sequences of draws")
+            raise UnsupportedError(
+                f"the sampler has more than {max_paths} sequences of draws: "
+                "expected a smaller sampler, or a larger max_paths"
+            )
         source = _EnumeratingSource(prefix, max_paths)
         outcome = _hashable(sampler(source))
         distribution[outcome] += source.probability
         prefix = _next_prefix(source.path)
     if sum(distribution.values()) != 1:
-        raise NumericalError("the sampler is not a function of its draws alone")
+        raise NumericalError(_NOT_REPEATABLE)
     return dict(distribution)
 
 
@@ -97,7 +104,7 @@ class _EnumeratingSource(Source):
             raise UnsupportedError(f"a run of the sampler draws more than {_MAX_DRAWS} times")
         choice = self._prefix[position] if position < len(self._prefix) else _Choice(0, branches)
         if choice.branches != branches:
-            raise NumericalError("the sampler is not a function of its draws alone")
+            raise NumericalError(_NOT_REPEATABLE)
         self.path.append(choice)
         return choice.taken
 

@@ -159,7 +159,10 @@ def _with(fault: type[Faulty]) -> Callable[[ReleaseGame], ReleaseGame]:
 def come_oftener(
     draw: Draw, trials: int, block: ScheduleBlock, source: Source, first_step: int
 ) -> Schedule:
-    """Fault: steps of one draw and, in each trial with probability ½, also of another draw."""
+    """Fault: the canary takes part in the steps of one draw and, in some trials, of a second one.
+
+    Each trial has the second draw with probability ½.
+    """
     first, second = (canary_steps(draw, trials, block, source, first_step) for _ in range(2))
     again = source.bernoulli(_OFTENER - 1.0, trials)
     added = again[second.clients]
@@ -170,7 +173,7 @@ def come_oftener(
 
 
 class ShuffledOnce:
-    """Fault: a loader that shuffles once and repeats the first block's steps in all blocks."""
+    """Fault: a loader that shuffles once, so that every block repeats the first block's steps."""
 
     def __init__(self) -> None:
         self._first: Schedule | None = None

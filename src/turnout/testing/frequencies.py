@@ -109,7 +109,7 @@ def assert_mean(values: ArrayLike, expected: float, false_alarm: float = FALSE_A
     allowed = float(stats.norm.isf(false_alarm / 2)) * error
     rounding = 1e-12 * max(abs(mean), abs(expected))
     if not abs(mean - expected) <= allowed + rounding:
-        raise AssertionError(f"mean {mean:.8g} ± {error:.2g} where {expected:.8g} is expected")
+        raise AssertionError(f"the mean is {mean:.8g} ± {error:.2g}: expected {expected:.8g}")
 
 
 def assert_rejects(

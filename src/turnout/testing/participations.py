@@ -59,14 +59,17 @@ def assert_participation(
             ``promise``.
         UnsupportedError: too many draws for an enumeration.
     """
-    assert normal_form(participation).steps == participation.steps, "steps"
+    found, stated = normal_form(participation).steps, participation.steps
+    assert found == stated, f"the normal form has {found} steps: expected {stated}"
     clients: Sequence[ClientDistribution] = [
         client_distribution(participation, population, client) for client in range(population)
     ]
     if promise is not None:
         for client, sampled in enumerate(clients):
             wanted = {steps: weight for steps, weight in promise(client).items() if weight}
-            assert sampled == wanted, f"client {client} is drawn by {sampled}, not by {wanted}"
+            assert sampled == wanted, (
+                f"client {client} is drawn by the distribution {sampled}: expected {wanted}"
+            )
     _assert_expected(participation, population, clients)
     for client, sampled in enumerate(clients):
         _assert_admitted(participation, population, client, sampled)
@@ -118,7 +121,9 @@ def _assert_expected(
             for step in steps:
                 counts[step] += weight
     expected = expected_check_ins(participation, population)
-    np.testing.assert_allclose(expected, [float(c) for c in counts], rtol=1e-9, atol=1e-12)
+    message = "the expected check-ins by step differ from those of the sampler"
+    sampled = [float(c) for c in counts]
+    np.testing.assert_allclose(expected, sampled, rtol=1e-9, atol=1e-12, err_msg=message)
 
 
 def _assert_admitted(
@@ -128,16 +133,22 @@ def _assert_admitted(
     for drawn in own:
         record = Admissions(participation, population)
         taken = [step for step in drawn if _admits(record, client, step)]
-        assert taken == list(drawn), f"client {client} drew {drawn}, admitted at {taken}"
+        assert taken == list(drawn), (
+            f"client {client} drew the steps {drawn}, but is admitted only in {taken}"
+        )
     greedy = Admissions(participation, population)
     admitted = [step for step in range(participation.steps) if _admits(greedy, client, step)]
     possible = {step for steps in own for step in steps}
-    assert set(admitted) <= possible, f"client {client} is admitted where it has no chance"
+    assert set(admitted) <= possible, (
+        f"client {client} is admitted in the steps {admitted}: expected some of {sorted(possible)}"
+    )
     for block in blocks(participation):
         inside = range(block.first_step, block.first_step + block.steps)
         most = max(sum(step in inside for step in steps) for steps in own)
         came = sum(step in inside for step in admitted)
-        assert came <= most, f"client {client} is admitted {came} times in {block}, not {most}"
+        assert came <= most, (
+            f"client {client} is admitted {came} times in {block}: expected at most {most}"
+        )
 
 
 def _admits(record: Admissions, client: int, step: int) -> bool:
@@ -150,7 +161,7 @@ def _assert_written(participation: Participation) -> None:
     """Require that the codec returns the scheme that was encoded."""
     scheme = Scheme(GaussianNoise(1.0), participation, Relation.ADD_REMOVE)
     written = scheme_to_dict(scheme)
-    assert scheme_to_dict(scheme_from_dict(written)) == written, "the codec changes it"
+    assert scheme_to_dict(scheme_from_dict(written)) == written, "a decoded scheme differs"
 
 
 def _assert_priced(participation: Participation, clients: Sequence[ClientDistribution]) -> None:
@@ -163,7 +174,9 @@ def _assert_priced(participation: Participation, clients: Sequence[ClientDistrib
             )
         except UnsupportedError:
             continue
-        assert 0.0 <= upper < math.inf, f"{upper} under {relation.value}, {release.value}"
+        assert 0.0 <= upper < math.inf, (
+            f"ε = {upper} under {relation.value} with {release.value} releases: expected finite"
+        )
     # For a randomizer given as a table, the bounds are compared with the sampler's exact δ.
     table = TableRandomizer(_PRESENT, _ABSENT)
     try:
@@ -171,10 +184,10 @@ def _assert_priced(participation: Participation, clients: Sequence[ClientDistrib
     except UnsupportedError:
         return
     truths = [max(_deltas(own, participation.steps, found.upper)) for own in clients]
-    assert max(truths) <= _DELTA * (1 + 1e-9), "ε exceeds its upper bound"
+    assert max(truths) <= _DELTA * (1 + 1e-9), "the exact ε exceeds the accountant's upper bound"
     if found.lower > 0 and all(own == clients[0] for own in clients):
         reached = max(_deltas(clients[0], participation.steps, found.lower * (1 - 1e-9)))
-        assert reached >= _DELTA * (1 - 1e-6), "ε is below its lower bound"
+        assert reached >= _DELTA * (1 - 1e-6), "the exact ε is below the lower bound"
 
 
 def _deltas(own: ClientDistribution, steps: int, epsilon: float) -> tuple[float, float]:
@@ -202,5 +215,7 @@ def _assert_verified(participation: Participation) -> None:
         priced = price(scheme, _DELTA, _TOLERANCE).epsilon
     except UnsupportedError:
         return
-    assert found.lower <= priced.upper * (1 + 1e-9), "the verifier's ε is above the accountant's"
-    assert priced.lower <= found.upper * (1 + 1e-9), "the verifier's ε is below the accountant's"
+    below = found.lower <= priced.upper * (1 + 1e-9)
+    assert below, "the verifier's lower bound on ε exceeds the accountant's upper bound"
+    above = priced.lower <= found.upper * (1 + 1e-9)
+    assert above, "the verifier's upper bound on ε is below the accountant's lower bound"

@@ -90,13 +90,17 @@ def _distribution(randomizer: Any, value: Any) -> MessageDistribution:
     distribution = {int(str(number)): chance for number, chance in sampled.items() if chance}
     if len(distribution) > _MOST_MESSAGES:
         raise UnsupportedError(
-            f"{len(distribution)} messages are too many to compare with each other"
+            f"{len(distribution)} messages are too many to compare with each other: "
+            f"expected at most {_MOST_MESSAGES}"
         )
     # Both must agree.
     for number in distribution.keys() | (stated or {}).keys() if stated is not None else ():
         found, said = distribution.get(number, Fraction(0)), (stated or {}).get(number, Fraction(0))
         same = math.isclose(found, said, rel_tol=_ROUNDING, abs_tol=1e-14)
-        assert same, f"message {number} of {value} is sent with {found}, not with {said}"
+        assert same, (
+            f"message {number} of the value {value} is sent with probability {found}: "
+            f"expected {said}, as in probabilities"
+        )
     return distribution
 
 
@@ -118,7 +122,7 @@ def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int
 
 
 def _message(randomizer: Any, number: int) -> NDArray:
-    """Message with a number, as one row."""
+    """Message that has the given number, as an array of one row."""
     if isinstance(randomizer, BitmapRandomizer):
         words = [number >> (64 * i) & (2**64 - 1) for i in range(-(-randomizer.items // 64))]
         return np.array([words], dtype=np.uint64)
@@ -132,12 +136,15 @@ def _assert_level(randomizer: Any, distributions: Sequence[MessageDistribution])
     if not isinstance(randomizer.priced_as, PureRandomizer):
         return
     level = randomizer.priced_as.epsilon0
-    assert level == randomizer.epsilon0, f"ε₀ = {randomizer.epsilon0}, but {level} in priced_as"
+    stated = randomizer.epsilon0
+    assert level == stated, f"epsilon0 = {stated}: expected {level}, the ε₀ in priced_as"
     for one, other in permutations(distributions, 2):
         for number, chance in one.items():
-            assert number in other, f"message {number} is possible under some values only"
+            assert number in other, f"message {number} is impossible for some values"
             found = level_above(max(chance / other[number], Fraction(1)))
-            assert found <= level * (1 + 1e-12), f"message {number} has ε₀ = {found}, not {level}"
+            assert found <= level * (1 + 1e-12), (
+                f"message {number} has ε₀ = {found}: expected at most {level}"
+            )
 
 
 def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
@@ -149,8 +156,9 @@ def _assert_written(randomizer: Any, values: Sequence[Any]) -> None:
     try:
         data = randomizer.pack(messages)
     except ParameterError as error:
-        raise AssertionError(f"messages do not fit {bits} bits") from error
-    assert 8 * len(data) == bits, f"{len(held)} messages take {8 * len(data)} bits, not {bits}"
+        raise AssertionError(f"{len(held)} messages do not fit into {bits} bits") from error
+    found = 8 * len(data)
+    assert found == bits, f"{len(held)} messages are packed into {found} bits: expected {bits}"
     asked = [messages // randomizer.reply_count] if getattr(randomizer, "public", False) else []
     read = randomizer.unpack(data, len(held), *asked)
     assert np.array_equal(read, messages), "unpack does not return the packed messages"
@@ -167,10 +175,14 @@ def _assert_unbiased(randomizer: Any, value: Any, distribution: MessageDistribut
     chances = np.array([float(chance) for chance in distribution.values()])
     mean = np.tensordot(chances, estimates, axes=1)
     scale = float(np.abs(estimates).max())
-    assert np.allclose(mean, truth, atol=_ROUNDING * scale), f"the estimate of {value} is {mean}"
+    assert np.allclose(mean, truth, atol=_ROUNDING * scale), (
+        f"the estimate of {value} has the mean {mean}: expected {truth}"
+    )
     errors = [float(np.sum((estimate - truth) ** 2)) for estimate in estimates]
     error, bound = float(chances @ errors), randomizer.mse_bound(1)
-    assert error <= bound * (1 + _ROUNDING), f"the squared error is {error}, not {bound}"
+    assert error <= bound * (1 + _ROUNDING), (
+        f"the squared error is {error}: expected at most {bound}"
+    )
 
 
 def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
@@ -202,7 +214,7 @@ def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: 
     for one, other in permutations(rows, 2):
         true = float(np.maximum(one - math.exp(price) * other, 0.0).sum())
         assert true <= delta * (1 + _ROUNDING), (
-            f"{what} at ε = {price:g} leave δ = {true:g}, not {delta:g}"
+            f"δ of {what} at ε = {price:g} is {true:g}: expected at most {delta:g}"
         )
 
 
