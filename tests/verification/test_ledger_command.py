@@ -87,7 +87,7 @@ def test_the_verify_command_compares_a_known_ledger_head_and_model_files(file, t
     newer = json.loads(exported(FakeTransaction(released=9)).splitlines()[-1])["head"]
     assert ended("verify", file, "--models", tmp_path / "models") == 0
     assert ended("verify", file, "--head", newer) == 1
-    assert "older than the head" in capsys.readouterr().out
+    assert "older than the known head" in capsys.readouterr().out
 
 
 def test_an_exported_ledger_verifies(tmp_path, capsysbinary):

@@ -1,10 +1,10 @@
 """ε of the released steps, recomputed from the scheme alone, between two proved bounds.
 
-`recomputed` returns both bounds and `least` the lower bound; `least_bound` returns a lower bound on
-the ε of the run that bounds ε from above; `seen_runs` covers local trust. How far one client moves
-a release, in units of the clip norm, is taken from docs/design/protocols.md. The module imports
-nothing from `turnout.accounting` and uses a different method (`turnout.verification.windows`), so
-that it hardly repeats an error of that package.
+`recomputed` returns both bounds and `least` the lower bound. If one run bounds ε from above,
+`least_bound` returns a lower bound on the ε of this run. `seen_runs` covers local trust.
+docs/design/protocols.md derives how far one client moves a release, in units of the clip norm. The
+module imports nothing from `turnout.accounting` and uses a different method
+(`turnout.verification.windows`), so an error of that package is unlikely to be repeated here.
 
 **Local trust**: the adversary observes every message with its sender, as a sequence of windows. The
 two distributions of a message under two records have a likelihood ratio in [e^−ε₀, e^ε₀] and a
@@ -141,14 +141,20 @@ def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances
 
 
 def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Chances of a message in complete windows, and in the last, where it may be still due."""
+    """Messages of complete windows, and of the incomplete window, whose message may be still due.
+
+    Both bounds on ε use the same messages.
+    """
     probability = float(draw.probability)
     sent = [(probability, full), (probability * rest / draw.steps, 1)]
     return sent, sent
 
 
 def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Chances that bound ε from below and above: the last window has 0, or up to k, messages."""
+    """Messages that bound ε from below and from above, each sent with probability 1.
+
+    An incomplete window has no message in the bound from below, and up to k in the other bound.
+    """
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
 
@@ -168,9 +174,9 @@ class Analysis:
     """Runs that bound ε from both sides.
 
     Attributes:
-        lowers: runs that an adversary observes or can derive, each a lower bound.
-        bounds: one run that bounds ε from above, or two runs whose ε's are composed: from the one
-            record to the null record, and from the null record to the other record.
+        lowers: runs that an adversary observes or can derive; the ε of each is a lower bound.
+        bounds: one run that bounds ε from above, or two runs whose ε's are composed: one run from
+            the first record to the null record, one from the null record to the second record.
         method: name of the analysis, in a few words.
     """
 
@@ -308,7 +314,7 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 def _displacing(form: Form, noise: float, steps: int) -> Windows:
     """Run that bounds ε from above if a client's update may displace another client's update.
 
-    A window in which one release sums several steps is moved by up to twice the clip norm.
+    If a release sums several steps, the client moves the release by up to twice the clip norm.
     """
     if _is_stepwise(form):
         run = _runs(form, noise, steps)[1]
@@ -317,7 +323,10 @@ def _displacing(form: Form, noise: float, steps: int) -> Windows:
 
 
 def _attacks(form: Form, run: Windows) -> tuple[Windows, ...]:
-    """Run with one other client in each step, of opposite update; empty if none is known."""
+    """Runs that bound ε from below: ``run`` with a second client of opposite update in each step.
+
+    The result is empty if a release sums several steps.
+    """
     opposed = tuple(replace(window, others=Others.OPPOSED) for window in run)
     return (opposed,) if run and _is_stepwise(form) else ()
 
@@ -328,12 +337,12 @@ def _is_stepwise(form: Form) -> bool:
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Window that bounds ε from below: opposite records, with only the releases' sum observed."""
+    """Window that bounds ε from below: opposite records, and only the sum of releases observed."""
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
 def _runs(form: Form, noise: float, steps: int) -> tuple[Windows, Windows]:
-    """Windows from below and from above that compare the client's presence with its absence."""
+    """Windows for a lower and an upper bound on ε between the client's presence and absence."""
     lower: list[Window] = []
     upper: list[Window] = []
     for draw, full, rest in form.released(steps) if steps else ():
@@ -363,7 +372,7 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, W
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
-    """Complete windows, and the last one, in which the client took part if its slot is past."""
+    """Complete windows, and the incomplete one, in which the client's slot may be still due."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
@@ -379,7 +388,11 @@ def _staggered(draw: Staggered, noise: float, full: int, rest: int) -> tuple[Win
 
 
 def _kept(draw: Kept, noise: float, full: int, rest: int) -> tuple[Windows, Windows]:
-    """Runs of a client whose slot repeats in every epoch; in the last it may be still due."""
+    """Runs of a client whose slot repeats in every epoch of a block.
+
+    In an incomplete block with at least one complete epoch, an incomplete epoch counts as complete
+    in the bound from above, and is left out of the bound from below.
+    """
     window, probability = draw.slot.steps, draw.slot.probability
     whole = Window(noise / draw.epochs**0.5, window, probability, full)
     epochs, left = divmod(rest, window)

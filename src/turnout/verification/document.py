@@ -220,11 +220,11 @@ def canonical_fields(line: bytes) -> dict[str, Any]:
         fields = json.loads(line.decode("ascii"), parse_float=_refused, parse_constant=_refused)
         again = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
     except RecursionError:
-        raise ValueError("its JSON is nested too deeply") from None
+        raise ValueError("the JSON of the line is nested too deeply") from None
     if not isinstance(fields, dict):
-        raise ValueError("it is not an object of JSON")
+        raise ValueError("the line is not a JSON object")
     if again != line:
-        raise ValueError("it is not the canonical form of its JSON")
+        raise ValueError("the line is not canonical JSON: sorted keys, no spaces, ASCII")
     return fields
 
 
@@ -279,7 +279,7 @@ def _record(line: bytes, number: int) -> RecordLine:
         fields = canonical_fields(line)
         if set(fields) != names:
             given, wanted = ", ".join(sorted(fields)), ", ".join(sorted(names))
-            raise ValueError(f"its fields are {given}: expected {wanted}")
+            raise ValueError(f"the fields are {given}: expected {wanted}")
         return RecordLine(
             str(fields["task"]),
             count_of(fields["step"]),
@@ -398,7 +398,7 @@ def decode_terms(charter: bytes) -> DocumentTerms:
     try:
         fields = canonical_fields(charter)
         if fields.get("format") != _FORMAT or set(fields) - {"plugins"} != _FIELDS:
-            raise ValueError(f"its format or its fields are not those of {_FORMAT}")
+            raise ValueError(f"the format or the fields are not those of {_FORMAT}")
         # The scheme, which must be one of this package and fit the formats of updates.
         _require_at_hand(fields.get("plugins", []))
         dimension, first = _artefacts(fields)
@@ -434,7 +434,7 @@ def _artefacts(fields: dict[str, Any]) -> tuple[object, object]:
 
 
 def _require_trust(fields: dict[str, Any], scheme: Scheme) -> None:
-    """Refuse update formats that clients do not send under the scheme's trust model."""
+    """Raise an error for an update format that clients do not send under the trust model."""
     update = fields["messages"]["update"]["format"]
     if scheme.trust is not _UPDATES[update]:
         raise ValueError(f"updates of the format {update} are not sent under {scheme.trust} trust")
@@ -451,7 +451,7 @@ def _require_consistent(terms: DocumentTerms) -> None:
     if any(a >= b for a, b in pairwise(steps)):
         raise ValueError("charged_steps: expected ascending numbers")
     if charged[0] < 0 or any(a > b for a, b in pairwise(charged)):
-        raise ValueError("charged: expected values of at least 0 that never fall")
+        raise ValueError("charged: expected values of at least 0 that do not decrease")
     if steps[-1] != (total := terms.scheme.participation.steps):
         raise ValueError(f"charged_steps ends at {steps[-1]}: expected the run's {total} steps")
 
@@ -460,7 +460,7 @@ def _require_at_hand(named: Any) -> None:
     """Require that the plug-ins that a charter names are installed, without a check of their code.
 
     Raises:
-        ValueError: not a list of plug-ins.
+        ValueError: ``named`` is not a list of plug-ins.
         NotInstalledError: a plug-in is missing here.
     """
     if not isinstance(named, list) or not all(isinstance(each, dict) for each in named):
@@ -478,14 +478,16 @@ def _require_plugins(named: Any, scheme: Scheme) -> None:
     """Require that the charter names the plug-in of its participation, with the code that is here.
 
     Raises:
-        ValueError: no or another plug-in, or another version or code of it.
+        ValueError: the charter names no plug-in, or another plug-in, version or code.
     """
     plugin = plugin_of(type(scheme.participation))
     here = []
     if plugin is not None:
         here = [{"name": plugin.package, "version": plugin.version, "digest": plugin.digest}]
     if named != here:
-        raise ValueError(f"it names the plug-ins {named}: expected {here}, as installed here")
+        raise ValueError(
+            f"the charter names the plug-ins {named}: expected {here}, as installed here"
+        )
 
 
 def rebuilt(value: Any) -> Any:
@@ -508,7 +510,7 @@ def rebuilt(value: Any) -> Any:
     # The class of the part, by its name.
     known = (_CLASSES.get(name) or participation_class(name)) if isinstance(name, str) else None
     if known is None:
-        raise ValueError(f"{name!r} is not a part of a scheme")
+        raise ValueError(f"{name!r}: expected a participation, or another class of turnout.schemes")
     # The constructor accepts an enum's member as plain text; a charter states its class as well.
     words = [key for key, inner in content.items() if isinstance(inner, str)]
     if words and not issubclass(known, Enum):

@@ -56,11 +56,11 @@ def _place_faults(
     if record.task != task:
         yield LedgerFault(f"belongs to the task {record.task[:16]}…, not to this charter", step)
     if step in seen:
-        yield LedgerFault("stands in the ledger twice", step)
+        yield LedgerFault("is in the ledger more than once", step)
     elif step > due:
-        yield LedgerFault(f"is missing: step {step} comes in its place", due)
+        yield LedgerFault(f"is missing: the next record is of step {step}", due)
     elif step < due:
-        yield LedgerFault(f"comes where step {due} is due", step)
+        yield LedgerFault(f"is out of order: expected the record of step {due}", step)
     if record.previous != previous:
         before = "the charter" if step == 0 else "the record before it"
         yield LedgerFault(f"does not hold the digest of {before}", step)
@@ -69,7 +69,7 @@ def _place_faults(
 def _charge_faults(record: RecordLine, terms: DocumentTerms, spent: float) -> Iterator[LedgerFault]:
     step, epsilon = record.step, record.epsilon
     if record.delta != terms.delta:
-        yield LedgerFault(f"delta = {record.delta!r}, the charter says {terms.delta!r}", step)
+        yield LedgerFault(f"delta = {record.delta!r}, the charter states {terms.delta!r}", step)
     if epsilon < spent:
         yield LedgerFault(f"epsilon falls from {spent!r} to {epsilon!r}", step)
     if epsilon > terms.target:
@@ -84,14 +84,14 @@ def _head_faults(document: Document, terms: DocumentTerms, last: bytes) -> Itera
     head, released = document.head, len(document.records)
     if head.steps != released:
         yield LedgerFault(
-            f"the head says that {head.steps} steps are released, the ledger has {released}",
+            f"the head states {head.steps} released steps, but the ledger has {released}",
             min(head.steps, released),
         )
     elif head.digest != last:
-        yield LedgerFault("the head holds another digest than the last record's", released - 1)
+        yield LedgerFault("the head has another digest than the last record", released - 1)
     if not _signed(terms.coordinator_key, head.signature, head.signed(document.task)):
         step = released - 1 if released else None
-        yield LedgerFault("the head is not signed by the charter's coordinator", step)
+        yield LedgerFault("the head is not signed with the coordinator's key in the charter", step)
 
 
 def _signed(key: bytes, signature: bytes, message: bytes) -> bool:
@@ -131,7 +131,7 @@ def _content_faults(
     if hashlib.sha256(data).digest() != digest:
         yield LedgerFault(f"{name} is not the model whose digest the ledger holds", step)
     elif len(data) != 4 * dimension:
-        yield LedgerFault(f"{name} has {len(data)} bytes, {dimension} parameters take 4 each", step)
+        yield LedgerFault(f"{name} has {len(data)} bytes: expected {4 * dimension}", step)
     elif not np.isfinite(np.frombuffer(data, "<f4")).all():
         yield LedgerFault(f"{name} has parameters that are NaN or infinite", step)
 
@@ -212,8 +212,8 @@ def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]
     released = len(document.records)
     if known.steps > released:
         yield LedgerFault(
-            f"this ledger is older than the head that you know: it has {released} steps, "
-            f"you saw {known.steps}",
+            f"this ledger is older than the known head: the ledger has {released} steps, "
+            f"the head {known.steps}",
             released,
         )
         return
@@ -222,7 +222,7 @@ def _known_faults(document: Document, known: KnownHead) -> Iterator[LedgerFault]
     if here != known.digest:
         place = f"step {known.steps - 1}" if known.steps else "the charter"
         yield LedgerFault(
-            f"this ledger forks from the head that you know: it is not the same up to {place}",
+            f"this ledger forks from the known head: the records up to {place} differ",
             max(known.steps - 1, 0),
         )
 
@@ -241,7 +241,7 @@ def _priced(
     # A claimed ε below the lower bound is a fault: more privacy was spent than the ledger states.
     faults = tuple(
         LedgerFault(
-            f"claims too little: epsilon = {cost.claimed:.6g} after it, "
+            f"claims too little: epsilon = {cost.claimed:.6g} after this step, "
             f"but at least {cost.lower:.6g} is spent",
             cost.steps - 1,
         )
@@ -250,8 +250,8 @@ def _priced(
     )
     # A claimed ε above the upper bound is allowed, since it errs on the safe side.
     remarks = tuple(
-        f"the ledger charges {cost.claimed:.6g}, no more than {cost.upper:.6g} can be spent: "
-        "allowed, it errs on the safe side"
+        f"the ledger charges ε = {cost.claimed:.6g}, but at most {cost.upper:.6g} can be spent; "
+        "this is allowed, since a larger ε errs on the safe side"
         for cost in costs
         if cost.loose
     )

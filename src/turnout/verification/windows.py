@@ -59,12 +59,16 @@ A cell is a running sum of at most ``CELLS**2`` terms of one sign; the factor 8 
 logarithms and normal tails."""
 
 _LARGEST = 600.0  # logarithm of a ratio beyond which masses would underflow unseen
+_TOO_LARGE = (
+    "a likelihood ratio is too large for float64: "
+    "use more noise, a smaller epsilon0, or fewer steps"
+)
 
 Floats = NDArray[np.float64]
 
 
 class OrderSide(Enum):
-    """Side of the true distribution in convex order."""
+    """Side of the true distribution, in convex order, on which an approximation lies."""
 
     LOWER = "lower"
     UPPER = "upper"
@@ -103,10 +107,10 @@ class RatioDistribution:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.values).all() and np.isfinite(self.masses).all()):
-            raise NumericalError("a likelihood ratio is too large for float64")
+            raise NumericalError(_TOO_LARGE)
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """Distribution of 1 − share + share·S/total for S of this distribution, mean ``total``."""
+        """Distribution of 1 − share + share·S/total; S has this distribution, of mean ``total``."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(
@@ -287,7 +291,7 @@ def _normal_cells(edges: Floats) -> Floats:
 def added(
     one: RatioDistribution, other: RatioDistribution, side: OrderSide, cut: float
 ) -> RatioDistribution:
-    """Distribution of the sum of two independent ratios; a tail below ``cut`` gets one cell."""
+    """Distribution of the sum of two independent ratios; tails of mass below ``cut`` are merged."""
     value_error = max(one.value_error, other.value_error)
     return _combined(one, other, np.add, side, cut, value_error=value_error)
 
@@ -315,7 +319,7 @@ def _combined(
         table = operation.outer(one.values, other.values)
     masses = np.multiply.outer(one.masses, other.masses).ravel()
     if not table.max() < math.exp(_LARGEST):
-        raise NumericalError("a likelihood ratio is too large for float64")
+        raise NumericalError(_TOO_LARGE)
     # Mass and first moment of each fine bin.
     scale = _Scale.fitting(table, operation.outer(_quantiles(one), _quantiles(other)))
     index, values = scale.bins_of_table(table, mirrored=one is other).ravel(), table.ravel()
@@ -572,7 +576,7 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
 
 
 def two_bound_epsilon(first: RatioDistribution, second: RatioDistribution, delta: float) -> float:
-    """Upper bound on ε between two records, composed from their ε's to and from the null record.
+    """Upper bound on ε between two records, from the ε of each record and the null record.
 
     The bound follows from δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
 
