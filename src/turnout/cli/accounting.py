@@ -108,7 +108,7 @@ def _training_run_options(without: str) -> Callable[..., Any]:
     """Decorator that adds the options of a training run.
 
     Args:
-        without: last sentence of the help of ``--sampler``, about commands without this option.
+        without: last sentence of the help of ``--sampler``, about a call without this option.
     """
     samplers = (
         "Sampler of the batches: poisson, check-in, fixed-size, or shuffle (a data loader that "
@@ -222,7 +222,7 @@ def _training_run(flags: dict[str, Any], *needed: str) -> dict[str, Any] | None:
 
 
 def _is_table(run: dict[str, Any]) -> bool:
-    """Whether the result is a table, for several samplers or relations."""
+    """Whether the options request several samplers or relations, which a table compares."""
     return run["sampler"] is None or "relation" not in run
 
 

@@ -38,7 +38,7 @@ class Command(click.Command):
     """Command that accepts each option at most once and reports all missing options together.
 
     Click itself uses the last of several values without a warning: ``--delta 1e-6 … --delta 1e-3``
-    would compute ε at δ = 1e-3. If several options are missing, it reports only the first.
+    would compute ε at δ = 1e-3. If several options are missing, Click reports only the first one.
     """
 
     def missing(self, given: Mapping[str, Any]) -> list[str]:

@@ -225,7 +225,7 @@ def decode(
 
 
 def _check_level(held: Refinement, epsilon: float) -> None:
-    """Raise an error unless the given ε is that of the key or, without a key, of the release."""
+    """Raise an error unless ε is the key's ε or, without a key, the smallest ε of the release."""
     level = held.release.levels.level_of(epsilon)
     if not held.keys and level != len(held.epsilons) - 1:
         raise click.UsageError(f"epsilon = {epsilon:g} needs its key: give --key FILE")

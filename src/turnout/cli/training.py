@@ -142,7 +142,7 @@ def train(
 def _engine(
     name: str, address: str | None, workers: int | None
 ) -> AbstractContextManager[Executor | None]:
-    """Context in which the engine of a name runs; its value is None for the local engine."""
+    """Context in which the named engine runs; yields None for the local engine."""
     if name == "local":
         return nullcontext()
     require("ray", what="turnout train")

@@ -60,7 +60,7 @@ def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, 
     1. Each term is truncated by less than 1, and the next terms inherit this error, so all N terms
     together have an error of at most N·e^u. The terms left out sum to less than the first of them,
     which is truncated to 0. So the error of a sum is below N·e^u + 2 < 2^{16 + u/ln 2}, and the
-    error of G(x) is at most x < 2⁶ times that plus a few units for the factors.
+    error of G(x) is at most x < 2⁶ times this error, plus a few units for the factors.
 
     Returns:
         (G, 2φ, w), the first two multiplied by 2^w.

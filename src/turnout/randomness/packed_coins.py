@@ -84,10 +84,11 @@ class ByteDistribution:
 
     Attributes:
         limits: C_1, …, C_255 in units of 2^−``unit_bits``.
-        unit_bits: at least 62.
+        unit_bits: number of bits of each C_j after the binary point, at least 62.
         floors: ⌊2⁶²·C_j⌋, int64.
         ceilings: ⌈2⁶²·C_j⌉, int64.
-        table: the byte for each value of the first sixteen bits of U; 256 if they do not decide it.
+        table: the byte for each value of the first sixteen bits of U; 256 where these bits do not
+            decide the byte.
     """
 
     limits: list[int]
