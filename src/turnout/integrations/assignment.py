@@ -189,9 +189,11 @@ class Assignment:
             )
         used = state.get("used")
         if not isinstance(used, int) or not self.used <= used <= self.participation.steps:
-            raise ParameterError(
-                "used", used, f"from {self.used} to {self.participation.steps} steps"
+            expected = (
+                f"from {self.used} to {self.participation.steps} used batches; a state with fewer "
+                "could release a batch twice"
             )
+            raise ParameterError("used", used, expected)
         # Returned batches that were not used are lost; the drawn schedule is kept.
         self.dealt, self.used, self.ahead = used, used, 0
         self._block, self._schedule = int(state["block"]), None

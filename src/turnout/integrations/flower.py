@@ -317,7 +317,8 @@ class CheckInStrategy(Strategy):
             ParameterError: the round is beyond the last step of the scheme.
         """
         if not self.rounds_left:
-            raise ParameterError("num_rounds", server_round, "at most rounds_left")
+            expected = "at most rounds_left, the number of rounds left in the scheme"
+            raise ParameterError("num_rounds", server_round, expected)
         nodes = sample_nodes(grid, self._nodes, self._nodes)[1]
         terms = {"terms": json.dumps(self.ledger.terms), "step": self.ledger.step}
         content = {_ARRAYS: arrays, "config": config, _TERMS: ConfigRecord(terms)}

@@ -201,7 +201,7 @@ _OPTIONS = {
 
 
 class Private(NamedTuple):
-    """Objects of a private training loop; ``engine.get_epsilon(delta)`` is the ε so far."""
+    """Objects of a private training loop; ``engine.get_epsilon(delta)`` returns the ε so far."""
 
     module: Any
     optimizer: DPOptimizer

@@ -83,7 +83,7 @@ class _Worker:
     def sums(
         self, task: list[Any], parameters: NDArray[np.floating], blocks: Blocks, clip_norm: float
     ) -> _Sums:
-        """Sums of the given blocks; ``task`` is a list of one reference to the task.
+        """Sums of the given blocks; ``task`` is a list that holds one reference to the task.
 
         The task is fetched only once.
         """

@@ -34,7 +34,7 @@ class Holdings:
         if self.offsets.size < 2 or self.offsets[0] != 0 or (steps < 0).any():
             raise ParameterError("offsets", self.offsets[:3], "offsets from 0, not decreasing")
         if self.records.shape != (self.offsets[-1],):
-            expected = f"shape ({int(self.offsets[-1])},), the last offset"
+            expected = f"shape ({int(self.offsets[-1])},), as the last of the offsets requires"
             raise ParameterError("records", self.records.shape, expected)
 
     @classmethod

@@ -50,7 +50,7 @@ def _name(value: Any) -> Any:
 def _texts(value: object) -> tuple[str, ...]:
     """Texts of a list in Unicode's normal form C.
 
-    The result is empty if the value is not a list of different texts that are not empty.
+    The result is empty if the value is not a list, or if a text is empty or occurs twice.
     """
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         return ()

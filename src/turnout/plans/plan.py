@@ -208,7 +208,7 @@ def parse_ranges(ranges: Mapping[str, Any]) -> dict[str, Range]:
 
 
 def _flat(ranges: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by dotted key; TOML turns an unquoted dotted key into a nested table."""
+    """Values by dotted key, also from nested tables, which TOML makes of unquoted dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in ranges.items():
         if "." not in key and isinstance(value, Mapping):

@@ -153,7 +153,7 @@ class ParticipationSection(Section):
 
     @classmethod
     def variants(cls) -> list[Variant]:
-        """One variant of the table for each participation, with its keys."""
+        """Variants of the table [participation]: one for each participation, with its keys."""
         return [
             Variant(
                 word,
@@ -308,7 +308,7 @@ _RULE_KEYS = {
     "adaped": ("judged", "finish", "shared_rate", "psi", "psi_rate", "psi_weight"),
     "ridge": ("judged", "finish", "strength"),
 }
-"""For each rule, the keys that only this rule has."""
+"""Keys of [client] that not every rule has, listed for each rule that has them."""
 
 
 class ClientSection(Section):

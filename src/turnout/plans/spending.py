@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TRACE_POINTS = 6
 """Number of points of a curve if clients have different windows; each point takes seconds."""
 _FEW, _FEW_SLOW = 12, 6
-"""Number of points of the coarse curve of a running service; fewer if each point takes long."""
+"""Number of points of a running service's coarse curve: usual, and if each point takes long."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ class Sweep(Section):
     parameters: ClassVar[tuple[str, ...]]
     """Parameters that may be swept; those that are not swept are shown as fixed."""
     kept: ClassVar[tuple[str, ...]]
-    """Parameters of the setting that cannot be swept."""
+    """Parameters of the methods that cannot be swept."""
 
     # The types of these fields differ between the two subclasses.
     against: Any
@@ -103,7 +103,7 @@ class Sweep(Section):
 
     @property
     def whole(self) -> bool:
-        """Whether the values are whole numbers."""
+        """Whether the values of the swept parameter are whole numbers."""
         return self.key in _WHOLE
 
     def values(self) -> list[float]:
@@ -239,7 +239,7 @@ def _check_point(question: Sweep, given: Mapping[str, object]) -> None:
 
 
 def _check_swept(question: Sweep, given: Mapping[str, object]) -> None:
-    """Raise an error for a value of the swept parameter, or for a missing end or parameter."""
+    """Raise an error for a fixed value of the swept parameter, or for a missing parameter."""
     if question.key in given:
         raise ParameterError(
             _flag(question.key), given[question.key], f"no value with --against {question.against}"

@@ -123,7 +123,7 @@ class BanditArrays:
         if self.contexts is None:
             for name in ("candidates", "client_contexts"):
                 if getattr(self, name) is not None:
-                    raise ParameterError(name, "an array", "none without contexts")
+                    raise ParameterError(name, "an array", "no value, since contexts is not given")
             return
         held = checked_contexts(contexts=self.contexts)
         object.__setattr__(self, "contexts", held)

@@ -70,7 +70,7 @@ class HeldOut:
         out = streams.generator("held-out clients").random(population) < share
         held, kept = np.flatnonzero(out), np.flatnonzero(~out)
         if not held.size or not kept.size or not holdings.counts(held).any():
-            expected = f"a probability that leaves some of {population:,} clients on each side"
+            expected = f"a probability that holds out some of {population:,} clients, but not all"
             raise ParameterError("tune.held_out", share, expected)
         # The held-out clients' records take the place of the test set.
         ours, theirs = _part(holdings, kept), _part(holdings, held)
@@ -381,7 +381,7 @@ class Search:
         return self.price.stopping.draw(streams.source("stopping"))
 
     def _run(self, number: int, values: Mapping[str, Any]) -> tuple[float, Outcome]:
-        """Score and outcome of a candidate's run, whose seed differs from other candidates'."""
+        """Score and outcome of a candidate's run; each candidate has a different seed."""
         # The seed of the candidate's run depends on the plan's seed and the candidate's number.
         streams = SimulationStreams(self.plan.run.seed)
         seed = int(streams.generator("tuning run", number).integers(_LARGEST_SEED))

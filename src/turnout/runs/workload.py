@@ -288,7 +288,7 @@ def features_of(
 
 
 def _versions(features: FeatureMap) -> list[object]:
-    """Everything that features depend on except the inputs."""
+    """Versions and settings on which features depend, in addition to the inputs."""
     code = [[one.name, one.digest] for one in features.code]
     return [FUNCTIONS, torch.__version__, features.text, code]
 

@@ -211,7 +211,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive blocks with equal draws, which are independent.
+    """Consecutive blocks with equal rules for the draw; their draws are independent.
 
     Attributes:
         draw: draw of each block.
@@ -228,7 +228,7 @@ class Span:
 
 
 class ReleasedSteps(NamedTuple):
-    """Released steps of a draw: the number of whole blocks, and the steps of an unfinished block.
+    """Released blocks of a draw: number of whole blocks, and number of steps of an unfinished one.
 
     Attributes:
         draw: draw of each block.

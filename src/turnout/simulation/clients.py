@@ -123,7 +123,7 @@ class Clients:
     def _each(
         self, sent: NDArray[np.floating], ids: NDArray[np.int64], step: int, states: ClientStates
     ) -> Iterator[tuple[NDArray[np.floating], int, ClientState | None]]:
-        """Update of each client before clipping, with the client and its new state."""
+        """Iterator over clients: unclipped update, number of the client, and new state."""
         if self.layout is None or not isinstance(self.algorithm, Grouped):
             for client in ids.tolist():
                 generator = self.streams.generator("client", client, step)

@@ -32,7 +32,7 @@ class Units(Protocol[T_co]):
 
 
 class Every(Generic[T]):
-    """Schedule of saving: after a number of units or seconds, and at the end of the run."""
+    """Schedule for saving a run: after a number of units or seconds, and at the end of the run."""
 
     def __init__(self, *, units: int | None = None, seconds: float | None = None) -> None:
         """Make a schedule.

@@ -337,7 +337,7 @@ class Setup:
 
     @property
     def mechanism(self) -> Mechanism:
-        """Mechanism of a step."""
+        """Mechanism that turns the sum of a step's updates into the release."""
         if isinstance(self.clients, MessagingClients):
             assert self.expected_check_ins is not None
             messages, expected = self.clients.messages, self.expected_check_ins

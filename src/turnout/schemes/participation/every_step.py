@@ -1,4 +1,4 @@
-"""Every step: full participation, without amplification."""
+"""Every step: full participation, which does not amplify privacy."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class SlidingWindow(Checked):
 
     @property
     def steps(self) -> int:
-        """Steps of the run: the slots after the warm-up, each with a release."""
+        """Number of steps of the run: the slots after the warm-up, each with a release."""
         return self.slots - self.window + 1
 
     @property
