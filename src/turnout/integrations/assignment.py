@@ -145,7 +145,7 @@ class Assignment:
         self.used += 1
 
     def _schedule_at(self, step: int) -> Schedule:
-        """Schedule of the block of this step, drawn when its first step is reached."""
+        """Schedule of the block with this step, drawn when the block's first step is reached."""
         index = 0 if isinstance(self.participation, FixedAssignment) else step // self.batches
         if self._schedule is None or index != self._block:
             block = blocks(self.participation)[index]

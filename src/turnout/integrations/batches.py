@@ -63,7 +63,7 @@ class AssignedBatches(Sampler[list[int]]):
         probability: float = 1.0,
         source: Source | None = None,
     ) -> Self:
-        """Sampler whose participation is that of `assigned_participation`.
+        """Sampler with the participation that `assigned_participation` returns.
 
         Args:
             records: number of records, at least 1.

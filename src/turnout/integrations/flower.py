@@ -377,7 +377,7 @@ class CheckInMod:
         self._folder = None if folder is None else Path(folder)
 
     def __call__(self, msg: Message, ctxt: Context, call_next: Any) -> Message:
-        """Reply of the node: its clipped update if it takes part in the step, else zeros.
+        """Reply of the node: the clipped update if the node takes part in the step, else zeros.
 
         Raises:
             ParameterError: the terms are invalid or do not fit the model, or the node's

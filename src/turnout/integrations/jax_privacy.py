@@ -35,7 +35,7 @@ from turnout.schemes import (
 def participation(
     strategy: Any, relation: Relation | str, num_examples: int | None = None
 ) -> Participation:
-    """Participation whose ε is at least that of the strategy, and equal to it if possible.
+    """Participation whose ε is at least the ε of the strategy; the two are equal if possible.
 
     The ε is larger if c does not divide T, since the last cycle is assumed to be complete. The ε is
     also larger for `CyclicPoissonSampling`, because the groups are assumed to be known to the

@@ -2,15 +2,15 @@
 
 `RayEngine` sends blocks of a step's clients to actors and adds their sums. Parameters are sent to
 each machine once a step, and the task (with the clients' data) once a run, both through Ray's
-shared memory. Blocks depend on the step's clients alone and are added in order, so the numbers are
-those of one process, however blocks are distributed.
+shared memory. Blocks depend on the step's clients alone and are added in order, so the results
+equal those of one process, however blocks are distributed.
 
 `RayRows` streams a data set of Ray Data with one row for each client. Only tallies are kept, so the
 memory does not grow with the number of rows. An estimate under shuffled trust first counts the
 rows, so it reads the data set twice; both times the data set must return the same rows.
 
-Anyone who can reach a cluster's ports may run code on it and read the clients' data; ε covers
-neither. Use it for simulations, on machines that may read the data.
+Anyone who can reach a cluster's ports may run code on the cluster and read the clients' data; ε
+covers neither. Use it for simulations, on machines that may read the data.
 """
 
 from __future__ import annotations

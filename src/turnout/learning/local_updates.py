@@ -20,7 +20,7 @@ a function that cannot be recorded, with the same bits.
 **Pooling** (`fast_max_pooling`). PyTorch has two max-pooling kernels on a CPU, with the same
 results. The kernel for channels-last images is eight times as fast, conversion included. Under
 ``vmap``, which hides the memory format, a custom module cannot choose this kernel. So
-`fast_max_pooling` redirects the calls of max pooling to it.
+`fast_max_pooling` redirects the calls of max pooling to the faster kernel.
 """
 
 from __future__ import annotations

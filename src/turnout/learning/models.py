@@ -5,7 +5,7 @@
 Each layer defines its function twice: ``apply`` in differentiable PyTorch, for ``vmap``, and
 ``forward`` and ``backward`` written out for speed. The second form stores images with channels
 last, so that a convolution is one matrix product of its patches, and pooling is the maximum of a
-few shifted views. On a CPU it is about three times as fast as ``vmap(grad)``
+few shifted views. On a CPU the second form is about three times as fast as ``vmap(grad)``
 (docs/design/learning.md).
 
 Notation: n examples, c clients, P positions of a convolution's output, K = kernel² · channels

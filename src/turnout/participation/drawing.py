@@ -3,7 +3,7 @@
 `draw` and `draw_run` draw the steps of one client or of millions of clients; this module has one
 sampler for each draw of `turnout.schemes.normal_form`. `expected_check_ins`, `expected_empty_steps`
 and `expected_turns` return expected values. Devices, simulation and coordinator use this module;
-accounting never imports it.
+accounting never imports this module.
 
 Notation
     n  population
@@ -63,7 +63,7 @@ def independent(
 ) -> Schedule:
     """Schedule of one step in which each client takes part independently with the draw's rate.
 
-    The draws have the same distribution if clients make them and if the server makes them.
+    The draws have the same distribution whether the clients or the server make them.
     """
     return _one_step(block, clients, _participants(len(clients), draw.rate, source))
 

@@ -41,7 +41,7 @@ class TraceStatistics:
 def availability_participation(
     trace: ArrayLike, window: int, probability: float = 1.0
 ) -> AvailabilityCheckIn:
-    """Participation in which each client draws among its available steps of a trace.
+    """Participation in which each client draws steps at which a trace shows it as available.
 
     Args:
         trace: float array of shape (clients, steps) of 1, 0 and NaN (unknown).

@@ -1,4 +1,4 @@
-"""Plans: a training run as one TOML file, whose ε is computed and checked before the run."""
+"""Plans: training runs as TOML files; the ε of a run is computed and checked before the run."""
 
 from typing import TYPE_CHECKING
 

@@ -128,7 +128,7 @@ def choices(annotation: Any) -> list[str]:
 
 
 def _from_check(inner: ParameterError, path: str, naming: Naming) -> ParameterError:
-    """Error of a field's check, with the whole dotted key of the field as its name."""
+    """Error of a field's check, in which the whole dotted key is the name of the field."""
     key = path if inner.name == "value" else f"{path}.{inner.name}".strip(".")
     value = MISSING if inner.value is None else inner.value
     return ParameterError(naming(key), value, inner.expected)

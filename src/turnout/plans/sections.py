@@ -181,7 +181,7 @@ AVAILABILITY = participation_names(AvailabilityCheckIn).plan
 
 
 class AvailabilitySection(Section):
-    """In each window each client draws among the steps in which a trace shows it as available."""
+    """In each window each client draws a step in which a trace shows the client as available."""
 
     law: Literal["availability"] = Field(description=LAW)
     trace: str = Field(

@@ -169,7 +169,7 @@ def _finished(
     folder: Path | None,
     tell: Callable[[Progress], None],
 ) -> SimulationResult:
-    """Result of a simulation, which continues from its checkpoint; None stores no checkpoint."""
+    """Result of a simulation, resumed from the file ``checkpoint``; None: nothing is stored."""
     # The steps that are left, with a checkpoint after each evaluation.
     store = None if checkpoint is None else FileCheckpoints(checkpoint)
     steps = simulation.steps

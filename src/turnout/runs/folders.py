@@ -1,7 +1,7 @@
 """Folder of a run, shared by training, tuning and bandits.
 
-A run is a sequence of units (steps, candidates, seeds). After each unit its state can be saved, and
-a run that was stopped or killed continues from the newest state and gives the same bits.
+A run is a sequence of units (steps, candidates, seeds). After each unit the run's state can be
+saved, and a run that was stopped or killed continues from the newest state and gives the same bits.
 """
 
 from __future__ import annotations

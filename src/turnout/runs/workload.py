@@ -43,7 +43,8 @@ class Workload:
 
     Attributes:
         plan: plan of the run.
-        data: training and test records, and their assignment to clients if the data state one.
+        data: training and test records, and the assignment of records to clients if the data
+        contain one.
         population: number of clients.
         participation: participation of the clients.
         trace: availability of clients, shape ``(clients, steps)``, NaN where unknown; None if the

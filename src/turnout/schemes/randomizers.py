@@ -104,7 +104,8 @@ class ApproximateRandomizer(Checked):
 class NonAdaptiveRandomizer(PureRandomizer):
     """An ε₀-DP randomizer that is chosen before the round and used by all clients of the round.
 
-    The bounds of `PureRandomizer` hold for its shuffled messages in any order of the clients.
+    The bounds of `PureRandomizer` hold for shuffled messages of this class in any order of the
+    clients.
     """
 
 

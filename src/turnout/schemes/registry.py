@@ -102,7 +102,7 @@ def register_participation(
     """Decorator that registers a frozen dataclass as a participation.
 
     Sampler, admissions, accounting and verifier use only the method ``form`` of a participation, so
-    that they all interpret it in the same way. The class cannot have subclasses.
+    that these modules interpret a participation in the same way. The class cannot have subclasses.
 
     Args:
         plan: value of the key ``law`` that selects the participation in a plan.

@@ -81,7 +81,7 @@ class SpeakingOrder(StrEnum):
 class ReleaseRule(StrEnum):
     """Release rule: how a step turns the updates of its check-ins into one public model change.
 
-    Guarantees, with C the clip norm (docs/design/protocols.md derives their privacy):
+    Guarantees, with C the clip norm (docs/design/protocols.md derives the privacy of each rule):
         AGGREGATED: the sum of all clipped updates plus Gaussian noise is divided by the *public
             expected* number of check-ins. A step without check-ins releases noise. Adding,
             removing or zeroing out a client changes the sum by at most C.

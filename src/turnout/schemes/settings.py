@@ -149,7 +149,7 @@ def values_of(own: Iterable[Parameter], given: Mapping[str, Any]) -> dict[str, A
     """Values of the settings by field name: given values after a check, and otherwise defaults.
 
     Args:
-        own: settings. Keys of ``given`` that are not among their keys are ignored.
+        own: settings. Keys of ``given`` that belong to no such setting are ignored.
         given: values by key.
 
     Raises:
@@ -212,7 +212,7 @@ def kinds_of(
 
     Args:
         given: values by key, including ``scheme``. Without ``randomizer`` the randomizer is
-            Gaussian; with a shuffle it follows from the given privacy level of a message.
+            Gaussian; with a shuffle the randomizer follows from the given setting: ε₀, δ₀ or noise.
         names: function that returns the user's name of a setting, for errors.
         unknown: key of a setting that is to be solved for; it counts as given.
 

@@ -1,8 +1,8 @@
-"""Checkpoints of a run, from which it can be resumed, and the history of its steps.
+"""Checkpoints from which a run can be resumed, and the history of the run's steps.
 
-`Checkpoint` is the state of a run. `FileCheckpoints` stores it in a file, which stays usable if the
-process is killed at any time. `History` has the measurements of the steps as columns, which a
-`Recorder` fills.
+`Checkpoint` is the state of a run. `FileCheckpoints` stores this state in a file that stays usable
+if the process is killed at any time. `History` has the measurements of the steps as columns, which
+a `Recorder` fills.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class Simulation:
         A client's state is passed to that client's updates, to checkpoints and to evaluations, and
         to nothing else.
 
-    All random numbers are derived from the seed, so they give no privacy. A deployment uses the
-    same coordinator and clients with the operating system's randomness.
+    All random numbers are derived from the seed, so a simulation gives no privacy. A deployment
+    uses the same coordinator and clients with the operating system's randomness.
 
     A checkpoint contains a digest of all settings and data on which the result depends (see
     `turnout.core.identity`). So a run with checkpoints needs an algorithm whose computation and

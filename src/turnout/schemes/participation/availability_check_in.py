@@ -33,7 +33,7 @@ class AvailabilityCheckIn:
 
     The run is divided into consecutive windows of ``window`` steps; the last window may be shorter.
     In each window a client draws uniformly among *its own* available steps in this window. A client
-    without available steps in a window does not take part in it.
+    without available steps in a window does not take part in this window.
 
     Guarantee: in each window each client with at least one available step takes part, with
     probability ``probability``, in exactly one step, uniform among its available steps.
