@@ -43,8 +43,9 @@ class Device:
     Guarantees:
         The device's steps are drawn from the operating system's randomness and stored before the
         first byte goes to the coordinator, and never drawn again.
-        A sent update has norm at most the task's clip norm, whatever ``update`` returns (ℓ2, or the
-        message's own norm under local trust); an update that is not finite becomes the zero vector.
+        The norm of a sent update is at most the task's clip norm, whatever ``update`` returns. It
+        is the ℓ2 norm, or under local trust the norm of the task's randomizer. An update that is
+        not finite becomes the zero vector.
         Under local trust the device sends one message per participation, randomized with the
         operating system's randomness, and refuses a task whose messages cost more ε than its
         charter states. The time at which the message is sent is drawn before the update is

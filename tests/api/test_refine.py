@@ -138,7 +138,7 @@ def test_invalid_refinements_are_refused(given, kind, match):
 def test_decoding_a_privacy_level_without_its_key_is_refused(tmp_path):
     found = refined()
     with pytest.raises(
-        tn.ParameterError, match="epsilon = 4: expected a level with an available key"
+        tn.ParameterError, match="epsilon = 4: expected the ε of a level with an available key"
     ):
         tn.Refinement(found.release).at(4)
     with pytest.raises(tn.ParameterError, match="a level of this release"):

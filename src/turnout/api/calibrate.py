@@ -61,7 +61,7 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 
 def noise_name(randomizer: Randomizer) -> str | None:
-    """Name of the parameter that sets the randomizer's noise; None if there is no such one."""
+    """Name of the parameter that sets the randomizer's noise; None if it has no such one."""
     noise = noise_setting(type(randomizer))
     return None if noise is None else _dashed(noise.key)
 

@@ -435,7 +435,7 @@ Made = TypeVar("Made")
 
 
 def _estimated(compute: Callable[..., Made], *arguments: Any, **settings: Any) -> Made:
-    """Result of a function; on a terminal its running time is shown after two seconds."""
+    """Result of ``compute``; a terminal shows the elapsed time if it takes over two seconds."""
     from turnout.reporting.progress import spinner
 
     with spinner("estimating"):

@@ -209,7 +209,7 @@ class Refinement(Result):
         for key in self.keys:
             if key.epsilon == epsilon:
                 return key
-        raise ParameterError("epsilon", epsilon, "a level with an available key")
+        raise ParameterError("epsilon", epsilon, "the ε of a level with an available key")
 
     def at(self, epsilon: float | None = None, *, confidence: float = 0.95) -> RefinedFrequencies:
         """Estimated shares of the clients at one level.

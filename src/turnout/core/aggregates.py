@@ -79,7 +79,7 @@ class UpdateSum:
     def __add__(self, other: UpdateSum) -> Self:
         """Sum over two groups of clients, which must be disjoint."""
         if type(other) is not type(self):
-            raise ParameterError("sum", type(other).__name__, type(self).__name__)
+            raise ParameterError("sum", type(other).__name__, f"the type {type(self).__name__}")
         if self.dimension != other.dimension:
             raise ParameterError(
                 "dimension", other.dimension, f"{self.dimension}, as in the other sum"

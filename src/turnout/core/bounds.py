@@ -2,7 +2,7 @@
 
 `Bounds` holds a lower and an upper bound. `bisected` returns a `Bracket` around the threshold of a
 condition. `bisected_each` returns brackets of many thresholds as arrays, and `grown` returns a
-first bracket. At the end ``holding`` of a bracket the condition certainly holds: either the search
+first bracket. At the end ``holding`` of a bracket the condition is known to hold: either the search
 evaluated the condition there, or the caller guarantees it. So this end is safe to use. Accounting
 and calibration build on this module.
 """

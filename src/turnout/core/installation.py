@@ -1,7 +1,7 @@
 """Install command of turnout, the same in messages, pages and unit files.
 
-The project's name is not registered at a package index. So the command does not
-install by name: anyone who registers the name could run code on the machines of users.
+The project's name is not registered at a package index. So the command does not install by name:
+anyone who registers the name could run code on the machines of users.
 `pip wheel --no-deps .` in a copy of the repository builds the file that the command installs, and
 ``python tests/meta/install_lines.py`` writes the command into all pages.
 """

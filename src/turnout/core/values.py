@@ -2,8 +2,8 @@
 
 Texts (values, categories, classes, ids of clients, names of columns) are compared in Unicode's
 normal form C, so that a name is the same on every system. They keep all their characters, including
-a trailing NUL, which NumPy's text of fixed width drops. In three cases an
-entry is missing: it is null, NaN or the empty text.
+a trailing NUL, which NumPy's text of fixed width drops. In three cases an entry is missing:
+it is null, NaN or the empty text.
 """
 
 from __future__ import annotations

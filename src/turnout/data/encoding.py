@@ -298,7 +298,7 @@ class Encoder:
         return inputs, labels
 
     def _present(self, key: str, name: str, batch: TableBatch) -> Column:
-        """Column with missing entries replaced by the plan's constant; an error if it has none."""
+        """Column with the plan's constant for missing entries; an error if the plan has none."""
         column = batch.columns[name]
         if name in self._missing:
             return column.filled(self._missing[name])

@@ -420,7 +420,7 @@ def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Next free position for each row; ``free``, the first free one by number, is updated."""
+    """Next free position of each row's range ``number``; ``free``, by range, is updated."""
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)

@@ -93,7 +93,7 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
 
 @dataclass(frozen=True)
 class UserLevelMean:
-    """Two-message scheme for a mean: a range from private bin frequencies, then the mean.
+    """Two-message scheme for a mean: a private range first, then the mean of clipped values.
 
     Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar is
     d = 1. For vectors the thesis runs the scalar scheme on each coordinate, each with ε₀/d; here

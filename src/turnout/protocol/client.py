@@ -261,5 +261,5 @@ class Fleet:
                 "not check in"
             )
         if ranks.size and np.bincount(ranks).max() > 1:
-            raise ParameterError("clients", clients.size, "each client once")
+            raise ParameterError("clients", f"{clients.size} ids", "each client once")
         return span.start + order[ranks]

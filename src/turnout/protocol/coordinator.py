@@ -149,7 +149,7 @@ class Admissions:
     def _has_quota(
         self, clients: ClientIds, step: int, quota: int, stamp: int
     ) -> NDArray[np.bool_]:
-        """Whether each of these different clients may check in once more, shape ``(n,)``."""
+        """For each of these different clients, whether it may check in again, shape ``(n,)``."""
         stamps = self._window_stamp[clients]
         if self._quota == 1:
             return stamps != stamp
@@ -221,18 +221,18 @@ def _once(draw: object) -> int:
 
 
 def _if_possible(draw: OneOf, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    """Whether the draw has a probability above 0, which is the same for all clients."""
+    """Whether the draw gives the step a probability above 0, which is equal for all clients."""
     return (np.ones if draw.probability > 0 else np.zeros)(clients.shape, np.bool_)
 
 
 def _in_own_window(draw: Staggered, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    """Whether the step lies in the window of each client."""
+    """For each client, whether the step lies in the window of this client."""
     age = step + draw.window - 1 - clients // draw.clients_per_slot
     return (age >= 0) & (age < draw.window)
 
 
 def _available(draw: OneOfOwn, clients: ClientIds, step: int) -> NDArray[np.bool_]:
-    """Whether each client is available in the step."""
+    """For each client, whether it is available in the step."""
     known = clients < draw.population
     return known & draw.available[np.where(known, clients, 0), step]
 

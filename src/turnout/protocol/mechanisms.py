@@ -81,7 +81,9 @@ class Clipping:
         """
         norm = float(np.sqrt(np.square(update, dtype=np.float64).sum()))
         if update.shape != (self.dimension,) or not np.isfinite(norm):
-            raise LocalProtocolError(f"update: expected {self.dimension} finite numbers")
+            raise LocalProtocolError(
+                f"an update does not consist of {self.dimension} finite numbers"
+            )
         return UpdateSum(update if norm <= self.clip_norm else update * (self.clip_norm / norm), 1)
 
     def zero(self) -> UpdateSum:

@@ -103,7 +103,10 @@ class Randomized:
                 or an update that its client did not randomize.
         """
         if total.dimension != self.randomizer.total_size or not np.isfinite(total.total).all():
-            raise RemoteProtocolError("the sum is not a sum of randomized messages")
+            raise RemoteProtocolError(
+                "an aggregate is not a sum of randomized messages: it has another dimension, or a "
+                "number that is not finite"
+            )
         if total.noised != total.count:
             raise RemoteProtocolError("an update was not randomized by its client")
 
@@ -204,7 +207,7 @@ class MessageEncoding:
         randomizer: randomizer of one client's update, which is clipped to the randomizer's radius.
 
     Raises:
-        ParameterError: the randomizer's public randomness depends on the client's number.
+        ParameterError: the randomizer uses public randomness.
     """
 
     randomizer: VectorRandomizer
@@ -213,7 +216,7 @@ class MessageEncoding:
         shared = self.randomizer.public_randomness
         if shared != "none":
             raise ParameterError(
-                "public randomness", shared, "none that depends on the client's number"
+                "public randomness", shared, "a randomizer without public randomness"
             )
 
     @property

@@ -82,7 +82,7 @@ class PrivacyRequest:
             raise ParameterError("relation", self.relation, f"{expected} (model {self.trust})")
         if self.trust == "central" and self.bits is not None:
             raise ParameterError(
-                "bits", self.bits, "no budget of bits, since the central model has no messages"
+                "bits", self.bits, "no limit, since the central model has no messages"
             )
 
 
@@ -211,7 +211,7 @@ class EstimateCost:
 
     @property
     def scheme(self) -> Scheme:
-        """Scheme of one release of any mechanism with this ε and δ, for compositions and budgets.
+        """Scheme that stands for one release with this ε and δ, for compositions and budgets.
 
         >>> cost = EstimateCost(0.5, 0.0, "pure", "replace-one", "central", "discrete Laplace", "")
         >>> cost.scheme.randomizer
@@ -221,7 +221,7 @@ class EstimateCost:
 
 
 def any_mechanism(epsilon: float, delta: float, relation: str) -> Scheme:
-    """Scheme of one release of any mechanism with this ε and δ under this relation."""
+    """Scheme that stands for one release of any (ε, δ)-private mechanism with this relation."""
     pure = delta == 0
     made = PureRandomizer(epsilon) if pure else ApproximateRandomizer(epsilon, delta)
     return Scheme(made, EveryStep(1), relation)
@@ -294,7 +294,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
     if mechanism not in ("auto", *known) and load("randomizers", mechanism):
         known = all_mechanisms()
     if mechanism not in ("auto", *known):
-        raise ParameterError("mechanism", mechanism, f"auto, {', '.join(known)}")
+        raise ParameterError("mechanism", mechanism, f"one of auto, {', '.join(known)}")
     return known if mechanism == "auto" else {mechanism: known[mechanism]}
 
 

@@ -13,11 +13,10 @@ The discrete Laplace distribution is P(x) ∝ exp(−|x|·s/t), so its ε is Δ�
 Gaussian is a function of the output of the Gaussian mechanism, so the ε of the Gaussian mechanism
 is an upper bound.
 
-Under add-remove the number n of rows is private. The sum of one more
-coordinate, which is w·K in each row, estimates n. The mean's squared error is then (d + F²/w²)
-times the variance of the noise on one coordinate. The scale of this noise is proportional to a + w
-(Laplace) or √(a² + w²) (Gaussian). The error is least at w³ = a·F²/d (Laplace) and at
-w⁴ = a²·F²/d (Gaussian).
+Under add-remove the number n of rows is private. The noisy sum of one more coordinate, which is
+w·K in each row, estimates n. The mean's squared error is then (d + F²/w²) times the variance of the
+noise on one coordinate. The scale of this noise is proportional to a + w (Laplace) or √(a² + w²)
+(Gaussian). The error is least at w³ = a·F²/d (Laplace) and at w⁴ = a²·F²/d (Gaussian).
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def _array(path: Path) -> NDArray[Any]:
     """Memory-mapped array of a .npy file."""
     found = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(found, np.ndarray):
-        raise InputFileError(f"{path}: expected one array")
+        raise InputFileError(f"{path}: expected a .npy file that holds one array")
     return found
 
 

@@ -207,7 +207,7 @@ def _searched(
     messages = [np.concatenate(part) for part in parts]
     if not all(map(len, messages)):
         raise ParameterError(
-            "clients", clients, f"a client for each of {len(parts)} prefix lengths"
+            "clients", clients, f"at least one client for each of {len(parts)} prefix lengths"
         )
     # Test the candidates that the search found.
     found = search.find(messages, *wanted)

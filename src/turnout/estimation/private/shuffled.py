@@ -114,7 +114,7 @@ def shuffled_mean(
     # The two mechanisms that can be requested.
     checks.count(clients=clients)
     if mechanism not in MEAN_MECHANISMS:
-        raise ParameterError("mechanism", mechanism, ", ".join(MEAN_MECHANISMS))
+        raise ParameterError("mechanism", mechanism, f"one of {', '.join(MEAN_MECHANISMS)}")
     if mechanism == "one-message":
         one, _ = _one_message(norm, dimension, radius, privacy, clients)
         return one, _cost(one, f"{mechanism} was requested", privacy, clients)
