@@ -269,7 +269,13 @@ def _asked(
 
 
 class CalibrationTarget(NamedTuple):
-    """Target (ε, δ), and the tolerance with which ε is computed."""
+    """Target (ε, δ), and the tolerance with which ε is computed.
+
+    Attributes:
+        epsilon: target, which the upper bound on ε must not exceed.
+        delta: δ; None if δ is solved for.
+        tolerance: relative width of the interval between the lower and the upper bound on ε.
+    """
 
     epsilon: float
     delta: float

@@ -98,6 +98,15 @@ METHODS = (TIGHTEST, QUICK, PUBLISHED, *_BY_NAME)
 def guarantee_by(method: str | None, scheme: Scheme, delta: float, tolerance: float) -> Guarantee:
     """Guarantee of a scheme by one analysis, the tightest by default.
 
+    Args:
+        method: name of the analysis, as in `price`; None for "tightest".
+        scheme: the scheme.
+        delta: δ, strictly between 0 and 1.
+        tolerance: relative width of the bounds on ε at which their refinement stops.
+
+    Returns:
+        Bounds on ε in each direction; an upper bound is never below the true ε.
+
     Raises:
         ParameterError: the analysis is unknown, or δ or the tolerance is outside (0, 1).
         UnsupportedError: the analysis does not cover the scheme.

@@ -50,7 +50,12 @@ class Bounds:
 
 
 class Bracket(NamedTuple):
-    """Two numbers around a threshold: a condition fails at one and holds at the other."""
+    """Two numbers around a threshold: a condition fails at one and holds at the other.
+
+    Attributes:
+        failing: number at which the condition fails, or a limit at which it was not evaluated.
+        holding: number at which the condition holds.
+    """
 
     failing: float
     holding: float

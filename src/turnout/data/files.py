@@ -159,7 +159,12 @@ _FILE = DataFile(
 
 @dataclass(frozen=True, eq=False)
 class ItemCounts:
-    """Number of people who hold each item, with the most frequent item first."""
+    """Number of people who hold each item, with the most frequent item first.
+
+    Attributes:
+        items: name of each item, shape (k,).
+        counts: number of people who hold each item, int64, shape (k,).
+    """
 
     items: tuple[str, ...]
     counts: NDArray[np.int64]

@@ -143,6 +143,11 @@ class Table(Protocol):
 def columns_of(table: Table, names: Sequence[str], key: str) -> None:
     """Raise an error if a setting names a column that the table lacks.
 
+    Args:
+        table: the table.
+        names: column names in the setting.
+        key: name of the setting in errors, such as ``inputs``.
+
     Raises:
         ParameterError: the table has no column, or several columns, with one of the names.
     """

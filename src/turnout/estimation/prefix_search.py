@@ -194,6 +194,11 @@ def continuation_scores(
     of a row and an extension is the product of H(upper bits of the row, prefix) and H(lower bits of
     the row, suffix). Each reply is multiplied by the first factor; then one fast transform gives
     the scores of all suffixes of a prefix.
+
+    Args:
+        messages: 2·row + reply of each client, shape (n,).
+        prefixes: prefixes as whole numbers, shape (prefixes,).
+        growth: number of bits of a suffix, at least 0.
     """
     rows, replies = messages >> 1, messages & 1
     upper, lower = rows >> growth, rows & ((1 << growth) - 1)

@@ -71,10 +71,11 @@ def concentration_radius(
 def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
     """Upper bound on the probability that an empty bin is selected, if at most two bins are in use.
 
-    One of the two bins has at least n/2 clients. A client adds an amount to the lead of this bin
-    over an empty bin; the amount has mean at least ½, variance at most 2C², and is at most 2C.
-    Bernstein's inequality and a union bound over bins give the result. The thesis uses Hoeffding's
-    inequality, with the bound 2k·exp(−n/(200C²)), which needs 12 times as many clients for small ε.
+    One of the two bins has at least n/2 clients. The lead of this bin over an empty bin is a sum
+    with one term for each client. The terms have means of at least ½ on average, variances of at
+    most 2C², and values from −2C to 2C. Bernstein's inequality and a union bound over bins give the
+    result. The thesis uses Hoeffding's inequality, with the bound 2k·exp(−n/(200C²)), which needs
+    12 times as many clients for small ε.
 
     Args:
         epsilon: ε of one client's message about its bin.
@@ -95,16 +96,16 @@ def wrong_bin_chance(epsilon: float, bins: int, clients: int) -> float:
 class UserLevelMean:
     """Two-message scheme for a mean: a private range first, then the mean of clipped values.
 
-    Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. A scalar is
-    d = 1. For vectors the thesis runs the scalar scheme on each coordinate, each with ε₀/d; here
-    client i reports the range of coordinate i mod d alone, with the whole budget of that message,
-    and the second message covers all coordinates. ε₀ is not halved: the first message gets the
-    least budget for which a wrong range has probability at most γ, and the second gets the rest.
+    Source: Algorithms 3.7.1–3.7.4 (girgis2023thesis), Theorem 3.7.1, with τ corrected. Scalars
+    have d = 1. For vectors the thesis runs the scalar scheme on each coordinate with ε₀/d. In this
+    class client i reports the range of coordinate i mod d alone, with the whole budget of the first
+    message, and the second message covers all coordinates. ε₀ is not halved: the first message gets
+    the least budget for which a wrong range has probability at most γ, the second gets the rest.
 
     Guarantees:
         `epsilon0`-private for all samples of one client (local, replacement, δ = 0).
         With probability at least 1 − `failure` no mean y_i is clipped. Then the estimate of the
-        mean of the y_i is unbiased, and its error is at most `mse_bound`.
+        mean of the y_i is unbiased, with a mean squared error of at most `mse_bound`.
 
     Attributes:
         dimension: d.

@@ -342,7 +342,11 @@ def next_state(
 ) -> _StateT:
     """State of the coordinator or of a participation after an event.
 
-    The text of an error begins with ``what``, such as "step 7" or "client 12 in slot 3".
+    Args:
+        table: for each state and each event, the next state or the party at fault.
+        state: state before the event.
+        event: the event.
+        what: beginning of the text of an error, such as "step 7" or "client 12 in slot 3".
 
     Raises:
         LocalProtocolError: the event is a fault of the program that drives the endpoint.

@@ -388,7 +388,12 @@ def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumN
 
 
 def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
-    """Rows projected onto the ball: scaled down for ℓ1 and ℓ2, clipped for ℓ∞.
+    """Rows moved into the ball: scaled down for ℓ1 and ℓ2, clipped for ℓ∞.
+
+    Args:
+        vectors: the rows, shape (rows, d).
+        norm: one of `NORMS`.
+        radius: radius of the ball, above 0, in the unit of the rows.
 
     >>> clip_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), "l2", 1.0).round(6).tolist()
     [[0.6, 0.8], [0.3, 0.4]]
@@ -405,8 +410,16 @@ def clip_rows(vectors: FloatArray, norm: str, radius: float) -> FloatArray:
 def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64]:
     """Clipped rows in whole units, rounded towards 0 so that each row is in the ball.
 
+    Args:
+        block: rows before clipping, shape (rows, d).
+        norm: one of `NORMS`.
+        radius: radius of the ball, above 0, in the unit of the rows.
+
+    Returns:
+        int64, shape (rows, d).
+
     Raises:
-        ParameterError: a row is outside the ball after rounding.
+        ParameterError: a row is outside the ball after clipping and rounding.
     """
     units = np.trunc(clip_rows(block, norm, radius) / radius * (UNITS * _MARGIN)).astype(np.int64)
     sizes = np.abs(units)
@@ -417,7 +430,7 @@ def whole_units(block: FloatArray, norm: str, radius: float) -> NDArray[np.int64
     }[norm]()
     if not np.all(within):
         raise ParameterError(
-            "values", "rows outside the ball", "rows that clipping moves into the ball"
+            "values", "a row outside the ball", "rows that clipping can move into the ball"
         )
     return units
 

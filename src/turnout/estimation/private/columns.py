@@ -494,6 +494,11 @@ def chosen_columns(
 ) -> tuple[str, ...]:
     """Names of the columns to read: ``columns``, or all if empty; exactly one if ``single``.
 
+    Args:
+        columns: requested names; empty for all columns.
+        header: names of all columns of the file, in order.
+        single: whether exactly one column is read.
+
     Raises:
         ParameterError: the file has several columns and none is named, or a named column is
             missing or occurs twice.

@@ -409,10 +409,19 @@ def user_mean(
 def client_means(
     path: Path, columns: Sequence[str], client: str | None, missing: float | None
 ) -> tuple[NDArray[np.float64], int]:
-    """Mean of each client's samples, shape (n, d), and the number of columns of the file.
+    """Mean of each client's samples, shape (n, d), and the number of columns that are averaged.
+
+    Args:
+        path: the file, as in `user_mean`.
+        columns: names of the columns to average; empty for all, only without ``client``.
+        client: name of the column that names the client of a row; None if each row is a client,
+            whose samples of one number are in the columns (d = 1).
+        missing: number that replaces a missing sample; None: a missing sample is an error.
 
     Raises:
-        ParameterError: no columns to average are given.
+        ParameterError: ``client`` is given without ``columns``, or a value is missing or is not a
+            finite number.
+        InputFileError: the file cannot be read.
     """
     if client is not None and not columns:
         raise ParameterError("column", None, "the columns to average, which --client requires")
