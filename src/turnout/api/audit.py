@@ -181,7 +181,7 @@ def audit(
         probability at least ``confidence``, ``epsilon_lower`` is not above the true ε.
 
     Raises:
-        ParameterError: a value is outside its domain, or ``of`` is no object that can be audited.
+        ParameterError: a value is outside its domain, or ``of`` cannot be audited.
         UnsupportedError: no audit or no sound analysis is known for the object.
 
     Source: for many runs, the confidence limits of Clopper and Pearson (1934). With ``one_run``:
@@ -396,7 +396,7 @@ def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
 def games_of(
     scheme: Scheme, mechanism: Callable[[int], Mechanism], crowd: int, deployed: bool = False
 ) -> list[Game]:
-    """Two experiments: a canary is alone in its steps, or other clients take part too.
+    """Two experiments: no other clients take part in the steps of a canary, or some do.
 
     The second experiment is left out if the release reveals the number of participants.
     """
@@ -432,7 +432,7 @@ def with_simulation(
 
 
 def of_plan(plan: Plan | Path, settings: dict[str, Any], one_run: bool, deployed: bool) -> Played:
-    """Audit of a plan: its participation, mechanism, divisor, clip norm and minibatch.
+    """Audit of a plan, with the plan's participation, mechanism, divisor, clip norm and minibatch.
 
     Raises:
         UnsupportedError: the plan does not have central trust, or no sound analysis is known.

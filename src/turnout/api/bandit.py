@@ -112,10 +112,10 @@ def bandit(
     """Simulated runs of a private bandit: regret, and bounds on ε of one client's reward.
 
     Each client has one reward and takes part once. Without arrays the plan's [environment] draws
-    actions and rewards, or names a log. With ``contexts`` a pull selects a parameter θᵢ: the client
-    plays the action that is best under θᵢ in its own context and reports the reward; ε then covers
-    context and reward together (joint differential privacy). With ``rewards`` the given clients are
-    replayed in the order of the rows.
+    actions and rewards, or names a log. With ``contexts`` a pull selects a parameter θᵢ. The client
+    takes the action whose mean reward under θᵢ is largest in the client's context, and reports the
+    reward. ε then covers context and reward together (joint differential privacy). With ``rewards``
+    the given clients are replayed in the order of the rows.
 
     Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
     privacy. The guarantee is that of a deployment of the same plan with the randomness of the

@@ -27,7 +27,7 @@ def explain(
         attacker has lower ones.
 
     Raises:
-        ParameterError: a value outside its domain.
+        ParameterError: a value is outside its domain.
         UnsupportedError: no sound analysis is known, or clients have different windows.
         NumericalError: no bound can be certified.
     """

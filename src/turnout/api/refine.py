@@ -203,7 +203,7 @@ class Refinement(Result):
         """Available key of the level with the given ε.
 
         Raises:
-            ParameterError: there is no such level, or its key is not available.
+            ParameterError: no level has this ε, or the key of the level is not available.
         """
         self.release.levels.level_of(epsilon)
         for key in self.keys:
@@ -220,7 +220,7 @@ class Refinement(Result):
             confidence: coverage probability of each interval, strictly between 0 and 1.
 
         Raises:
-            ParameterError: there is no such level, or its key is not available.
+            ParameterError: no level has this ε, or the key of the level is not available.
             KeyMismatchError: the key belongs to another release.
         """
         key = self._largest if epsilon is None else None

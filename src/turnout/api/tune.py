@@ -40,7 +40,7 @@ class Tuning(Result):
 
     @property
     def plan(self) -> Plan:
-        """Plan with the best values; training with it on private clients costs additional ε."""
+        """Plan with the best values; to train with this plan on private clients costs further ε."""
         return self.found.plan
 
     @property

@@ -47,7 +47,7 @@ def lock_file(path: Path, *, wait: bool) -> int:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Context that holds the lock of a file; other processes wait for the lock until it ends.
+    """Context with the lock of a file; other processes wait for the lock until the context ends.
 
     Raises:
         StorageError: the file cannot be locked.

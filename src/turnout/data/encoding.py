@@ -99,7 +99,7 @@ class Split:
     """Rule that selects the test rows: by a column, as a fraction of the clients, or none.
 
     Whether a client is held out depends only on the id of this client, so that new clients do not
-    change the split of the others.
+    change the split of earlier clients.
 
     Attributes:
         share: fraction of the clients to hold out, chosen by a hash of the ids; if all rows belong

@@ -1,4 +1,4 @@
-"""A user's own data: a file or folder, laid out by client once and memory-mapped afterwards.
+"""Data of the user: a file or folder, laid out by client once and memory-mapped afterwards.
 
 `own_data` opens the data that the [data] section of a plan names, and `own_records` the file with
 the records of one client.

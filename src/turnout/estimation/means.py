@@ -60,7 +60,7 @@ class MeanTally:
             first: number of the first client.
 
         Raises:
-            ParameterError: messages that are not of this randomizer.
+            ParameterError: the messages are not of this randomizer.
         """
         total = randomizer.total(messages, first)
         return cls(randomizer, total, len(messages), _moments(randomizer, messages, first))
@@ -69,7 +69,7 @@ class MeanTally:
         """Sum of two tallies, of disjoint groups of clients.
 
         Raises:
-            ParameterError: tallies of different randomizers.
+            ParameterError: the tallies have different randomizers.
         """
         if self.randomizer != other.randomizer:
             raise ParameterError(
@@ -254,7 +254,7 @@ def sampling_bounds(
         clients: n, or a private estimate of n, above 0.
 
     Returns:
-        A bound for each coordinate in ℓ∞; in the other norms the root mean square over coordinates.
+        Bounds, shape (d,): in ℓ∞ a bound for each coordinate, in ℓ1 and ℓ2 the root mean square.
     """
     squares = value**2 - noise_errors**2
     if norm == math.inf:

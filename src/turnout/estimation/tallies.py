@@ -104,7 +104,7 @@ class FrequencyTally:
         """Tally of messages that `FrequencyRandomizer.encode` or ``unpack`` returned.
 
         Raises:
-            ParameterError: messages that are not of this randomizer.
+            ParameterError: the messages are not of this randomizer.
             UnsupportedError: the randomizer has too many messages to count.
         """
         size = _size(randomizer)
@@ -121,7 +121,7 @@ class FrequencyTally:
         """Sum of two tallies, of disjoint groups of clients.
 
         Raises:
-            ParameterError: tallies of different randomizers.
+            ParameterError: the tallies have different randomizers.
         """
         if self.randomizer != other.randomizer:
             raise ParameterError(
@@ -151,7 +151,7 @@ def collect(
         block_clients: number of messages held at once, at least 1.
 
     Raises:
-        ParameterError: ``block_clients`` is below 1, or a value is no item.
+        ParameterError: ``block_clients`` is below 1, or a value is not an item.
         UnsupportedError: the randomizer has too many messages to count.
     """
     checks.count(block_clients=block_clients)

@@ -119,7 +119,7 @@ class UserLevelMean:
             contains its coordinates.
 
     Raises:
-        ParameterError: a value outside its domain.
+        ParameterError: a value is outside its domain.
     """
 
     dimension: int

@@ -340,7 +340,7 @@ class Coordinator:
         return StepOpened(self._step)
 
     def check_in(self, message: CheckIns) -> Receipt:
-        """Receipt with a verdict for each client; a refused client does not affect the others.
+        """Receipt with a verdict for each client; a refused client does not affect other clients.
 
         Raises:
             RemoteProtocolError: no step accepts check-ins, the message is for another step, or an

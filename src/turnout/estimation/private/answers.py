@@ -183,7 +183,7 @@ class EstimateCost:
             clear.
         public_randomness: description of the randomness that all parties know beforehand.
         assumptions: further assumptions of the guarantee.
-        messages: number of a client's messages, each of which goes through its own shuffler.
+        messages: number of messages of a client; each message goes through a separate shuffler.
         held: description of the rows that belong to one client.
     """
 
@@ -255,8 +255,8 @@ def frequency_randomizer(
             since a public question would identify the client that answers the question.
 
     Raises:
-        ParameterError: an unknown mechanism, or no message within ``bits``.
-        UnsupportedError: a mechanism that cannot serve so many items.
+        ParameterError: the mechanism is unknown, or no message within ``bits``.
+        UnsupportedError: the mechanism cannot be used with so many items.
 
     >>> frequency_randomizer(1.0, 1000, "auto", 1)[0].message_bits
     1
@@ -288,7 +288,7 @@ def makers_of(mechanism: str) -> Mapping[str, Callable[..., FrequencyRandomizer]
     """Constructors of the named mechanism, or of all mechanisms for "auto".
 
     Raises:
-        ParameterError: an unknown mechanism.
+        ParameterError: the mechanism is unknown.
     """
     known = all_mechanisms()
     if mechanism not in ("auto", *known) and load("randomizers", mechanism):

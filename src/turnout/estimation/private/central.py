@@ -139,7 +139,8 @@ def gaussian_noise(epsilon: float, delta: float, sensitivity: float) -> SumNoise
         high *= 2
         if high > 2**30:
             raise UnsupportedError(
-                f"no Gaussian noise reaches epsilon = {epsilon:g} and this delta: increase either"
+                f"no Gaussian noise reaches epsilon = {epsilon:g} and this delta: increase epsilon "
+                "or delta"
             )
     low = high / 2
     while low > 2**-10 and gaussian_epsilon(low, delta) <= epsilon:

@@ -117,7 +117,7 @@ def item_blocks(
     Raises:
         InputFileError: a file that cannot be read, or an empty one.
         ParameterError: a value is missing or is not an item. The error does not contain the value.
-        UnsupportedError: a .parquet file without pyarrow.
+        UnsupportedError: the file is a .parquet file, and pyarrow is not installed.
     """
     places = {canonical(label): place for place, label in enumerate(labels)}
     if missing is not None:
@@ -160,7 +160,7 @@ def vector_blocks(
     Raises:
         InputFileError: the file cannot be read, or is empty.
         ParameterError: a number is missing or is not finite.
-        UnsupportedError: a .parquet file without pyarrow.
+        UnsupportedError: the file is a .parquet file, and pyarrow is not installed.
     """
     if isinstance(data, Path):
         path = data

@@ -82,9 +82,9 @@ def frequencies(
         missing: public item that replaces a missing value; None: a missing value is an error.
 
     Raises:
-        ParameterError: an argument or a value outside its domain.
-        InputFileError: a file that cannot be read.
-        UnsupportedError: a mechanism that cannot serve so many items.
+        ParameterError: an argument or a value is outside its domain.
+        InputFileError: a file cannot be read.
+        UnsupportedError: the mechanism cannot be used with so many items.
     """
     # All arguments are checked before the data are read.
     checks.count(2, items=items)
@@ -177,12 +177,12 @@ def mean(
         interval: the lower and the upper limit to which a row of one number is clipped; public,
             independent of the data. (None, None) with a radius.
         columns: names of the columns to read; empty: all columns.
-        mechanism: see `shuffled_mean`; "auto" in the other models.
+        mechanism: see `shuffled_mean`; must be "auto" if trust is not "shuffled".
         missing: public number that replaces a missing number; None: a missing number is an error.
 
     Raises:
-        ParameterError: an argument or a value outside its domain.
-        InputFileError: a file that cannot be read.
+        ParameterError: an argument or a value is outside its domain.
+        InputFileError: a file cannot be read.
     """
     # All arguments are checked before the data are read.
     radius, middle = _ball(radius, *interval)
@@ -361,8 +361,8 @@ def user_mean(
             is far from the common mean, if ``deviation`` and ``samples`` are correct.
 
     Raises:
-        ParameterError: an argument or a value outside its domain.
-        InputFileError: a file that cannot be read.
+        ParameterError: an argument or a value is outside its domain.
+        InputFileError: a file cannot be read.
         UnsupportedError: too few clients to estimate the range at this ε₀.
     """
     # The means of the clients' samples, and the least number of samples.

@@ -136,8 +136,8 @@ def heavy_hitters(
         missing: item or word that replaces a missing value; None: a missing value is an error.
 
     Raises:
-        ParameterError: an argument or a value outside its domain.
-        InputFileError: a file that cannot be read.
+        ParameterError: an argument or a value is outside its domain.
+        InputFileError: a file cannot be read.
     """
     # Words are always too many to list: search their prefixes.
     checks.probability(threshold=threshold)

@@ -54,8 +54,8 @@ def shuffled_frequencies(
             ε₀ that it may use.
 
     Raises:
-        ParameterError: an unknown mechanism, or no message within the largest number of bits.
-        UnsupportedError: a mechanism that cannot serve so many items.
+        ParameterError: the mechanism is unknown, or no message within the largest number of bits.
+        UnsupportedError: the mechanism cannot be used with so many items.
     """
     checks.count(clients=clients)
     found: dict[str, Affordable[FrequencyRandomizer]] = {}
@@ -97,7 +97,7 @@ def shuffled_mean(
 ) -> tuple[VectorRandomizer, EstimateCost]:
     """Randomizer of one vector whose shuffled messages are (ε, δ)-private, and its cost.
 
-    A client sends one message, or several that each go through their own shuffler.
+    A client sends one message, or several messages, each through a separate shuffler.
 
     Args:
         norm: see `mean_randomizer`.
@@ -109,7 +109,7 @@ def shuffled_mean(
             below that of one message by more than 5 %, else one message.
 
     Raises:
-        ParameterError: an unknown mechanism, or too few bits for the mechanism.
+        ParameterError: the mechanism is unknown, or too few bits for the mechanism.
     """
     # The two mechanisms that can be requested.
     checks.count(clients=clients)
