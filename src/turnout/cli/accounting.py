@@ -322,8 +322,8 @@ _SWEPT = "noise-multiplier window windows epsilon0 clients rounds delta"
     type=Word(_SWEPT.split),
     metavar="NAME",
     help="Swept parameter. With --scheme check-in it is required: noise-multiplier, window or "
-    "windows. With --scheme shuffle it is epsilon0, clients, rounds or delta; without --against, "
-    "the methods are compared at one point.",
+    "windows. With --scheme shuffle it is one of epsilon0, clients, rounds and delta; without "
+    "--against, the methods are compared at one point.",
 )
 @click.option("--from", "first", type=float, help="First value of the swept parameter.")
 @click.option("--to", "last", type=float, help="Last value of the swept parameter.")

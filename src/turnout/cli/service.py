@@ -338,7 +338,7 @@ def _announce(running: Running, address: str) -> None:
 @click.option(
     "--cover",
     is_flag=True,
-    help="Send dummy traffic in all other steps, as much as in a participation. This hides the "
+    help="Send dummy traffic in all other steps, as much as a participation sends. This hides the "
     "steps in which the device participates from observers of the network.",
 )
 @click.option(

@@ -25,7 +25,7 @@ else:
 
 
 class EnvironmentSection(Section):
-    """Public actions, the unknown parameter θ of the rewards and the horizon."""
+    """Environment of a bandit run: its public actions, the hidden θ of the rewards, the horizon."""
 
     horizon: Count = Field(..., description="pulls of a run; each is one client with one reward")
     actions: Count | None = Field(
