@@ -243,7 +243,7 @@ class Learner:
         after, state = self._optimizer.update(parameters, state, rounded, move)
         if not np.isfinite(after).all():
             raise NumericalError(
-                f"the model is not finite after move {move}; use a smaller learning rate"
+                f"the model is not finite after its update {move}; use a smaller learning rate"
             )
         return after.astype(np.float32, copy=False), state
 
