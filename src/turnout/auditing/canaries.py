@@ -135,9 +135,9 @@ def _excess(canaries: int, guesses: int, correct: int, error: float, mu: float) 
     """Number that is above 0 if μ-Gaussian DP is rejected by the correct guesses.
 
     The number is the least possible probability mass of guesses under μ-Gaussian DP minus the
-    actual mass. ``wrong`` and ``right`` are the least probabilities, per canary, of a wrong and of
-    a correct guess together with more than i correct guesses. Each step from i to i − 1 applies the
-    trade-off function to both.
+    actual mass. In the loop, ``right`` is the least probability that a canary is guessed correctly
+    and more than i guesses in all are correct; ``wrong`` is the same for a wrong guess. Each step
+    from i to i − 1 applies the trade-off function to both.
     """
     right = error * correct / canaries
     wrong = error * (guesses - correct) / canaries
@@ -342,7 +342,7 @@ class Canaries:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Server state after a move of the given algorithm; records the canaries' coordinates."""
+        """Server state after the given algorithm's update; records the canaries' coordinates."""
         self.seen.append(direction[self.coordinates :].copy())
         if self._beside is None:
             return state

@@ -84,7 +84,7 @@ def _cohorts(
 
 
 def costliest_row(draw: OneOfOwn) -> OneOfOwn:
-    """Draw of the client with the largest sum over blocks of 1/(its number of available steps)."""
+    """Draw of the client with the largest sum of 1/n over blocks, with n its available steps."""
     sizes = draw.block_sizes().astype(np.float64)
     sizes[sizes == 0] = np.inf
     row = int(np.argmax((1.0 / sizes).sum(axis=1)))

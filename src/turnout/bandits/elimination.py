@@ -125,7 +125,7 @@ def span_coordinates(actions: FloatArray) -> FloatArray:
 
 
 def _values(points: FloatArray, chosen: FloatArray, shares: FloatArray) -> FloatArray:
-    """Values xᵀ M⁻¹ x of all points, shape (K,)."""
+    """Values xᵀ M⁻¹ x of all points x, for the design on ``chosen`` with ``shares``; shape (K,)."""
     root = np.linalg.cholesky(chosen.T @ (shares[:, None] * chosen))
     solved = np.linalg.solve(root, points.T)
     return np.einsum("ij,ij->j", solved, solved)
@@ -185,7 +185,7 @@ def _improved(points: FloatArray, shares: FloatArray, tolerance: float) -> Float
 
 
 def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Inverse of M, and the value of each point."""
+    """Inverse of the matrix M of a design, and the value xᵀ M⁻¹ x of each point x."""
     inverse = np.linalg.inv(points.T @ (shares[:, None] * points))
     return inverse.astype(np.float64), np.einsum("ij,jk,ik->i", points, inverse, points)
 
@@ -193,12 +193,12 @@ def _inverse(points: FloatArray, shares: FloatArray) -> tuple[FloatArray, FloatA
 def _thinned(
     points: FloatArray, working: IntArray, shares: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Design on at most r(r + 1)/2 points whose matrix M is not smaller than before.
+    """Design on at most r(r + 1)/2 of the points, whose matrix M is at least the given design's.
 
     Source: Carathéodory's theorem. A symmetric matrix M has r(r + 1)/2 numbers, so with more points
-        a linear combination of the matrices x xᵀ is 0. A multiple of this combination is subtracted
-        from the shares such that one share becomes 0, with the sign for which the sum of the shares
-        does not increase.
+        a linear combination of the matrices x xᵀ is 0, and so is the negative of this combination.
+        The coefficients of the one with a sum of at least 0 are scaled and subtracted from the
+        shares, so that one share becomes 0 and the sum of the shares does not increase.
     """
     rank = points.shape[1]
     most = rank * (rank + 1) // 2

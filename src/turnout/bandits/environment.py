@@ -157,7 +157,9 @@ def sphere_environment(
 
 
 def two_best_environment(gap: float, actions: int = 10) -> LinearEnvironment:
-    """Environment with a given smallest gap, whose actions are on a half circle that begins at θ.
+    """Environment with a given gap between the best action, which is θ, and the second best.
+
+    All other actions lie on the unit circle at angles of 90° or more from θ.
 
     Args:
         gap: difference of the two largest means, in (0, 0.5].
@@ -420,7 +422,7 @@ def contextual_log(
 
 
 def read_log(path: Path, actions: ArrayLike) -> LoggedEnvironment:
-    """Environment of a CSV file with the columns client, reward_0, …, reward_{K − 1}.
+    """Environment that is read from a CSV file with columns client, reward_0, …, reward_{K − 1}.
 
     Raises:
         InputFileError: the file cannot be read, or has other columns.

@@ -97,10 +97,11 @@ class Channels:
     def _cubic(
         self, weights: FloatArray, scales: FloatArray, low: FloatArray, high: FloatArray
     ) -> FloatArray:
-        """Upper bounds on the log moments from ψ(x) ≤ vx²/2 + κ₃|x|³/6.
+        """Upper bounds on the log moments, from a cubic bound on the log moment of a message.
 
-        The sums over all actions are computed once for all λ. φ(x)/x² increases with |x|, so its
-        value at the largest |x| is an upper bound for all sums.
+        The bound is ψ(x) ≤ v·x²/2 + `_CUBIC`·|x|³, where v is the largest variance of a message.
+        Sums over actions are computed once for all λ. For the log moment φ of the noise, φ(x)/x²
+        increases with |x|, so the value at the largest |x| is an upper bound for all actions.
         """
         # Sums of weighted squares and cubes, which do not depend on λ.
         variances = 1.0 - np.clip(0.0, low, high) ** 2
@@ -120,9 +121,10 @@ class Channels:
 
 
 def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Largest ψ(x) over all means m from low to high, rounded up by at most the factor 1 + 1e-9.
+    """Largest log moment ψ(x) of a message over all means m from ``low`` to ``high``, rounded up.
 
-    ψ(x) = ln(cosh x + m·sinh x) − m·x is concave in m, and largest at m = 1/x − coth x.
+    ψ(x) = ln(cosh x + m·sinh x) − m·x is concave in m, and largest at m = 1/x − coth x. The result
+    is at most 1 + 1e-9 times the true value.
     """
     # The mean in [low, high] with the largest value.
     small = np.abs(x) < _SERIES
@@ -142,7 +144,7 @@ def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatAr
 def laplace_log_moments(x: FloatArray, rate: float) -> FloatArray:
     """Log moment φ(x) of discrete Laplace noise; infinite for |x| ≥ rate.
 
-    E e^{xZ} = (1 − q)²/((1 − q·e^x)(1 − q·e^{−x})).
+    E e^{xZ} = (1 − q)²/((1 − q·e^x)(1 − q·e^{−x})) for noise Z, where q = e^{−rate}.
     """
     if np.isinf(rate):
         return np.zeros_like(x)
@@ -427,7 +429,10 @@ def attenuation(level: float) -> float:
 
 
 def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
-    """Bits of ±1, each replaced by a uniform bit with the blanket probability of the level."""
+    """Randomized responses to bits of ±1 at privacy level ε₀ = ``level``.
+
+    Each bit is replaced by a uniform bit with the blanket probability of the randomizer.
+    """
     ignored = source.bernoulli(bit_randomizer(level).blanket, bits.size)
     return np.where(ignored, 2 * source.below(2, bits.size) - 1, bits)
 

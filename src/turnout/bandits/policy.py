@@ -304,7 +304,12 @@ class BatchEvidence:
         return np.where(known & (own > 0), np.maximum(own, 1e-300), np.inf)
 
     def log_moments(self, contrasts: FloatArray, x: FloatArray) -> FloatArray:
-        """Upper bounds ψⱼ(x) for each contrast, where x > 0 has the shape (contrasts, m)."""
+        """Upper bounds ψⱼ(x) on the log moment of the estimate of each contrast from this batch.
+
+        Args:
+            contrasts: contrasts c, one in each row, shape (contrasts, d).
+            x: arguments above 0, m for each contrast, shape (contrasts, m), as the result.
+        """
         channels = self.release.channels
         each = self.precision / (channels.pulls * channels.attenuation)
         per_sum = contrasts @ (self.covariance @ (self.features.T * each))
@@ -313,7 +318,7 @@ class BatchEvidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
-    """Estimated contrasts, each with a radius: estimate minus radius is a lower bound.
+    """Estimates of contrasts ⟨c, θ⟩, with radii: estimate − radius is a lower bound on ⟨c, θ⟩.
 
     Attributes:
         values: estimates, shape (contrasts,).
@@ -390,7 +395,10 @@ class Widths:
         return Estimates(np.where(known, values, 0.0), np.where(known, radii, np.inf))
 
     def _levels(self, first_batch: int) -> int:
-        """Number of values λ, with ratio 2, for precisions from the first batch to the horizon."""
+        """Number m of values λ, each twice the previous one, that a run of this horizon needs.
+
+        With pooling, the values must suit all precisions W from the first batch to the last.
+        """
         if not self.pooled:
             return 3
         return 3 + math.ceil(math.log(max(self.horizon / first_batch, 1.0), 4))

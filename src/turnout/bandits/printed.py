@@ -58,7 +58,7 @@ class PrintedSums(BatchMechanism):
         checks.count(sensitivity=self.sensitivity)
 
     def channels(self, pulls: IntArray) -> Channels:
-        """Distributions of the sums without noise, since the printed estimates ignore the noise."""
+        """Distributions of the sums as if without noise, as the thesis' estimates assume."""
         return Channels(pulls, np.ones(pulls.size), np.inf)
 
     def messages(self, rewards: IntArray, pulls: int, source: Source) -> IntArray:
@@ -117,9 +117,9 @@ class PrintedSums(BatchMechanism):
 
 @lru_cache(maxsize=4096)
 def printed_local_epsilon(epsilon: float, delta: float, clients: int) -> float:
-    """Level ε₀ at which the printed bound (6.10) equals ``epsilon``, by bisection.
+    """Level ε₀ at which the thesis' bound (6.10) on ε equals ``epsilon``, by bisection.
 
-    As printed, the condition on ε₀ under which (6.10) holds is not checked.
+    As in the thesis, the condition on ε₀ under which (6.10) holds is not checked.
     """
 
     def amplified(level: float) -> float:
@@ -146,7 +146,7 @@ class PrintedState:
 
 @dataclass(frozen=True)
 class PrintedElimination:
-    """Elimination with the printed batches qⁱ and widths γᵢ.
+    """Elimination with the numbers of pulls qⁱ and the confidence widths γᵢ of the thesis.
 
     Attributes:
         sums: mechanism; the widths depend on its trust model and its ε.
@@ -163,7 +163,10 @@ class PrintedElimination:
         return PrintedState(problem, np.arange(count), np.zeros(dimension))
 
     def plan(self, state: PrintedState, generator: np.random.Generator) -> Batch:
-        """Batch i of about qⁱ pulls; after log T − 1 batches, of the action of largest estimate."""
+        """Next batch: batch i has about qⁱ pulls, and the last batch has all pulls that are left.
+
+        The last batch follows ⌊log T⌋ − 1 batches, and pulls the action of the largest estimate.
+        """
         # The last batch pulls the action of the largest estimate.
         horizon = state.problem.horizon
         left = horizon - state.pulled
@@ -204,7 +207,7 @@ class PrintedElimination:
         return (2.0 * horizon) ** (number / math.log(horizon))
 
     def _width(self, state: PrintedState, number: int, batch: Batch) -> float:
-        """Width γᵢ of batch i in the trust model, with the constant B = 1."""
+        """Confidence width γᵢ of batch i in the trust model, with the thesis' constant B = 1."""
         horizon, dimension = state.problem.horizon, state.problem.actions.shape[1]
         size = self._size(horizon, number)
         logs = math.log(4.0 * state.active.size * horizon**2)

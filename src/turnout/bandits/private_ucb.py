@@ -297,7 +297,7 @@ def pull_sums(action: FloatArray, pulls: int, rewards: float) -> FloatArray:
 
 
 def _split(sums: FloatArray, dimension: int) -> tuple[FloatArray, FloatArray]:
-    """Gram matrix and moment from the D numbers."""
+    """Gram matrix and moment from a sum of statistics, which has D numbers."""
     rows, columns = np.triu_indices(dimension)
     matrix = np.zeros((dimension, dimension))
     part = sums[: rows.size] / np.where(rows == columns, 1.0, math.sqrt(2.0))

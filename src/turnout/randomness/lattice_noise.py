@@ -56,8 +56,9 @@ def tail_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, int, int]:
     """G(x) and 2φ(x) in fixed point, each with an error below 2^{−bits−8}.
 
-    The errors, in units of 2^−w: u is truncated by less than 1, and neither sum has a slope above
-    1. Each term is truncated by less than 1, and the next terms inherit this error, so all N terms
+    Notation: w bits after the binary point, u = x²/2, N terms in each of the sums I(u) and e^{−u}.
+    Errors are in units of 2^−w. u is truncated by less than 1, and neither sum has a slope above 1.
+    Each term is truncated by less than 1, and the next terms inherit this error, so all N terms
     together have an error of at most N·e^u. The terms left out sum to less than the first of them,
     which is truncated to 0. So the error of a sum is below N·e^u + 2 < 2^{16 + u/ln 2}, and the
     error of G(x) is at most x < 2⁶ times this error, plus a few units for the factors.
@@ -82,14 +83,14 @@ def tail_and_density(numerator: int, denominator: int, bits: int) -> tuple[int, 
 
 @cache
 def root_of_two_over_pi(bits: int) -> int:
-    """Whole number below 2^bits · √(2/π) by less than 2."""
+    """Whole number that is at most 2^bits · √(2/π), and less than 2 below it."""
     guarded = bits + 32
     pi = 4 * (4 * _inverse_tangent(5, guarded) - _inverse_tangent(239, guarded))
     return isqrt((2 << 3 * guarded) // pi) >> 32
 
 
 def _inverse_tangent(divisor: int, bits: int) -> int:
-    """Whole number near 2^bits · arctan(1/divisor), with an error below 1 for each term."""
+    """2^bits · arctan(1/divisor) as a whole number, from a series with truncated terms."""
     power = (1 << bits) // divisor
     total, n = power, 1
     while power:
@@ -177,7 +178,10 @@ def _draw(s: float, words: NDArray[np.uint64], read: ByteStream, out: NDArray[np
 
 
 def _enclosed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Quantiles z(V) for V in [value, value + 1)·2⁻⁶³, up to `ENCLOSURE`; NaN outside the table."""
+    """Quantiles z(V) for V in [value, value + 1)·2⁻⁶³, with errors of at most `ENCLOSURE`.
+
+    The result is NaN for values outside the table.
+    """
     bits = values.view(np.int64)
     cells = np.maximum((bits >> _RESIDUAL_BITS) - (_FIRST_INDEX - 1), 0)
     residual = (bits & _RESIDUAL_MASK).astype(np.float64)

@@ -31,7 +31,10 @@ _SYMBOLS = {"epsilon0": "ε₀", "delta": "δ", "noise multiplier": "noise multi
 
 
 def comparison_picture(comparison: SweepComparison) -> Picture:
-    """Picture of the methods' ε, and of its ratio to the first method's, by swept parameter."""
+    """Picture of each method's ε, and of the ratio of this ε to that of the first method.
+
+    The horizontal axis shows the swept parameter.
+    """
     asked, swept = comparison.sweep, (comparison.sweep.against or "delta").replace("-", " ")
     ours, first = _epsilons(comparison.curves[0]), LOOKS[comparison.curves[0].method.name].words
     x_label, looks = _SYMBOLS.get(swept, swept), _looks(comparison.curves)
@@ -330,9 +333,10 @@ def _picture(
     names: list[str],
     said: str,
 ) -> Picture:
-    """Picture of estimates with two intervals each.
+    """Picture of estimates, each with two intervals.
 
-    A thin interval is about the population, a thick one about the clients in the data.
+    The thin interval bounds the value in the population, the thick interval the value among the
+    clients in the data.
 
     Args:
         titles: title of the panel, and labels of its two axes.

@@ -33,7 +33,7 @@ _TRUSTED = (
 
 
 def show_account(account: Account, fits: int | None, *, as_json: bool) -> None:
-    """Print the windows that a privacy account has charged, and their total ε, as a table or JSON.
+    """Print the windows that used a privacy budget, and their total ε, as a table or JSON.
 
     Args:
         account: the account of a privacy budget.

@@ -150,7 +150,10 @@ def _accepts(assertion: Callable[[Observed], object], observed: Observed) -> boo
 
 
 def _runs(cells: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Starts and ends of aligned groups of 1, 2, 4, … cells, each smaller than all cells."""
+    """Starts and ends of aligned groups of 1, 2, 4, … cells, for group sizes below ``cells``.
+
+    Groups of one cell are always returned.
+    """
     runs = []
     width = 1
     while width == 1 or width < cells:

@@ -112,7 +112,7 @@ def _encoded(randomizer: Any, held: NDArray, source: Source) -> NDArray:
 
 
 def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int]:
-    """Numbers of the messages of these values."""
+    """Randomized messages of ``values``, each encoded as one whole number."""
     messages = _encoded(randomizer, np.asarray(values), source)
     if isinstance(randomizer, BitmapRandomizer):
         return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in messages]
@@ -122,7 +122,7 @@ def _numbers(randomizer: Any, values: Sequence[Any], source: Source) -> list[int
 
 
 def _message(randomizer: Any, number: int) -> NDArray:
-    """Message that has the given number, as an array of one row."""
+    """Message that `_numbers` encodes as ``number``, as an array of one row."""
     if isinstance(randomizer, BitmapRandomizer):
         words = [number >> (64 * i) & (2**64 - 1) for i in range(-(-randomizer.items // 64))]
         return np.array([words], dtype=np.uint64)
@@ -195,7 +195,7 @@ def _estimate(randomizer: Any, message: NDArray) -> NDArray[np.float64]:
 
 
 def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution]) -> None:
-    """Require that for no pair of values ε exceeds the accountant's, for one or two messages."""
+    """Require that ε of one message, and of two shuffled messages, is at most the accountant's."""
     known = sorted({number for each in distributions for number in each})
     rows = np.array([[float(each.get(number, 0)) for number in known] for each in distributions])
     alone = Scheme(priced_as, EveryStep(1), Relation.REPLACE_ONE)
@@ -210,7 +210,7 @@ def _assert_priced(priced_as: Any, distributions: Sequence[MessageDistribution])
 
 
 def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: str) -> None:
-    """Require δ of each pair of rows at ε = ``price`` to be at most ``delta``."""
+    """Require δ at ε = ``price`` between each two distributions (rows) to be at most ``delta``."""
     for one, other in permutations(rows, 2):
         true = float(np.maximum(one - math.exp(price) * other, 0.0).sum())
         assert true <= delta * (1 + _ROUNDING), (
@@ -219,6 +219,6 @@ def _assert_within(rows: NDArray[np.float64], price: float, delta: float, what: 
 
 
 def _shuffled(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distribution of the unordered pair of two messages."""
+    """Distribution of the unordered pair of two messages, drawn from ``one`` and ``other``."""
     ordered = np.outer(one, other)
     return np.triu(ordered + np.tril(ordered, -1).T).ravel()
