@@ -211,8 +211,8 @@ def _least_mass(pair: Pair, share: FloatArray, other: FloatArray) -> FloatArray:
     """Upper bound on P'(E) for the event E of Q-mass ``share`` that contains the smallest X'.
 
     Let f(m) be the least P'-mass of all events with Q-mass m. f is convex, and its slope is the
-    quantile of X'. So f(share) ≤ f(m) + (share − m)·x with m = Q(X' < κ), where x is a quantile of
-    X' on the other side of ``share`` than m.
+    quantile of X'. So f(share) ≤ f(m) + (share − m)·x with m = Q(X' < κ), where x is the quantile
+    of X' at any probability q such that ``share`` lies between m and q.
     """
     # x is the nearest of three edges that is surely a quantile on the other side of ``share``.
     below, bound = pair.q_below(other), pair.p_below(other)

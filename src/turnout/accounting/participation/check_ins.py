@@ -409,8 +409,9 @@ class AllocationBlock:
     def _undiluted(self, direction: Direction, delta: float) -> float:
         """Value δ' of the undiluted curve (p = 1) at the K at which the diluted curve is ``delta``.
 
-        In the add direction δ' solves w·δ'(u) = δ with w = p/(p + u(1 − p)) and p the probability
-        of participation (see `DilutedCurve`). The equation is solved for u by damped steps.
+        Let p be the probability of participation. In the add direction a value of the diluted curve
+        is w·δ'(u), where u is the K of the undiluted curve and w = p/(p + u(1 − p)) (see
+        `DilutedCurve`). The equation w·δ'(u) = ``delta`` is solved for u by damped steps.
         """
         p = self.probability
         hint = min(0.5, delta / p)

@@ -39,8 +39,8 @@ class DrawnBlocks:
         releases: largest number of releases of one block in which the client takes part.
         log_sets: ln of the number of equally likely sets of steps that the client can draw; None if
             the client may take part in fewer than ``releases`` steps.
-        apart: whether two draws of the client, one with each of two records, can have no step in
-            common.
+        apart: whether the steps that the client draws with one record can be made disjoint from the
+            steps that it draws with another record.
     """
 
     count: int
@@ -51,7 +51,7 @@ class DrawnBlocks:
 
 
 def drawn_blocks_of(part: ReleasedSteps) -> list[DrawnBlocks]:
-    """Blocks of a client with the most participations in the steps that one draw covers.
+    """Blocks of the client that takes part most often in the steps covered by one draw.
 
     Args:
         part: the draw, its number of whole windows (or steps), and the number of released steps of
@@ -135,4 +135,4 @@ _DRAWN_BLOCKS: DrawTable[Callable[[Any, int, int], Sequence[DrawnBlocks]]] = Dra
         Staggered: _staggered,
     },
 )
-"""Blocks by the draw; those of `OneOfOwn` differ by client (`in_windows`)."""
+"""Functions that make the blocks of each kind of draw; for `OneOfOwn` see `in_windows`."""

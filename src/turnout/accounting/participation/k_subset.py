@@ -233,7 +233,7 @@ def _run_curve(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChordCurve:
-    """Upper curve that consists of chords between upper bounds on the convex δ(K) at some K.
+    """Upper curve made of chords between upper bounds on δ at several K, valid as δ(K) is convex.
 
     Attributes:
         points: increasing values of K ≥ 1, shape (m,).

@@ -113,7 +113,7 @@ class BegunSubsetBlock:
 
     @property
     def shared(self) -> Block:
-        """Block of at least the released steps: s rounded up to whole quarters of the window."""
+        """Block in which s is rounded up to a multiple of a quarter of the window."""
         quarter = -(-self.window // _QUARTERS)
         steps = -(-self.steps // quarter) * quarter
         if steps >= self.window:
@@ -239,9 +239,9 @@ def split_curve(task: SubsetProblem, refinement: int, *, composed: bool = False)
 
 
 def _relevant(task: SubsetProblem) -> tuple[list[tuple[int, float]], float]:
-    """Positive numbers of picks, with probabilities, and the total probability of rare numbers.
+    """Likely positive numbers of picks, each with its probability; and the probability of the rest.
 
-    The rare numbers are left out of the first result.
+    The rest are positive numbers of picks that are so rare that their effect on δ is negligible.
     """
     parts, rare = [], 0.0
     for picks, chance in sorted(task.possible, key=lambda part: part[1]):
@@ -277,7 +277,7 @@ def _polygon(curves: list[Curve], task: SubsetProblem) -> PolygonCurve:
 def _joined(
     polygons: list[tuple[float, PolygonCurve]], rare: float, task: SubsetProblem
 ) -> tuple[PolygonCurve, list[tuple[float, float]]]:
-    """Curve of the best split, and the point (K, δ) of each polygon that belongs to the task's δ.
+    """Curve of the best split; and for each polygon its (K, δ) where that curve has the task's δ.
 
     ``rare`` is the total probability of the numbers of picks that have no polygon; for these
     numbers δ is bounded by 1.

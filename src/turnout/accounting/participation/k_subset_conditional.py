@@ -413,7 +413,7 @@ def conditional_moments(
 def _pairs(both: Series, one_each: Series, groups: int, picks: int, size: int) -> Series:
     """Sum over j of h_j·(φ₂φ₀)^{j−s}·(φ₁²)^{k−j}, by Horner's rule from j = k down.
 
-    Here s = max(0, 2k − n).
+    Here s = max(0, 2k − n); the module header defines φ and h_j.
     """
     chances = overlap_chances(groups, picks)
     total, power = Series(np.array([chances[picks]]), UNIT_ROUNDOFF), Series(np.ones(1), 0.0)

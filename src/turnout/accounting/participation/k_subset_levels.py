@@ -118,8 +118,8 @@ class RatioBounds:
     Both E[(Y − k)₊] and E[(k − Y)₊] are bounded.
 
     Attributes:
-        remove: upper curves of one check-in in b steps, each sharp near another δ.
-        add: upper curves of the same check-in in the add direction, each sharp near another δ.
+        remove: upper curves of one check-in in b steps, each sharp near a different δ.
+        add: upper curves of the same check-in in the add direction, each sharp near a different δ.
     """
 
     remove: tuple[Curve, ...]
@@ -213,7 +213,7 @@ def levels_for_reverse_hockey_sticks(
 
 
 def _excess(masses: FloatArray, wanted: FloatArray, got: FloatArray) -> float:
-    """Least factor on the masses that makes their sum ≥ 1 and hockey sticks ≥ the wanted ones."""
+    """Least factor on masses that raises their sum to 1 and hockey sticks ``got`` to ``wanted``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(wanted > 0, wanted / got, 1.0)
     least = np.max([1.0, 1.0 / float(masses.sum()), float(ratios.max())])  # keeps a NaN

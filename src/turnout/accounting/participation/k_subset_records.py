@@ -170,7 +170,7 @@ def _edges(step: AntitheticStep, scale: float, cap: float, width: float) -> Floa
 
 
 def _lower_masses(tails: FloatArray) -> FloatArray:
-    """Masses of bins; their sum from each bin on is at most the tail of that bin's event."""
+    """Masses of bins such that the sum from each bin to the last one is at most the given tail."""
     falling = np.minimum.accumulate(np.clip(tails - tail_rounding(tails), 0.0, 1.0))
     whole = np.concatenate([[1.0], falling])
     masses = -np.diff(np.append(whole, 0.0))
@@ -178,7 +178,7 @@ def _lower_masses(tails: FloatArray) -> FloatArray:
 
 
 def _upper_masses(tails: FloatArray) -> FloatArray:
-    """Masses of bins; their sum from each bin on is at least the tail of that bin's event."""
+    """Masses of bins such that the sum from each bin to the last one is at least the given tail."""
     raised = np.clip(tails + tail_rounding(tails), 0.0, 1.0)
     whole = np.concatenate([[1.0], np.maximum.accumulate(raised[::-1])[::-1]])
     return -np.diff(np.append(whole, 0.0)) + 2.0 * UNIT_ROUNDOFF * whole

@@ -114,7 +114,7 @@ class StatisticCurve:
 
 
 _Mixture = Sequence[tuple[float, "BinSum"]]
-"""Probabilities of sums, each with its sum of bin indices."""
+"""Mixture of sums of bin indices: pairs (probability, sum)."""
 
 
 def statistic_curve(task: SubsetProblem, refinement: int) -> StatisticCurve:
@@ -178,7 +178,7 @@ class _Steps:
 
 
 def bin_masses(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds on the mass of each bin, from the smaller of the two tails there.
+    """Lower and upper bounds on the mass of each bin, from the tail that is smaller at this bin.
 
     Args:
         below: probability below each edge, increasing, shape (n,).
@@ -348,7 +348,7 @@ class BinSum:
 
     @cached_property
     def _alive(self) -> list[tuple[FloatArray, FloatArray, int]]:
-        """For each distribution: bins of positive mass, the masses of these bins, and its count."""
+        """For each distribution: bins of positive mass, their masses, its number of summands."""
         found = []
         for distribution, count in zip(self.distributions, self.counts, strict=True):
             index = np.flatnonzero(distribution > 0)

@@ -133,7 +133,7 @@ def _k_of(draw: KOf, worst: DominatingPair, full: int, rest: int, side: Side) ->
 
 
 class _Analysis(NamedTuple):
-    """Analysis of one kind of draw: function that returns blocks, name, and whether it is tight.
+    """Analysis of one kind of draw.
 
     Attributes:
         run: function that returns the blocks, given among others the number of whole windows (or

@@ -218,7 +218,7 @@ class _Case(NamedTuple):
 
 @dataclass(frozen=True)
 class _RecordsStep:
-    """Step that compares two records: the maximum over m = 0 and a = ½ (module header) at each c.
+    """Step that compares two records, by the larger bound of m = 0 and a = ½ (module header).
 
     Attributes:
         alone: pair of two updates at distance C.
@@ -272,7 +272,7 @@ class _RecordsStep:
         return self.upper(c), -self.share(c)
 
     def _displacing(self, c: FloatArray) -> list[tuple[BoolArray, _Case]]:
-        """Bounds on E[(Y − c)₊] if another client's update may be released, by the sign of w."""
+        """Bounds on E[(Y − c)₊] if one other client checks in (a = ½), for each sign of w."""
         w = 0.5 - 0.5 * self.k - c
         low = w < -_FLAT
         return [(low, self._below(-w[low])), (~low, self._above(np.maximum(w[~low], _FLAT)))]
@@ -282,11 +282,11 @@ class _RecordsStep:
         raise NotImplementedError
 
     def _below(self, w: FloatArray) -> _Case:
-        """Bounds on E[(Y − c)₊] for a = ½ and the weight −w < 0 of the other client's update."""
+        """Bounds on E[(Y − c)₊] if the one other client's update has the weight −w < 0 (a = ½)."""
         raise NotImplementedError
 
     def _above(self, w: FloatArray) -> _Case:
-        """Bounds on E[(Y − c)₊] for a = ½ and the weight w > 0 of the other client's update."""
+        """Bounds on E[(Y − c)₊] if the one other client's update has the weight w > 0 (a = ½)."""
         raise NotImplementedError
 
 
@@ -530,7 +530,7 @@ class OneClientBlock:
 
 
 class _DeltaBounds:
-    """Bounds on δ of a block in one direction, as a function of K that remembers its values.
+    """Bounds on δ of a block in one direction, as a function of K that stores computed bounds.
 
     For an upper curve the bounds are valid whatever the other clients do. For a lower curve the
     bounds are upper or lower bounds on δ of the attack. ``refinement`` is None for a curve that

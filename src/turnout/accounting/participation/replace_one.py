@@ -73,12 +73,12 @@ _REACHED = 0.9  # curves reach down to this part of the δ at which they may be 
 
 
 class Closeness(StrEnum):
-    """Two cases that a dominating pair compares, of: client's record, other record, absence."""
+    """Which two of three cases a dominating pair compares: a record, another record, absence."""
 
     TO_ABSENCE = "to-absence"
     """Each record against the null record: a trusted sum plus noise."""
     ANY_TWO = "any-two"
-    """Any two of the three: absence means a message of another client, made the same way."""
+    """Any two of the three; a message of another client, randomized alike, stands for absence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ def outlined(
 
 
 def frame_of(outline: Outline, count: int, threshold: float, guess: float) -> SumFrame:
-    """Tilt and range for a sum with an excess of about ``guess``; of several tilts, the narrowest.
+    """Tilt with the narrowest range, and this range, for a sum with an excess of about ``guess``.
 
     Args:
         outline: outline of the steps.

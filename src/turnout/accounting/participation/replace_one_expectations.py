@@ -372,7 +372,7 @@ def _excess(total: Sum, side: Side, plan: GridPlan, refinement: int) -> tuple[fl
 
 
 def _with_one_jump(total: Sum, side: Side, plan: GridPlan, refinement: int, out: Tail) -> float:
-    """Bound on E[π_J(c₀ − Z); Z ≥ c₀ − far]: a jump of size ``far`` at most reaches c₀."""
+    """Bound on E[π_J(c₀ − Z); c₀ − Z ≤ far]: sums Z to which a jump must add at most ``far``."""
     assert plan.next_to_jump is not None
     count = total.count - 1
     bins = max(_bins(plan.next_to_jump, count, refinement), 1 << _FEWEST_HEAVY_LOG2 + refinement)
@@ -619,7 +619,7 @@ def response_excess(total: LocalSum, response: int, side: Side) -> float:
 
 
 def _binomial(count: int, share: float) -> tuple[IntArray, FloatArray]:
-    """Likely numbers of successes, with probabilities; all others together have chance `_RARE`."""
+    """Likely numbers of successes, with probabilities; the total of the rest is at most `_RARE`."""
     variance = count * share * (1.0 - share)
     reach = 23.5 + math.sqrt(23.5**2 + 140.0 * variance)  # Bernstein: 2e^{−70} lie beyond
     low = max(math.ceil(count * share - reach), 0)

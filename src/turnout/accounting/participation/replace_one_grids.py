@@ -45,7 +45,7 @@ _SHARE_MARGIN = 1e-6  # bound on the relative error of Q(Y > c) at thresholds fr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MassGrid:
-    """Masses with a sum of at most 1 on the points ``first + step·j``; the rest lies at −∞."""
+    """Masses on the points ``first + step·j``; if their sum is below 1, the rest lies at −∞."""
 
     first: float
     step: float
@@ -191,12 +191,13 @@ def _anchor(step: Step, width: float) -> float:
 
 
 def _lower_polygon(step: Step, points: FloatArray, *, whole: bool) -> FloatArray:
-    """Polygon below the hockey stick of Y: in each cell it lies under one line below the curve.
+    """Polygon below the hockey stick of Y, from one line below the hockey stick for each cell.
 
-    The line is the tangent in the middle of the cell, or at its right end where the curve falls so
-    steeply that the tangent in the middle would become negative. The line of the last cell passes
-    through its end, so that an atom there is kept. ``whole`` means that Y has no value below the
-    first point; the curve is then E[Y] − c below the first point.
+    The line is the tangent in the middle of the cell, or the tangent at the cell's right end where
+    the hockey stick falls so steeply that the tangent in the middle would become negative. The line
+    of the last cell passes through the cell's end, so that an atom there is kept. ``whole`` means
+    that Y has no value below the first point; the hockey stick is then E[Y] − c below the first
+    point.
     """
     # One line for each cell, by its value in the middle and its slope.
     middles, half = 0.5 * (points[1:] + points[:-1]), 0.5 * (points[1] - points[0])
@@ -455,7 +456,7 @@ def power(distributions: Sequence[tuple[FloatArray, int]], size: int) -> tuple[F
     """Distribution of a sum modulo ``size`` bins, and an upper bound on its ℓ2 round-off error.
 
     Args:
-        distributions: pairs (masses of a distribution, shape (n,); number of its summands).
+        distributions: pairs (masses, shape (n,); number of summands that have these masses).
         size: number of bins, a power of two.
     """
     charge(_UNITS_A_BIN * size * (1 + len(distributions)))

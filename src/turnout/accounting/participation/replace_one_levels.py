@@ -75,7 +75,7 @@ def levels_excess(step: Step, count: int, threshold: float, side: Side, refineme
 
 
 def _levels(step: Step, size: int) -> FloatArray:
-    """Levels of the form of Y: Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) with a normal score z."""
+    """Values of Y = 2√K·e^{−μ²/2}·sinh(μz − ½ln K) at equidistant normal scores z."""
     pair = getattr(step, "pair", None)
     if not isinstance(pair, GaussianPair):
         raise NumericalError("a bound on unequal levels is known for Gaussian noise only")
@@ -170,7 +170,7 @@ class _Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Means:
-    """All sums of two values; those between two neighbouring levels are replaced by their mean."""
+    """All sums of two values; the sums between two neighbouring levels become their mean."""
 
     levels: FloatArray
 

@@ -325,7 +325,7 @@ def _unit(distribution: CoarseDistribution, window: int, cap: float | None = Non
 def _tilt(
     distribution: CoarseDistribution, window: int, threshold: float, sign: float, log_target: float
 ) -> float:
-    """Smallest tilt θ with little round-off at the threshold, or the saddle-point tilt if none has.
+    """Smallest tilt θ with little round-off at the threshold; the saddle-point tilt if none exists.
 
     With a smaller tilt the curve is accurate further from the threshold. The saddle-point tilt
     makes the threshold typical: it minimizes t·ln E[e^{±θX}] ∓ θ·threshold.
@@ -407,7 +407,7 @@ class CoarseDistribution:
 
     @classmethod
     def of_pair(cls, pair: Pair, cap: float) -> CoarseDistribution:
-        """Distribution of a pair's ratio on few points, dense near most of the mass and the cap."""
+        """Distribution of a pair's ratio on few points, dense near the cap and near high mass."""
         # Points in geometric progression, evenly up to the cap, and between two quantiles.
         low, middle, high = _quantiles(pair)
         low = min(low, 0.01 * cap)
