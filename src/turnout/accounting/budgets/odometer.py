@@ -432,7 +432,7 @@ class RenyiFilter:
         return self.odometer.terms
 
     def spend(self, scheme: Scheme, label: str = "", times: int = 1) -> RenyiFilter:
-        """Filter that has also recorded ``times`` runs of a scheme, which may start afterwards.
+        """Filter that has also recorded ``times`` runs of a scheme; these runs may then start.
 
         Args:
             scheme: the scheme that will run.
@@ -440,8 +440,8 @@ class RenyiFilter:
             times: number of runs of the scheme, at least 1.
 
         Raises:
-            BudgetExceededError: the budget does not allow all of these runs, but possibly fewer
-                runs or another scheme.
+            BudgetExceededError: the budget does not allow all of these runs. It may still allow
+                fewer runs, or runs of another scheme.
         """
         after = self.odometer.record(scheme, label, times)
         bound = after.bound(self.delta)
@@ -494,7 +494,7 @@ def spent(
         scheme: the whole scheme.
         delta: δ, strictly between 0 and 1.
         steps: numbers of steps, in any order.
-        whole: a proved upper bound on ε of the whole run, which no result exceeds.
+        whole: a proved upper bound on ε of the whole run; no result exceeds this bound.
 
     Returns:
         Bounds in the order of ``steps``, never below the true ε.
@@ -520,7 +520,7 @@ def running(
             called once per number. If it raises NumericalError, the bound of the next larger number
             is used.
         steps: numbers of steps, in any order.
-        whole: a proved upper bound on ε of the whole run, which no result exceeds.
+        whole: a proved upper bound on ε of the whole run; no result exceeds this bound.
 
     Returns:
         Bounds in the order of ``steps``; 0 before the first step.

@@ -141,7 +141,7 @@ def window_count(scheme: Scheme) -> int:
 
 
 def _repeating(scheme: Scheme) -> str:
-    """Name of the parameter of the participation that is the number of windows."""
+    """Name of the participation parameter that sets the number of windows."""
     kind = type(scheme.participation)
     if is_registered(kind):
         for parameter in parameters(kind):
@@ -186,7 +186,7 @@ Entries = tuple[Entry, ...]
 
 
 def with_entry(entries: Entries, fresh: Entry) -> Entries:
-    """Entries and one new entry, merged with the last one if its divergences and label agree."""
+    """Entries with a new one, merged into the last entry if divergences and label are equal."""
     if entries and (entries[-1].charge, entries[-1].label) == (fresh.charge, fresh.label):
         return (*entries[:-1], replace(fresh, count=entries[-1].count + fresh.count))
     return (*entries, fresh)
@@ -348,7 +348,7 @@ class Ledger:
         return largest(proved, most)
 
     def noise(self, scheme_for: Callable[[float], Scheme], epsilon: float, delta: float) -> float:
-        """Smallest noise multiplier found for a further phase with which the total meets a budget.
+        """Smallest noise multiplier found for a further phase such that all phases meet a budget.
 
         Args:
             scheme_for: function that returns the further phase for a noise multiplier.

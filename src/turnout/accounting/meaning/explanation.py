@@ -62,7 +62,7 @@ class Explanation:
 
     @property
     def advantage(self) -> Bounds:
-        """Bounds on the largest true positive rate minus false positive rate of any attack."""
+        """Bounds on the largest difference of true and false positive rate over all attacks."""
         return TradeOff.of(self.profile).advantage
 
     def success(self, prior: float) -> Bounds:
@@ -194,9 +194,9 @@ class GaussianFit:
         return self._alpha(1.0) * (1.0 - 1e-9)
 
     def _alpha(self, sign: float) -> float:
-        """Value α for which ``epsilon`` attains the supremum that is G_μ(α).
+        """Value α for which the supremum in the formula of G_μ(α) is attained at ``epsilon``.
 
-        It is attained in the first term (``sign`` = −1) or in the second term (``sign`` = 1).
+        The supremum is attained in the first term (``sign`` = −1) or in the second (``sign`` = 1).
         """
         mu = self.mu.upper
         if mu == 0.0:

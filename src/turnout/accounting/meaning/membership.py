@@ -202,7 +202,7 @@ def bayes_success(profile: Profile, prior: float) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Bounds on the posterior of either world that is exceeded with probability at most δ.
+    """Bounds on the value that the posterior of either world exceeds with probability at most δ.
 
     Attributes:
         presence: bounds on the posterior of P ("the client took part"). With probability at least
@@ -223,7 +223,7 @@ class Certainty:
 
 
 def certainty(profile: Profile, prior: float, delta: float) -> Certainty:
-    """Bounds on the posterior of either world that the best attacker exceeds with chance at most δ.
+    """Bounds on the value that the best attacker's posterior exceeds with probability at most δ.
 
     Args:
         profile: bounds on δ(ε) in both directions.
