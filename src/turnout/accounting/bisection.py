@@ -195,7 +195,7 @@ class CostModel:
         self.slope = min(slope, -_FLATTEST * power) if power else min(max(slope, low), high)
 
     def root(self, near: Tried) -> float:
-        """Position at which the line through a tried value meets the target; NaN if none does."""
+        """Position at which the line through a tried value meets the target; NaN if it does not."""
         if self.unknown.power:  # δ is fixed, so the required μ is the same at all values
             return near.position - near.excess / self.slope
 
@@ -232,7 +232,7 @@ def log_gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def _falling_root(excess: Callable[[float], float], low: float, high: float) -> float:
-    """Zero of a decreasing function on an interval; if none, the end with the value nearest 0."""
+    """Point of an interval that is nearest to the zero of a decreasing function."""
     return bisected(lambda at: not excess(at) > 0, low, high, gap=1e-9).middle
 
 
@@ -318,7 +318,7 @@ class BisectionSearch:
         self.last = tried
 
     def _at_limit(self) -> bool:
-        """True if the last value is a limit of the parameter, and this ends the search."""
+        """Whether the search ends because the last value is a limit of the parameter."""
         assert self.last is not None
         unknown = self.model.unknown
         limit = unknown.costly_limit if self.last is self.met else unknown.private_limit

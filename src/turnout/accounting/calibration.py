@@ -75,8 +75,8 @@ def with_guessed_start(
         delta: δ of the target, strictly between 0 and 1.
 
     Returns:
-        The unknown with a start near the solution, and with the power of the value to which the
-        cost is proportional there (`Unknown.power`). It is unchanged if the rule gives no start.
+        The unknown parameter with a start near the solution, and with `Unknown.power` fitted to the
+        cost near that start. If the rule gives no start, the given unknown is returned unchanged.
         Only the speed of a search depends on start and power.
     """
     if not epsilon > 0 or unknown.power == 0:
@@ -332,10 +332,10 @@ def _used_up(search: BisectionSearch, evaluations: int = MOST_EVALUATIONS) -> bo
 
 
 def _polished(search: BisectionSearch, target: CostTarget) -> BisectionSearch:
-    """Search with a sharper bound on ε that starts at the value found by a finished search.
+    """Search that uses a sharper bound on ε and starts at the value found by a finished search.
 
-    The result is the finished search in two cases: the sharper bound fails at this value, or it is
-    hardly smaller there.
+    The finished search itself is returned if the sharper bound fails at this value, or if the
+    sharper bound is hardly smaller than the first bound.
     """
     found, unknown = _met(search), search.model.unknown
     model = CostModel(unknown, target, search.model.slope)

@@ -552,7 +552,7 @@ def _averaged_shuffle(
 
 
 def published(scheme: Scheme) -> Decomposition | None:
-    """Blocks of a whole run that use the smallest published bound; None if `decompose` does too.
+    """Blocks of a whole run from published bounds; None if `decompose` uses only such bounds.
 
     `decompose` uses only published bounds except for adaptive ε₀-randomizers that are shuffled or
     in averaged check-ins. For these it uses Theorem 3 of docs/design/shuffling.md, which is not

@@ -257,8 +257,8 @@ def _one_bound_brackets(
 def _two_bound_brackets(parts: Decomposition, delta: float) -> dict[Direction, Bounds]:
     """Bounds on ε for a relation that needs two neighbour bounds; the bounds are not tight.
 
-    The null record is an allowed neighbouring record. So lower bounds of the first neighbour bound,
-    from a record to the null record, are lower bounds on ε.
+    The null record is an allowed neighbouring record. So a lower bound on the ε between a record
+    and the null record is a lower bound on ε of the relation.
     """
     record = parts.record_against_null
     # Upper bounds may use as much work as `epsilon_upper` has; lower bounds use the rest.
@@ -340,7 +340,7 @@ def _upper(
 
 
 def _cap(parts: Decomposition, delta: float) -> float:
-    """Upper bound on ε in both directions that needs no blocks that compare two records."""
+    """Upper bound on ε in both directions, computed without blocks that compare two records."""
     cap = parts.unhidden.upper(delta)
     if parts.through_null is None:
         return cap
@@ -494,7 +494,7 @@ def _each_client(
 def _worst(
     clients: Iterable[_Client], direction: Direction, delta: float, tolerance: float
 ) -> Bounds:
-    """Bounds on the largest ε of all clients; only clients that may have it are refined."""
+    """Bounds on the largest ε of all clients; bounds that cannot be the largest are not refined."""
     worst = Bounds(0.0, 0.0)
     for client in sorted(clients, key=lambda c: -c.uppers[direction]):
         if client.uppers[direction] <= worst.upper:
@@ -565,7 +565,7 @@ def _own_draw(scheme: Scheme) -> OneOfOwn:
     """Draw of a participation whose windows differ by client.
 
     Raises:
-        UnsupportedError: the participation also has other draws.
+        UnsupportedError: the participation has more than this one draw.
     """
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw
@@ -595,14 +595,14 @@ def _shuffled_price(
 
 
 def shuffled_price(messages: Messages, clients: int, delta: float) -> float:
-    """Upper bound on ε of shuffled messages: for each i, the i-th messages of all n clients.
+    """Upper bound on ε if, for each i, the i-th messages of all n clients are shuffled together.
 
     Source: docs/design/shuffling.md; the messages of a client are composed numerically.
 
     Args:
         messages: pairs of a randomizer and the number of messages that a client sends with it; the
             messages are independent given the client's record.
-        clients: n ≥ 1, all of whom follow the protocol.
+        clients: n ≥ 1, the number of clients; all of them must follow the protocol.
         delta: δ, strictly between 0 and 1.
 
     Returns:

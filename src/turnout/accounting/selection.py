@@ -51,7 +51,7 @@ _CAP = 10.0  # default largest number of runs, as a multiple of the mean
 
 @dataclass(frozen=True)
 class Stopping:
-    """Distribution of the number of runs K, a number from 1 to N, the number of weights.
+    """Distribution of the number K of runs on 1 … N, with N the number of weights.
 
     Attributes:
         weights: w_1 … w_N, whole numbers of at least 0 that sum to 2⁶²; N ≤ 10,000.
