@@ -158,8 +158,9 @@ class Separate(Protocol):
         """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
 
         ``use`` is called for each group, in one of several threads, with the number of clients in
-        the earlier groups and the group's updates, (c, d). The results are in the order of the
-        groups, which is the same in every call. Clients without examples are in no group.
+        the earlier groups and the group's updates, shape (clients in the group, dimension). The
+        results are in the order of the groups, which is the same in every call. Clients without
+        examples are in no group.
         """
         ...
 
@@ -183,7 +184,8 @@ class OfRecords(Protocol):
         """Results of the callback ``use`` on the updates of ``count`` drawn records per client.
 
         ``use`` is called with j (from 0, for the j-th drawn record of each client), the number of
-        clients in the earlier groups, and a group's updates, (c, d).
+        clients in the earlier groups, and a group's updates, shape (clients in the group,
+        dimension).
         """
         ...
 
@@ -201,7 +203,7 @@ class Grouped(Protocol):
         states: Sequence[ClientState],
         clients: NDArray[np.int64],
     ) -> tuple[NDArray[np.floating], Sequence[ClientState]]:
-        """Unclipped updates of the given clients, (c, d), and the clients' new states, in order.
+        """Unclipped updates, shape (clients, dimension), and the clients' new states, in order.
 
         The update and the new state of a client depend only on the sent vector and on that
         client's state and data.
@@ -234,7 +236,7 @@ class Task(Protocol):
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial model parameters, (d,)."""
+        """Initial model parameters, shape (parameters,)."""
         ...
 
     def clipped_sum(
@@ -269,7 +271,8 @@ class FedSGD:
     Attributes:
         task: model and clients' data.
         optimizer: server optimizer.
-        clip_norm: C, from 1e-6 to 1e6, so that clip factors stay in float32's normal range.
+        clip_norm: clip norm of an update, from 1e-6 to 1e6, so that clip factors stay in float32's
+            normal range.
 
     Raises:
         ParameterError: a clip norm outside this range.
@@ -301,11 +304,11 @@ class FedSGD:
         return _joined(parameters, self.optimizer.init(parameters))
 
     def sent(self, state: ServerState) -> NDArray[np.floating]:
-        """Current parameters, (d,), which the server sends to the clients."""
+        """Current parameters, shape (parameters,), which the server sends to the clients."""
         return state[_PARAMETERS]
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """Released parameters, (d,): the last iterate or an average of the iterates."""
+        """Released parameters, (parameters,): the last iterate or an average of the iterates."""
         return self.optimizer.released(state[_PARAMETERS], unprefixed(_OPTIMIZER, state))
 
     def init_client(self, client: int) -> None:
@@ -369,7 +372,7 @@ def _joined(parameters: NDArray[np.floating], own: ServerState) -> ServerState:
 class RecordSGD(FedSGD):
     """Federated SGD whose clients send updates of single records.
 
-    In each step a client draws s of its m records uniformly without replacement.
+    In each step a client draws a fixed number of its records uniformly without replacement.
 
     Source: Girgis 2023 (thesis), Algorithm 4.3.1 (CLDP-SGD).
     """
@@ -408,7 +411,8 @@ class RecordSGD(FedSGD):
             count: number s of records that each client draws.
             generator: source of the draws.
             use: function of j (from 0 to s − 1, for the j-th drawn record of each client), the
-                number of clients in the earlier groups, and a group's updates, (c, d).
+                number of clients in the earlier groups, and a group's updates, shape (clients in
+                the group, dimension).
 
         Raises:
             ParameterError: a client holds fewer than ``count`` records.

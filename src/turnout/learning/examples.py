@@ -29,8 +29,9 @@ class Examples:
             in float32, whatever type is stored.
         labels: labels of the form that ``target`` requires, as an array or a list.
         target: kind of label: "class" for int64 classes from 0, shape ``(n,)``; "tags" for 0 or 1,
-            shape ``(n, K)``; "numbers" for finite float32 numbers, shape ``(n, K)``; "tokens" for
-            int64 classes, shape ``(n, L)``, where −1 marks a token that is ignored.
+            shape ``(n, tags)``; "numbers" for finite float32 numbers, shape ``(n, numbers)``;
+            "tokens" for int64 classes, shape ``(n, tokens)``, where −1 marks a token that is
+            ignored.
 
     Raises:
         ParameterError: inputs or labels of another shape or type, or not one label per input.

@@ -169,8 +169,8 @@ def cell_histograms(images: Tensor) -> Tensor:
     """Cell histograms, averaged over overlapping blocks; float32, shape ``(n, d)``.
 
     The normalised histograms of a cell are averaged over the blocks that contain the cell, so d is
-    12 h w. For images of 28 by 28 pixels that is a third of the number of values of
-    `histograms_of_gradients`, so a linear model has fewer parameters that receive noise.
+    12 times the number of cells. For images of 28 by 28 pixels that is a third of the number of
+    values of `histograms_of_gradients`, so a linear model has fewer parameters that receive noise.
 
     Args:
         images: as of `histograms_of_gradients`.
@@ -253,12 +253,13 @@ class Filters:
     """Transfer functions of the scattering transform for one image size.
 
     Attributes:
-        fine: ψ̂ of the 8 orientations at scale 0, float32, shape (8, N, N, 2). The last axis has
-            each number twice, as a factor of the real and of the imaginary part of x̂.
-        coarse: ψ̂ of the 8 orientations at scale 1, in the same form.
+        fine: Fourier transforms of the wavelets of 8 orientations at scale 0, float32, shape (8, N,
+            N, 2), with N the side of the padded image. The last axis has each number twice, as a
+            factor of the real and of the imaginary part of an image's Fourier transform.
+        coarse: Fourier transforms of the wavelets of 8 orientations at scale 1, in the same form.
         smoothing: two matrices, for maps at full and at half resolution, of shapes (side / 4, N)
             and (side / 4, N / 2). Applied to rows and columns of a map, the matrix convolves the
-            map with φ and samples the result at every fourth pixel of the image.
+            map with the low-pass filter and samples the result at every fourth pixel of the image.
     """
 
     fine: Tensor
@@ -292,12 +293,12 @@ def scattering(images: Tensor) -> Tensor:
 
 
 def _filtered(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """Spectra x̂ multiplied by each oriented filter ψ̂: complex, (n, maps, 8, N, N)."""
+    """Spectra of maps times the spectrum of each wavelet, complex, shape (n, maps, 8, N, N)."""
     return torch.view_as_complex(torch.view_as_real(spectrum)[:, :, None] * transfer)
 
 
 def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
-    """Spectra of the filtered maps at half resolution: the mean of the four quarters of x̂ ψ̂."""
+    """Spectra of filtered maps at half resolution: the mean of a full spectrum's four quarters."""
     values, half = torch.view_as_real(spectrum)[:, :, None], spectrum.shape[-1] // 2
     low, high = slice(None, half), slice(half, None)
     total = values[..., low, low, :] * transfer[..., low, low, :]
@@ -307,13 +308,13 @@ def _filtered_at_half(spectrum: Tensor, transfer: Tensor) -> Tensor:
 
 
 def _modulus(spectrum: Tensor) -> Tensor:
-    """Modulus |x| of a map, computed from the map's spectrum x̂."""
+    """Modulus of a map at each pixel, computed from the map's Fourier transform."""
     parts = torch.view_as_real(torch.fft.ifft2(spectrum))
     return torch.linalg.vector_norm(parts, dim=-1)
 
 
 def _smoothed(maps: Tensor, matrix: Tensor) -> Tensor:
-    """Maps convolved with φ, sampled at every fourth pixel, and cropped of padding."""
+    """Maps convolved with the low-pass filter, sampled at every fourth pixel, without padding."""
     return matrix @ maps @ matrix.T
 
 

@@ -51,7 +51,7 @@ normal range."""
 
 
 def is_usable(squared_norms: Tensor) -> Tensor:
-    """Mask of the updates that are finite and not above `LARGEST_NORM`, bool, (c,).
+    """Mask of the updates that are finite and not above `LARGEST_NORM`, bool, shape (clients,).
 
     All other updates count as the zero vector.
     """
@@ -59,13 +59,13 @@ def is_usable(squared_norms: Tensor) -> Tensor:
 
 
 def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
-    """Factors that clip usable updates: min(1, C·(1 − MARGIN)/norm), float32, (c,)."""
+    """Factors min(1, clip_norm·(1 − MARGIN)/norm) that clip usable updates, float32, (clients,)."""
     target = clip_norm * (1 - MARGIN)
     return (target / squared_norms.sqrt()).clamp_(max=1.0).to(torch.float32)
 
 
 def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
-    """Number of usable updates that are longer than C and are therefore scaled down."""
+    """Number of usable updates that are longer than ``clip_norm`` and are therefore scaled down."""
     return int(torch.count_nonzero(squared_norms > clip_norm**2))
 
 
@@ -73,15 +73,15 @@ class ClientGradients(Protocol):
     """Interface of the gradients of c clients with respect to a layer's p weights and biases."""
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each gradient, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, shape (clients,)."""
         ...
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], shape (parameters,)."""
         ...
 
     def rows(self) -> Tensor:
-        """Gradients of the clients as rows, (c, p)."""
+        """Gradients of the clients as rows, shape (clients, parameters)."""
         ...
 
 
@@ -91,14 +91,14 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 
 class ClippedSum(NamedTuple):
-    """Sum of clipped updates, float32, (d,), with the number of updates longer than C."""
+    """Sum of clipped updates, float32, and the number of updates longer than the clip norm."""
 
     total: Tensor
     clipped: int
 
 
 def clipped_total(updates: Tensor, clip_norm: float) -> ClippedSum:
-    """Sum of updates (c, d), each clipped to ℓ2 norm at most ``clip_norm``.
+    """Sum of updates, (clients, parameters), each clipped to ℓ2 norm at most ``clip_norm``.
 
     Updates that are not usable (see `is_usable`) add nothing to the sum.
     """
@@ -134,15 +134,15 @@ class Materialised:
         return cls(torch.bmm(upstream.transpose(1, 2), inputs).flatten(1), upstream.sum(1))
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each gradient, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, shape (clients,)."""
         return squared_norms(self.weights) + squared_norms(self.biases)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], shape (parameters,)."""
         return torch.cat((factors @ self.weights, factors @ self.biases))
 
     def rows(self) -> Tensor:
-        """Gradients of the clients as rows, (c, p)."""
+        """Gradients of the clients as rows, shape (clients, parameters)."""
         return torch.cat((self.weights, self.biases), dim=1)
 
 
@@ -152,24 +152,24 @@ class OuterProducts:
     """Gradients of c clients, stored as factors: g xᵀ for the weights and g for the biases.
 
     Attributes:
-        inputs: x, (c, K).
-        upstream: g, (c, O).
+        inputs: x, the inputs of the layer, shape (c, inputs).
+        upstream: g, the gradients with respect to the outputs, shape (c, outputs).
     """
 
     inputs: Tensor
     upstream: Tensor
 
     def squared_norms(self) -> Tensor:
-        """Squared ℓ2 norm of each gradient, float64, (c,)."""
+        """Squared ℓ2 norm of each gradient, float64, shape (clients,)."""
         return (squared_norms(self.inputs) + 1) * squared_norms(self.upstream)
 
     def weighted_sum(self, factors: Tensor) -> Tensor:
-        """Weighted sum Σ factors[i] · gradient[i], (p,)."""
+        """Weighted sum Σ factors[i] · gradient[i], shape (parameters,)."""
         scaled = self.upstream * factors[:, None]
         return torch.cat(((scaled.T @ self.inputs).flatten(), scaled.sum(0)))
 
     def rows(self) -> Tensor:
-        """Gradients of the clients as rows, (c, p)."""
+        """Gradients of the clients as rows, shape (clients, parameters)."""
         products = self.upstream[:, :, None] * self.inputs[:, None, :]
         return torch.cat((products.flatten(1), self.upstream), dim=1)
 
@@ -232,7 +232,7 @@ class LocalUpdates(Protocol):
         ...
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Unclipped update of each client, float32, (c, d)."""
+        """Unclipped update of each client, float32, shape (clients, parameters)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:

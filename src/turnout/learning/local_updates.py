@@ -225,13 +225,13 @@ class SingleUpdates:
         )
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
+        """Sum of the clipped updates, float32, (parameters,), and the number of clipped updates."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Unclipped update of each client, float32, (c, d)."""
+        """Unclipped update of each client, float32, shape (clients, parameters)."""
         return torch.stack([self._update(parameters, batch, i) for i in range(len(batch))])
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class SingleUpdates:
             return self.model.logits(parameters, inputs)
 
     def _update(self, parameters: Tensor, batch: ClientBatch, client: int) -> Tensor:
-        """Update of one client, (d,)."""
+        """Update of one client, shape (parameters,)."""
         count = int((batch.weights[client] > 0).sum())  # the remaining entries are padding
         inputs, labels = batch.inputs[client, :count], batch.labels[client, :count]
         moved = torch.zeros_like(parameters)
@@ -250,7 +250,7 @@ class SingleUpdates:
         return moved
 
     def _gradient(self, at: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Gradient of one client's weighted mean loss, (d,)."""
+        """Gradient of one client's weighted mean loss, shape (parameters,)."""
         total = torch.zeros_like(at)
         for start in range(0, len(inputs), EXAMPLES_AT_ONCE):
             some = slice(start, start + EXAMPLES_AT_ONCE)
@@ -290,7 +290,7 @@ class VmappedUpdates:
         return max(1, min(most, floats // max(self.model.dimension, 1)) // examples_each)
 
     def update(self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Update of one client, (d,)."""
+        """Update of one client, shape (parameters,)."""
 
         def loss(at: Tensor) -> Tensor:
             return (self.loss.each(self.model.logits(at, inputs), labels) * weights).sum()
@@ -303,11 +303,11 @@ class VmappedUpdates:
         return moved
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
+        """Sum of the clipped updates, float32, (parameters,), and the number of clipped updates."""
         return clipped_total(self.rows(parameters, batch), clip_norm)
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Unclipped update of each client, float32, (c, d)."""
+        """Unclipped update of each client, float32, shape (clients, parameters)."""
         each = vmap(self.update, in_dims=(None, 0, 0, 0))
         with fast_max_pooling(), self.compute.passes():
             return each(parameters, batch.inputs, batch.labels, batch.weights).detach()
@@ -332,7 +332,7 @@ class LayeredUpdates:
         return max(1, min(256, floats_in_cache // self.model.workspace) // examples_each)
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates, float32, (d,), and the number of clipped updates."""
+        """Sum of the clipped updates, float32, (parameters,), and the number of clipped updates."""
         if len(batch) == 0:
             return ClippedSum(torch.zeros_like(parameters), 0)
         bound = torch.tensor(clip_norm, dtype=torch.float64)
@@ -345,13 +345,13 @@ class LayeredUpdates:
 
     @torch.no_grad()
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:
-        """Unclipped update of each client, float32, (c, d)."""
+        """Unclipped update of each client, float32, shape (clients, parameters)."""
         return torch.cat([layer.rows() for layer in self._gradients(parameters, batch)], dim=1)
 
     def sum_and_norms(
         self, parameters: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor, clip_norm: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Sum of clipped updates, (d,), and squared norms before clipping, float64, (c,)."""
+        """Sum of clipped updates, (parameters,), and squared norms before clipping, (clients,)."""
         gradients = self._gradients(parameters, ClientBatch(inputs, labels, weights))
         norms = torch.stack([layer.squared_norms() for layer in gradients]).sum(0)
         factors = clipping.factors(norms, clip_norm)

@@ -157,8 +157,8 @@ class Loss:
         each: function that returns the loss of each example, (n,); differentiable, and usable
             under ``torch.func.vmap``.
         total: function that returns the sum of the losses, a scalar.
-        derivative: derivative of each example's loss with respect to its outputs, (n, K); None
-            without a closed form.
+        derivative: derivative of each example's loss with respect to the example's K outputs, shape
+            (n, K); None without a closed form.
         reference: name and code digest of a custom loss; None for a built-in one.
     """
 
@@ -197,7 +197,7 @@ def _squared(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _squared_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Derivative of the mean squared error, (n, K)."""
+    """Derivative of the mean squared error, shape (examples, outputs)."""
     return (outputs - labels) * (2 / outputs.shape[1])
 
 
@@ -210,12 +210,12 @@ def _binary(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def _binary_derivative(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Derivative of the mean binary cross-entropy, (n, K)."""
+    """Derivative of the mean binary cross-entropy, shape (examples, tags)."""
     return (outputs.sigmoid() - labels) / outputs.shape[1]
 
 
 def token_losses(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each token (0 if ignored), and the mask of counted tokens; (n, L) each."""
+    """Cross-entropy of each token (0 if ignored) and mask of counted tokens, (examples, tokens)."""
     counted = labels != IGNORED
     logits = outputs.log_softmax(-1)
     each = -logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)

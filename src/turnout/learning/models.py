@@ -71,7 +71,7 @@ class Layer(Protocol):
 
 
 def _matrix(parameters: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weights (O, K) and biases (O) from the flat parameters of a layer."""
+    """Weights (outputs, inputs) and biases (outputs,) from the flat parameters of a layer."""
     return parameters[:-outputs].view(outputs, -1), parameters[-outputs:]
 
 
@@ -166,7 +166,7 @@ class Convolution:
 
     @property
     def fan_in(self) -> int:
-        """Number of inputs of each output, K."""
+        """Number of inputs of each output."""
         return self.kernel**2 * self.input_shape[2]
 
     @property
@@ -197,7 +197,7 @@ class Convolution:
         return outputs.view(-1, *self.output_shape), patches
 
     def _patches(self, images: Tensor) -> Tensor:
-        """Image patches as rows, (n, P, K)."""
+        """Image patches as rows, shape (examples, positions, numbers in a patch)."""
         edge, kernel, stride = self.padding, self.kernel, self.stride
         padded = functional.pad(images, (0, 0, edge, edge, edge, edge)).contiguous()
         n, height, width, channels = padded.shape
@@ -346,14 +346,14 @@ class Model(Protocol):
         ...
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters, (d,)."""
+        """Initial parameters, shape (parameters,)."""
         ...
 
     def logits(self, parameters: Tensor, inputs: Tensor) -> Tensor:
         """Outputs (n, …), such as scores of classes, as a differentiable function.
 
         Args:
-            parameters: float32, (d,).
+            parameters: float32, shape (parameters,).
             inputs: (n, …).
         """
         ...
@@ -384,7 +384,7 @@ class Layered:
         return sum(layer.workspace for layer in self.layers)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters, (d,): zero, or uniform in ±1/√(inputs per output) in each layer."""
+        """Initial parameters: zero, or uniform in ±1/√(inputs per output) in each layer; flat."""
         if self.zero_start:
             return np.zeros(self.dimension, dtype=np.float32)
         parts = [

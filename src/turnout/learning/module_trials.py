@@ -56,7 +56,7 @@ class SlowUpdatesWarning(UserWarning):
 
 
 def made_up_batch(examples: Examples, clients: int, each: int) -> ClientBatch:
-    """Synthetic batch of clients with ``each`` examples, of which each client's last is padding."""
+    """Synthetic batch of clients with ``each`` examples; each client's last one is padding."""
     random, count = np.random.default_rng(_SEED), clients * each
     inputs = _made_up_inputs(examples, random, count)
     labels = torch.from_numpy(_made_up(examples.labels, random, count))
@@ -142,7 +142,7 @@ def _unchanging(model: ModuleModel, at: Tensor, rows: Tensor) -> Tensor:
 
 
 def _require_finite(model: ModuleModel, at: Tensor, rows: Tensor) -> None:
-    """Raise an error in the first layer whose output is not finite, if most outputs are not."""
+    """Unless most model outputs are finite, raise an error in the first layer that fails."""
     if _mostly_finite(model.logits(at, rows)):
         return
     for layer in model.own_module().modules():
@@ -248,7 +248,7 @@ def check_updates(model: ModuleModel, examples: Examples, updates: LocalUpdates)
 
 
 def _alone(updates: LocalUpdates, at: Tensor, batch: ClientBatch) -> Tensor:
-    """Update for each example of a client as if the client held only this example, (m, d)."""
+    """Update as if a client held one example only, for each; shape (examples, parameters)."""
     count = batch.weights.shape[1]
     each = ClientBatch(batch.inputs[0][:, None], batch.labels[0][:, None], torch.ones(count, 1))
     made = [updates.rows(at, each.only(torch.tensor([i]))) for i in range(count)]

@@ -100,7 +100,7 @@ class ModuleModel:
     Attributes:
         names: names of the trained parameters, in the order of the flat vector.
         shapes: shapes of the trained parameters.
-        start: initial values of the trained parameters, float32, (d,).
+        start: initial values of the trained parameters, float32, shape (parameters,).
     """
 
     def __init__(

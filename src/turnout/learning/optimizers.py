@@ -266,7 +266,7 @@ class Adam(_Plain):
         first_decay: decay of the mean of directions per step, in (0, 1).
         second_decay: decay of the mean of squared directions per step, in (0, 1).
         stabilizer: number that is added to the root of the mean square, above 0.
-        weight_decay: λ, at least 0.
+        weight_decay: factor of the weight decay, at least 0.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -349,7 +349,7 @@ def _as_parameters(direction: Vector, parameters: Vector) -> Vector:
 
 
 def _moved(parameters: Vector, move: Vector, rate: float, weight_decay: float) -> Vector:
-    """Parameters after a step with weight decay λ: θ − η (move + λ θ)."""
+    """Parameters after a step: parameters − rate · (move + weight_decay · parameters)."""
     if weight_decay:
         move = move + _scaled(weight_decay, parameters)
     return parameters - _scaled(rate, move)

@@ -45,7 +45,7 @@ _LARGEST_MODELS, _LARGEST_EXAMPLES = 1 << 21, 1 << 13
 """Largest number of floats in the models, and in the examples, of a group of clients."""
 
 Models = Callable[[NDArray[np.int64]], Tensor]
-"""Function from numbers of clients, (c,), to their models, float32, (c, d)."""
+"""Function from numbers of c clients, (c,), to the clients' models, float32, (c, parameters)."""
 
 
 @shows_shapes()
@@ -54,7 +54,7 @@ class ClientGroup:
     """Examples of a group of clients as one array, in which short rows are padded.
 
     Attributes:
-        inputs: shape (c, m, …).
+        inputs: shape (c, m, …), for c clients with at most m examples each.
         labels: int64, shape (c, m).
         weights: weights of the examples in a client's mean, float32, shape (c, m).
     """
@@ -143,8 +143,8 @@ class PersonalTask(SupervisedTask):
         """Metrics of one model per client, by name.
 
         Args:
-            models: function from numbers of clients, (c,), to the parameters of their models,
-                (c, d); it is called once for each group of clients.
+            models: function from the numbers of c clients, shape (c,), to the parameters of their
+                models, shape (c, parameters); it is called once for each group of clients.
         """
         totals = torch.zeros(3, dtype=torch.float64)
         for clients in self.groups(np.arange(self.population)):
@@ -262,7 +262,7 @@ class _PersonalModels:
         return self._shared.sent(state)
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """Shared model, (d,)."""
+        """Shared model, shape (parameters,)."""
         return self._shared.model(state)
 
     def init_client(self, client: int) -> ClientState:
@@ -324,7 +324,7 @@ class _PersonalModels:
         return {**self.task.judged(models), SHARED_ACCURACY: accuracy}
 
     def _begun(self, states: Sequence[ClientState], shared: Tensor) -> Tensor:
-        """Personal models, (c, d); a copy of the shared model for clients without one."""
+        """Personal models, (clients, parameters); clients without one get the shared model."""
         own = torch.from_numpy(np.stack([state[_MODEL] for state in states]))
         begun = torch.tensor([bool(state[_STEPS] > 0) for state in states])
         return torch.where(begun.unsqueeze(1), own, shared[: self.task.dimension])
@@ -332,14 +332,17 @@ class _PersonalModels:
     def _worked(
         self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]
     ) -> tuple[Tensor, Tensor]:
-        """Personal models, (c, d), and messages, (c, dimension), after τ local steps."""
+        """Personal models and messages of some clients after their local steps.
+
+        The shapes are (clients, parameters) and (clients, dimension).
+        """
         held = self.task.held(clients)
         each = vmap(self._locally, in_dims=(0, None, 0, 0, 0))
         after, message = each(models, shared, held.inputs, held.labels, held.weights)
         return after.detach(), message.detach()
 
     def _finished(self, models: Tensor, shared: Tensor, clients: NDArray[np.int64]) -> Tensor:
-        """Personal models, (c, d), after final local steps without a message."""
+        """Personal models, (clients, parameters), after final local steps without a message."""
         held = self.task.held(clients)
 
         def last_steps(model: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -376,9 +379,10 @@ class AdaPeD(_PersonalModels):
 
     The weight of the distance between the models is set by an adaptive parameter ψ.
 
-    A client takes τ gradient steps on f(θ) + KL(μ‖θ)/2ψ in θ, where f is its mean loss, and on
-    KL(μ‖θ)/2ψ + log(2ψ)/2 in its copies of μ and ψ. The client sends the changes of μ and ψ as one
-    vector of d + 1 coordinates, clipped as a whole, so that the sensitivity C covers both changes.
+    Let θ be a client's personal model, f its mean loss on the client's examples, and μ the shared
+    model. The client takes gradient steps on f(θ) + KL(μ‖θ)/2ψ in θ, and on KL(μ‖θ)/2ψ + log(2ψ)/2
+    in its copies of μ and ψ. The client sends the changes of μ and ψ as one vector of d + 1
+    coordinates, clipped as a whole, so that the sensitivity C covers both changes.
 
     Guarantee: the server computes μ and ψ from the sum of the messages with noise of standard
     deviation σC in each of the d + 1 coordinates. So ε of the run's scheme covers μ and ψ together.
@@ -393,7 +397,7 @@ class AdaPeD(_PersonalModels):
         task: clients' examples and the model.
         optimizer: server optimizer, which descends along the mean change of μ.
         clip_norm: C, from 1e-6 to 1e6.
-        local: τ and η.
+        local: number of local steps between two messages, and learning rate of θ.
         finish: number of local steps, without a message, before a personal model is evaluated.
         shared_rate: learning rate of a client's copy of μ, above 0.
         psi: initial ψ, from 0.05 to 1000.
@@ -466,7 +470,7 @@ class AdaPeD(_PersonalModels):
         return model, torch.cat([way, moved.unsqueeze(0)])
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
-        """Mean loss plus KL(μ‖θ)/2ψ."""
+        """Mean loss of a personal model θ plus KL(μ‖θ)/2ψ, with μ the shared model."""
         own, theirs = (self.task.model.logits(each, held.inputs) for each in (model, shared[:-1]))
         fit = (self.task.objective.loss.each(own, held.labels) * held.weights).sum()
         return fit + _gap(own, theirs, held.weights) / (2 * shared[-1])
@@ -481,15 +485,16 @@ class AdaPeD(_PersonalModels):
 class Ridge(_PersonalModels):
     """Personal models with a squared ℓ2 penalty on the distance to a shared model.
 
-    A client takes τ gradient steps on f(θ) + λ/2 ‖θ − μ‖², where f is its mean loss, and sends
-    μ − θ. The server's optimizer descends along the mean of these messages.
+    Let θ be a client's personal model, f its mean loss on the client's examples, and μ the shared
+    model. The client takes gradient steps on f(θ) + λ/2 ‖θ − μ‖², and sends μ − θ. The server's
+    optimizer descends along the mean of these messages.
 
     Source: Dinh, Tran, Nguyen, *Personalized Federated Learning with Moreau Envelopes* (NeurIPS
     2020), with one local solution in each round; the penalty is the Gaussian prior of §4.5 of
     Girgis' thesis.
 
     Args, in addition to `AdaPeD`'s ``task``, ``optimizer``, ``clip_norm``, ``local``, ``finish``:
-        strength: λ, above 0.
+        strength: weight λ of the penalty, above 0.
 
     Raises:
         ParameterError: a value outside its domain.
@@ -504,13 +509,13 @@ class Ridge(_PersonalModels):
     def _locally(
         self, model: Tensor, shared: Tensor, inputs: Tensor, labels: Tensor, weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Personal model θ and message μ − θ after the local steps."""
+        """Personal model after the local steps, and the message: shared minus personal model."""
         held = ClientGroup(inputs, labels, weights)
         model = self._descended(model, shared, held, self.local.steps)
         return model, shared - model
 
     def _objective(self, model: Tensor, shared: Tensor, held: ClientGroup) -> Tensor:
-        """Mean loss plus λ/2 ‖θ − μ‖²."""
+        """Mean loss plus the squared distance to the shared model, times half the ``strength``."""
         return self._fit(model, held) + self.strength / 2 * (model - shared).square().sum()
 
 

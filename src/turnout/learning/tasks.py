@@ -57,7 +57,7 @@ class Executor(Protocol):
             task: model, examples and settings.
             parameters: shape (d,).
             blocks: numbers of the clients of each block, int64, shape (c,).
-            clip_norm: C.
+            clip_norm: largest ℓ2 norm of a client's update.
         """
         ...
 
@@ -199,7 +199,7 @@ class SupervisedTask:
         }
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters, float32, (d,)."""
+        """Initial parameters, float32, shape (parameters,)."""
         return self.model.initial_parameters(generator)
 
     def clipped_sum(
@@ -210,7 +210,7 @@ class SupervisedTask:
         Args:
             parameters: shape (d,), read as float32.
             clients: numbers of the clients.
-            clip_norm: C.
+            clip_norm: largest ℓ2 norm of a client's update.
 
         Raises:
             ParameterError: parameters of another shape, or a client that does not exist.
@@ -293,7 +293,7 @@ class SupervisedTask:
             parameters: shape (d,), read as float32.
             clients: numbers of the clients; clients without examples are in no group.
             use: function of the number of clients in the earlier groups and of a group's updates,
-                float32, (c, d); it is called in several threads.
+                float32, shape (clients in the group, parameters); it is called in several threads.
 
         Raises:
             ParameterError: parameters of another shape.

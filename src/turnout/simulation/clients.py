@@ -172,10 +172,11 @@ class Clients:
         """Raise an error if a `Batched` algorithm returns an unclipped update of a single client.
 
         The updates of up to eight clients are computed one by one. The norm of a sum of n updates
-        cannot replace this check: updates of norm 2C may have a sum of norm below n·C.
+        cannot replace this check: updates of norm 2C, with C the clip norm, may have a sum of norm
+        below n·C.
 
         Raises:
-            LocalProtocolError: an update has an ℓ2 norm above C, or is not finite.
+            LocalProtocolError: an update has an ℓ2 norm above the clip norm, or is not finite.
         """
         if not isinstance(self.algorithm, Batched) or ids.size < 2:
             return
@@ -192,7 +193,7 @@ class Clients:
 def clipped(update: NDArray[np.floating], bound: Clipping) -> NDArray[np.float64]:
     """Update clipped to the clip norm, float64, (d,); zero if a coordinate is not finite.
 
-    A client with such an update is still counted, so that the count does not reveal it.
+    A client whose update is not finite is still counted, so that the count does not reveal this.
 
     Raises:
         LocalProtocolError: the update is not a vector of the bound's dimension.
