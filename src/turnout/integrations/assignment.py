@@ -103,10 +103,10 @@ class Assignment:
         return self.records * self.participation.probability / self.batches
 
     def epoch(self) -> Iterator[NDArray[np.integer]]:
-        """Iterator over the remaining batches of the epoch: ascending record numbers, maybe none.
+        """Iterator over the remaining batches of the epoch, as arrays of ascending record numbers.
 
-        Batches of an interrupted pass are not returned again. These batches count as used, since
-        they may have been released.
+        A batch may be empty. Batches of an interrupted pass are not returned again. These batches
+        count as used, since they may have been released.
 
         Raises:
             UnsupportedError: all epochs are over.

@@ -98,8 +98,8 @@ def random_allocation(
 
     Args:
         event: `GaussianDpEvent` or `LaplaceDpEvent` of each step.
-        num_selected: k, at least 1.
-        num_steps: t, at least k.
+        num_selected: number of steps that use a record, at least 1.
+        num_steps: number of steps, at least ``num_selected``.
         relation: the accountant's relation.
 
     Raises:

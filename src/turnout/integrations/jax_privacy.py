@@ -37,9 +37,9 @@ def participation(
 ) -> Participation:
     """Participation whose ε is at least the ε of the strategy; the two are equal if possible.
 
-    The ε is larger if c does not divide T, since the last cycle is assumed to be complete. The ε is
-    also larger for `CyclicPoissonSampling`, because the groups are assumed to be known to the
-    adversary.
+    The ε of the participation is larger if the strategy's number of iterations is not a multiple of
+    its cycle length, since the last cycle is assumed to be complete. It is also larger for
+    `CyclicPoissonSampling`, because the groups are assumed to be known to the adversary.
 
     Args:
         strategy: a `CyclicPoissonSampling`, `BallsInBinsSampling`, `FixedBatchSampling` or
@@ -51,8 +51,8 @@ def participation(
     Raises:
         ParameterError: a value outside its domain, or no ``num_examples`` for `FixedBatchSampling`.
         UnsupportedError: another class, including subclasses; truncated batches; a
-            `BMinSepSampling` with p < 1; batches drawn with replacement; or groups of equal size
-            under add-remove.
+            `BMinSepSampling` with a sampling probability below 1; batches drawn with replacement;
+            or groups of equal size under add-remove.
     """
     name = _named(strategy)
     if name not in _PARTICIPATIONS:
@@ -112,7 +112,7 @@ def epsilon(
 
 
 def _cyclic_poisson(strategy: Any, relation: Relation, _: int | None) -> Participation:
-    """Participation of a strategy that samples from one of c groups in each iteration, in turn."""
+    """Participation of a strategy that samples in each iteration from the next group of records."""
     _refuse_truncated(strategy)
     steps, cycle, rate = strategy.iterations, strategy.cycle_length, strategy.sampling_prob
     checks.count(iterations=steps, cycle_length=cycle)
