@@ -172,7 +172,7 @@ def audit(
             scheme or a plan. The audit then uses the largest of δ, δ/10, δ/100, … at which the
             guesses about the canaries can contradict the upper bound on ε.
         canaries: number of canaries of the one run, by default 10,000.
-        seed: seed of all random streams, which gives no privacy.
+        seed: seed of all random streams; the simulated runs therefore have no privacy.
         tell: function that is called with the number of finished trials and the number of all
             trials.
 
@@ -381,7 +381,7 @@ def bound_of(
 
 
 def also_stated(scheme: Scheme, delta: float) -> list[Statement]:
-    """Claim of a scheme at δ = 0.05; empty if ``delta`` is at least 0.05 or no bound is known."""
+    """Further privacy claim, at δ = 0.05; empty if ``delta`` ≥ 0.05 or no bound is known."""
     from turnout.accounting import price
     from turnout.schemes.participation.availability_check_in import costliest_clients
 

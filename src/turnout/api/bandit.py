@@ -117,9 +117,9 @@ def bandit(
     reward. ε then covers context and reward together (joint differential privacy). With ``rewards``
     the given clients are replayed in the order of the rows.
 
-    Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
-    privacy. The guarantee is that of a deployment of the same plan with the randomness of the
-    operating system.
+    Clients and their randomness are simulated: all draws follow from the plan's seed, so the run
+    itself has no privacy. The guarantee is that of a deployment of the same plan with the
+    randomness of the operating system.
     Regret is computed from the hidden parameter or from all rewards; no ε covers it.
 
     Args:

@@ -61,7 +61,7 @@ def named(solve_for: str, scheme: Scheme) -> str:
 
 
 def noise_name(randomizer: Randomizer) -> str | None:
-    """Name of the parameter that sets the randomizer's noise; None if it has no such one."""
+    """Name of the parameter that sets the randomizer's noise; None if no parameter does."""
     noise = noise_setting(type(randomizer))
     return None if noise is None else _dashed(noise.key)
 
@@ -133,7 +133,7 @@ def limited(
 
 
 def _shuffled(unknown: Unknown, scheme: Scheme, epsilon: float) -> Unknown:
-    """Copy of ``unknown``; for ε₀ with a start value and the power of ε₀ with which ε scales."""
+    """Copy of ``unknown``; for ε₀, with a start value and the p for which ε is about ∝ ε₀^p."""
     if unknown.name == "epsilon0":
         unshuffled = epsilon / scheme.participation.steps  # costs no more with a shuffler
         start = min(max(unshuffled, unknown.least), unknown.most)

@@ -276,8 +276,8 @@ def estimate_frequencies(
         confidence: coverage probability of each interval, from 0.5 to below 1.
         missing: category, a public constant, that replaces a missing value; if None, a missing
             value is an error.
-        source: source of randomness for tests and simulations, which gives no privacy; None draws
-            from the operating system.
+        source: source of randomness for tests and simulations, whose results have no privacy; None
+            draws from the operating system.
 
     Returns:
         Estimated shares with intervals, shape (k,), and the privacy cost, whose ε is never below
@@ -362,8 +362,8 @@ def estimate_mean(
             predicted error by more than 5 %.
         missing: number, a public constant, that replaces a missing number; if None, a missing
             number is an error.
-        source: source of randomness for tests and simulations, which gives no privacy; None draws
-            from the operating system.
+        source: source of randomness for tests and simulations, whose results have no privacy; None
+            draws from the operating system.
 
     Returns:
         Estimated mean with standard errors, shape (dimension,), and the privacy cost, whose ε is

@@ -357,8 +357,8 @@ def refine(
         column: name of the column, if a frame or a file has several.
         missing: category, a public constant, that replaces a missing value; if None, a missing
             value is an error.
-        source: source of randomness for tests and simulations, which gives no privacy; None draws
-            from the operating system.
+        source: source of randomness for tests and simulations, whose results have no privacy; None
+            draws from the operating system.
 
     Returns:
         The release with all its keys. At each level the exact likelihood ratio of a client's
@@ -446,8 +446,8 @@ def limited_frequencies(
         missing: category, a public constant, that replaces a missing value; if None, a missing
             value is an error.
         confidence: coverage probability of each interval, strictly between 0 and 1.
-        source: source of randomness for tests and simulations, which gives no privacy; None draws
-            from the operating system.
+        source: source of randomness for tests and simulations, whose results have no privacy; None
+            draws from the operating system.
 
     Returns:
         Unbiased estimates, and their projection on the simplex, with intervals, shape (k,). The

@@ -59,7 +59,7 @@ class TrainingRun(Result):
 
     @property
     def history(self) -> History:
-        """Measurements of each step, with exact counts of participants, which ε does not cover."""
+        """Measurements of each step; ε does not cover their exact counts of participants."""
         return self._outcome.history
 
     @property
@@ -154,9 +154,9 @@ def train(
 ) -> TrainingRun:
     """Training run of a plan, with noise calibrated to the plan's privacy budget.
 
-    Clients and their randomness are simulated: draws follow from the plan's seed, which gives no
-    privacy. The guarantee is that of a deployment of the same scheme with the randomness of the
-    operating system.
+    Clients and their randomness are simulated: all draws follow from the plan's seed, so the run
+    itself has no privacy. The guarantee is that of a deployment of the same scheme with the
+    randomness of the operating system.
 
     Args:
         plan: path of a TOML file, a mapping of its tables, or a `turnout.plans.Plan`. Paths in the

@@ -472,7 +472,7 @@ def _options_of(
 
     Args:
         chosen_by: option that selects one of the schemes or randomizers.
-        own: settings of each participation or randomizer, by its word in questions.
+        own: settings of each scheme or randomizer, by the value of ``chosen_by`` that selects it.
         shuffles: words to which the help refers together, as "all shuffle schemes", if all of them
             have the setting.
     """

@@ -173,7 +173,7 @@ def take_census(
 
 
 def _batches(table: Table, client: str | None, split: Split, held: str) -> Iterator[TableBatch]:
-    """Batches of the columns that name clients and test rows; of ``held`` if there are none."""
+    """Batches of the columns of client ids and test rows; without such columns, of ``held``."""
     kinds = {client: Kind.TEXT} if client is not None else {}
     if split.column is not None:
         kinds[split.column] = Kind.TRUTH
@@ -396,7 +396,7 @@ class Encoder:
 
 
 def kinds_of(data: DataSection) -> dict[str, Kind]:
-    """Names of the input and label columns, each with its kind in a file without types.
+    """Kind of each input and label column by name, for files that store no column types.
 
     Raises:
         ParameterError: the plan has no target for the label.

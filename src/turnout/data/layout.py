@@ -312,7 +312,7 @@ def _check_columns(table: Table, data: DataSection) -> None:
 
 
 def _placing(client: str | None, split: Split) -> dict[str, Kind]:
-    """Columns that determine a row's client, and whether the row is a test row, with kinds."""
+    """Kinds of the columns that hold client ids and mark test rows, by column name."""
     kinds = {} if client is None else {client: Kind.TEXT}
     return kinds if split.column is None else {**kinds, split.column: Kind.TRUTH}
 
@@ -420,7 +420,10 @@ def _put_in_order(held: NDArray[Any], order: NDArray[np.uint32]) -> None:
 
 
 def _places(free: NDArray[np.int64], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Next free position of each row's range ``number``; ``free``, by range, is updated."""
+    """Next free position for each row, in the range of positions with the index ``number``.
+
+    ``free`` has the next free position of each range, and is updated.
+    """
     order = np.argsort(number, kind="stable")
     clients, first, counts = np.unique(number[order], return_index=True, return_counts=True)
     rank = np.empty_like(order)

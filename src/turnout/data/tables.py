@@ -3,7 +3,7 @@
 `Table` is the interface. `ArrayTable` holds arrays in memory. `CharacterTable` cuts texts into
 records of a fixed number of characters, and labels each character with the next one. A `Column` is
 an array with one entry for each row. Text is stored as indices into the list of a batch's distinct
-texts, so that a batch of a million rows of ten words costs ten conversions.
+texts, so that a batch of a million rows with ten distinct texts needs only ten conversions.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ class CharacterTable:
     def _cut(
         self, tokens: NDArray[np.int64], lengths: NDArray[np.int64], pieces: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Records of ``length + 1`` tokens; each starts with the last token of the one before."""
+        """Records of ``length + 1`` tokens, which overlap by one token."""
         begins = np.repeat(np.cumsum(lengths) - lengths, pieces)
         ends = np.repeat(np.cumsum(lengths), pieces)
         piece = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)

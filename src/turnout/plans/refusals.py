@@ -163,7 +163,7 @@ def _all_tags(loc: Sequence[str | int], model: type[BaseModel]) -> str:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Member types of a union, without annotations; a list of one type for other types."""
+    """Types that a union joins, without annotations; for another type, this type alone."""
     if get_origin(annotation) is Annotated:
         return _members(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

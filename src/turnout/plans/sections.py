@@ -312,7 +312,7 @@ _RULE_KEYS = {
 
 
 class ClientSection(Section):
-    """Work of a client in a step: one gradient or several local steps, on shared or own models.
+    """Work of a client in a step: local training of the shared model or of a personal model.
 
     All rules except 'fedsgd' evaluate each client on test examples of the classes that it holds
     (simulation only).

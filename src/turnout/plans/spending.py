@@ -102,7 +102,7 @@ def epsilon_curve(prepared: PreparedPlan, interval: int) -> EpsilonCurve:
 
 
 def _few(steps: NDArray[np.int64], form: Form, most: int) -> NDArray[np.int64]:
-    """About ``most`` of the given numbers of steps, with smaller gaps at the beginning of the run.
+    """Coarse selection from numbers of steps: at most ``most`` + 1, densest at the beginning.
 
     ε grows about as the square root of the number of steps, so fastest at the beginning. After the
     first block each number is the end of a block, since bounds of whole blocks are reused, while an

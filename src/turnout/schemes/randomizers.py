@@ -205,7 +205,7 @@ class KaryResponse(NonAdaptiveRandomizer):
 @question_randomizer("hadamard-response", shuffled=4)
 @dataclass(frozen=True, slots=True)
 class HadamardResponse(NonAdaptiveRandomizer):
-    """Hadamard response: a message of one half is e^{ε₀} times as likely as one of the other half.
+    """Hadamard response: one half of all messages is e^{ε₀} times as likely as the other half.
 
     The client's value determines the more likely half. The more likely halves of any two values
     have a quarter of all messages in common.

@@ -253,7 +253,7 @@ class _Shuffled(Checked):
         order: SpeakingOrder | str | None
 
         def participation(self) -> Participation:
-            """Participation of the clients, in which a step is a round."""
+            """Participation of the clients; each of its steps is one round of the shuffler."""
             ...
 
     def scheme(self, randomizer: Randomizer) -> Scheme:

@@ -108,7 +108,7 @@ COMPARISON_TOLERANCE = replace(setting_of(PrivacyTarget, "tolerance"), default=1
 
 
 def noise_setting(kind: type[Any]) -> Parameter | None:
-    """Setting for a randomizer's noise: the first whose values are positive numbers, or None."""
+    """Noise setting of a randomizer: its first setting with positive values, or None."""
     return next((each for each in settings(kind) if each.domain is Domain.POSITIVE), None)
 
 

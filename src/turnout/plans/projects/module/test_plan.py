@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def test_the_plan_trains_for_two_steps_at_its_epsilon(monkeypatch):
-    """Two steps of the plan as it is, with the noise that they need."""
+    """Train for two steps of the plan, with noise calibrated for two steps."""
     monkeypatch.chdir(HERE)
     make_records.main()
     plan = tomllib.loads((HERE / "plan.toml").read_text())
