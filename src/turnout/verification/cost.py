@@ -2,15 +2,16 @@
 
 `recomputed` returns both bounds and `least` the lower bound. If one run bounds ε from above,
 `least_bound` returns a lower bound on the ε of this run. `seen_runs` covers local trust.
-docs/design/protocols.md derives how far one client moves a release, in units of the clip norm. The
-module imports nothing from `turnout.accounting` and uses a different method
+docs/design/protocols.md derives how far one client can shift a release, in clip norms. The module
+imports nothing from `turnout.accounting` and uses a different method
 (`turnout.verification.windows`), so an error of that package is unlikely to be repeated here.
 
 **Local trust**: the adversary observes every message with its sender, as a sequence of windows. The
 two distributions of a message under two records have a likelihood ratio in [e^−ε₀, e^ε₀] and a
-total variation of at most τ. Among all such pairs of distributions one pair is the worst at every
-ratio k: δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, so δ(k) lies below the chord. The chord is the
-curve of the ratios e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a − a·e^ε₀ and a·e^ε₀, where
+total variation distance of at most τ. Let δ(k) be the hockey-stick divergence of such a pair of
+distributions at the ratio k. Since δ(k) is convex, δ(1) ≤ τ and δ(e^ε₀) = 0, no pair has a δ(k)
+above the chord from (1, τ) to (e^ε₀, 0). One pair attains this chord: its likelihood ratio has the
+values e^ε₀, 1 and e^−ε₀ with the probabilities a, 1 − a − a·e^ε₀ and a·e^ε₀, where
 a = τ/(e^ε₀ − 1). A message that may not be sent adds mass at ratio 1.
 """
 
@@ -122,7 +123,7 @@ def _messages(epsilon0: float, apart: float, chances: Chances) -> tuple[SeenMess
 
 
 def _total_variation(randomizer: PureRandomizer) -> tuple[float, bool]:
-    """Upper bound on the total variation, and whether two records attain this bound and ε₀."""
+    """Upper bound on a message's total variation; whether two records attain it and ε₀."""
     largest = math.tanh(randomizer.epsilon0 / 2)
     if isinstance(randomizer, BoundedVariation):
         attained = isinstance(randomizer, AttainedVariation)
@@ -141,7 +142,7 @@ def _seen_coins(draw: Bernoulli, full: int, rest: int) -> tuple[Chances, Chances
 
 
 def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
-    """Messages of complete windows, and of the incomplete window, whose message may be still due.
+    """Messages of the complete windows, and of the incomplete window, which may lack its message.
 
     Both bounds on ε use the same messages.
     """
@@ -153,7 +154,8 @@ def _seen_one_of(draw: OneOf, full: int, rest: int) -> tuple[Chances, Chances]:
 def _seen_k_of(draw: KOf, full: int, rest: int) -> tuple[Chances, Chances]:
     """Messages that bound ε from below and from above, each sent with probability 1.
 
-    An incomplete window has no message in the bound from below, and up to k in the other bound.
+    An incomplete window has no message in the bound from below, and up to k messages in the bound
+    from above.
     """
     whole = full * draw.picks
     return [(1.0, whole)], [(1.0, whole + min(rest, draw.picks))]
@@ -314,7 +316,7 @@ def analysis(scheme: Scheme, steps: int) -> Analysis:
 def _displacing(form: Form, noise: float, steps: int) -> Windows:
     """Run that bounds ε from above if a client's update may displace another client's update.
 
-    If a release sums several steps, the client moves the release by up to twice the clip norm.
+    If a release sums several steps, the client shifts the release by up to twice the clip norm.
     """
     if _is_stepwise(form):
         run = _runs(form, noise, steps)[1]
@@ -337,7 +339,10 @@ def _is_stepwise(form: Form) -> bool:
 
 
 def _sum_opposed(window: Window) -> Window:
-    """Window that bounds ε from below: opposite records, and only the sum of releases observed."""
+    """Window that bounds ε from below, between opposite records.
+
+    The adversary observes only the sum of the window's releases.
+    """
     return replace(window, noise=window.noise * window.steps**0.5, steps=1, opposed=True)
 
 
@@ -372,7 +377,7 @@ def _one_of(draw: OneOf, noise: float, full: int, rest: int) -> tuple[Windows, W
 
 
 def _check_ins(noise: float, window: int, probability: float, full: int, rest: int) -> Windows:
-    """Complete windows, and the incomplete one, in which the client's slot may be still due."""
+    """Complete windows, and the incomplete one, which may end before the client's slot."""
     whole = Window(noise, window, probability, full)
     return whole, Window(noise, max(rest, 1), probability * rest / window)
 
@@ -408,10 +413,10 @@ def _k_of(draw: KOf, noise: float, full: int, rest: int) -> tuple[Windows, Windo
 
     The bound from above reveals a uniform partition of the window into k blocks whose sizes differ
     by at most one. A uniform step of each block gives a uniform subset of k steps, and an adversary
-    who knows the partition observes k windows. The bound from below uses the sum of a window's
-    releases, which the client moves by k and whose noise is √t times that of a step for t steps;
-    the sums of all windows add up to one Gaussian. An incomplete window counts as complete in the
-    bound from above, and is left out of the bound from below.
+    who knows the partition observes k windows. The bound from below uses the sum of the
+    releases of each window of t steps. The client shifts this sum by k, and the noise of the sum is
+    √t times the noise of one step. The sums of all windows add up to one Gaussian. An incomplete
+    window counts as complete in the bound from above, and is left out of the bound from below.
     """
     # One pick: the window is exact.
     if draw.picks == 1:

@@ -361,8 +361,9 @@ class DocumentTerms:
     Attributes:
         scheme: scheme whose ε the charter states.
         delta, target: δ, and the ε that the run must not exceed at this δ.
-        charged_steps, charged: numbers of released steps, ascending, and the ε charged for each;
-            between two of these numbers the ε of the larger number is charged.
+        charged_steps, charged: numbers of released steps, ascending, and the charter's bound on ε
+            after each of these numbers of steps; between two of the numbers, the bound of the
+            larger number holds.
         dimension: number d of parameters of the model.
         initial_model: SHA-256 of the first parameters.
         coordinator_key: Ed25519 public key that signs heads.
@@ -383,7 +384,7 @@ class DocumentTerms:
         return self.charged_steps[-1]
 
     def charge(self, steps: int) -> float:
-        """ε that the charter charges after ``steps`` released steps, from 1 to all steps."""
+        """Bound on ε that the charter states for ``steps`` released steps, from 1 to all steps."""
         return self.charged[bisect_left(self.charged_steps, steps)]
 
 

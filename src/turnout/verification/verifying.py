@@ -137,7 +137,7 @@ def _content_faults(
 
 
 _EARLIER_POINTS = 3
-"""Number of charged steps before the last step at which ε's lower bound is recomputed."""
+"""Number of steps before the last step at which the lower bound on ε is recomputed as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _priced(
 
 
 def _costs(document: Document, terms: DocumentTerms) -> tuple[list[Cost], str]:
-    """Costs at some charged steps, with both bounds at the last step only, and the method."""
+    """Costs after some numbers of steps, the last one with an upper bound too, and the method."""
     released = len(document.records)
     before = [steps for steps in terms.charged_steps if 0 < steps < released]
     some = range(min(_EARLIER_POINTS, len(before)))

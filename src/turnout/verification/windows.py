@@ -11,10 +11,11 @@ one of two convex expectations, for the two directions of the neighbouring relat
 
 So a distribution that is larger in convex order proves an upper bound, a smaller one a lower bound,
 in both directions at once. Sums of independent distributions, and products of independent
-distributions that are not negative, keep the order (fix all factors but one: the function stays
-convex in it). If the client takes part in a window of t steps with probability p, in exactly one
-uniform step, the window has the ratio L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in
-`gaussian`. The ratio of several windows is the product of their ratios.
+distributions that are not negative, keep the order: if all factors but one are fixed, a convex
+function of the product is convex in the remaining factor. If the client takes part in a window of t
+steps with probability p, in exactly one uniform step, the window has the ratio
+L = 1 − p + p·(X₁ + … + X_t)/t with independent X as in `gaussian`. The ratio of several windows is
+the product of their ratios.
 
 A distribution is a list of atoms. When there are too many atoms, the values are cut into cells:
 
@@ -25,10 +26,10 @@ A distribution is a list of atoms. When there are too many atoms, the values are
   The replacement only raises E[(1 − k·L)₊].
 
 The places of the cells decide how close the bounds are, never whether they hold. Both bounds are
-off by the square of a cell's width. A subtraction occurs only where its result is one of two
-weights of the same atom, so rounding is a relative error of values and masses. The classes count
-this error (`RatioDistribution.value_error`, `RatioDistribution.mass_error`), and the bounds on ε
-include it.
+off by the square of a cell's width. Numbers are subtracted only to split the mass of an atom into
+two weights, so rounding causes only relative errors of values and masses.
+The classes count these errors (`RatioDistribution.value_error`, `RatioDistribution.mass_error`),
+and the bounds on ε include them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from scipy.special import ndtr
 from turnout.core.errors import NumericalError
 
 CELLS = 1000
-"""Atoms that a distribution may have."""
+"""Largest number of atoms of a distribution."""
 
 _BINS = 1 << 14
 _ROWS = 32  # of a table of values that are put into bins at once
@@ -90,9 +91,9 @@ class RatioDistribution:
 
     Attributes:
         values: values of the atoms, at least 0, ascending, shape ``(n,)``.
-        masses: probabilities of the values without the client, shape ``(n,)``.
-        infinity_mass: probability with the client (times the distribution's mean) of outcomes that
-            are impossible without the client.
+        masses: probabilities of these values if the client does not take part, shape ``(n,)``.
+        infinity_mass: probability, if the client takes part, of the outcomes that are impossible
+            without the client. For a sum of ratios the probability is multiplied by the sum's mean.
         value_error, mass_error: upper bounds on the relative rounding error of each value and mass.
 
     Raises:
@@ -110,7 +111,7 @@ class RatioDistribution:
             raise NumericalError(_TOO_LARGE)
 
     def mixed(self, share: float, total: float) -> RatioDistribution:
-        """Distribution of 1 − share + share·S/total; S has this distribution, of mean ``total``."""
+        """Distribution of 1 − share + share·S/total, where S follows ``self``, of mean total."""
         values = (1.0 - share) + share * (self.values / total)
         infinity_mass = share * self.infinity_mass / total
         return RatioDistribution(
@@ -161,10 +162,10 @@ class AtomCells:
 
 
 def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
-    """Distribution of the likelihood ratio of a Gaussian step that the client moves by 1.
+    """Distribution of the likelihood ratio of a Gaussian step whose mean the client shifts by 1.
 
-    With σ = ``noise``, the standard deviation, the ratio is X = e^{z/σ − 1/(2σ²)}, where z is
-    standard normal without the client and shifted by 1/σ with the client.
+    If σ = ``noise`` is the standard deviation of the noise, the ratio is X = e^{z/σ − 1/(2σ²)},
+    where z is standard normal without the client and shifted by 1/σ with the client.
 
     Raises:
         NumericalError: the noise is so small that ratios exceed the range of float64.
@@ -177,12 +178,13 @@ def gaussian(noise: float, side: OrderSide) -> RatioDistribution:
 
 
 def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistribution:
-    """Distribution of the likelihood ratio of a step in which one client that checks in sends.
+    """Distribution of the likelihood ratio of a step in which only one checked-in client sends.
 
-    A client that checks in alone has the ratio of a move by 1. A client that checks in with one
-    other client, whose update is opposite, sends with probability ½: the ratio is ½ + X/2, where X
-    is the ratio of a move by 2. ``Others.WORST`` takes at each end of a cell the ratio with the
-    larger E[(k − X)₊]; the resulting ratio is a mean-preserving spread of both ratios.
+    If the client checks in alone, it shifts the step by 1, and the ratio is that of `gaussian`. If
+    one other client with the opposite update checks in too, each of the two clients sends with
+    probability ½. The ratio is then ½ + X/2, where X is the ratio of a shift by 2. For
+    ``Others.WORST`` the result has at each end k of a cell the larger one of the E[(k − R)₊] of
+    these two ratios R; it is a mean-preserving spread of both ratios.
 
     Raises:
         NumericalError: the noise is so small that ratios exceed the range of float64.
@@ -229,10 +231,10 @@ def one_client(noise: float, others: Others, side: OrderSide) -> RatioDistributi
 
 
 def opposed(noise: float, probability: float, side: OrderSide) -> RatioDistribution:
-    """Distribution of the likelihood ratio between two records that move a step by +1 and by −1.
+    """Distribution of the likelihood ratio between records that shift a step by +1 and by −1.
 
-    In both worlds the client takes part in the step with the given probability. The ratio rises
-    with the step's noisy sum, so cells of the sum are cells of the ratio.
+    With either record the client takes part in the step with the given probability. The ratio
+    increases with the step's noisy sum, so each cell of the sum is a cell of the ratio.
 
     Raises:
         NumericalError: the noise is so small that ratios exceed the range of float64.
@@ -258,7 +260,8 @@ def message(epsilon0: float, total_variation: float, probability: float) -> Rati
 
     Args:
         epsilon0: ε₀ of the message.
-        total_variation: total variation distance of the messages of the two records.
+        total_variation: total variation distance between the message under one record and the
+            message under the other record.
         probability: probability that the message is sent.
 
     Raises:
@@ -313,7 +316,7 @@ def _combined(
     *,
     value_error: float,
 ) -> RatioDistribution:
-    """Distribution of an operation on two independent ratios, cut into cells on a side."""
+    """Distribution of ``operation`` on two independent ratios, cut into cells on ``side``."""
     # All pairs of atoms.
     with np.errstate(over="ignore"):
         table = operation.outer(one.values, other.values)
@@ -389,11 +392,12 @@ def _quantiles(distribution: RatioDistribution) -> Floats:
 
 
 def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> AtomCells:
-    """Cells, at most `CELLS`, into which the fine bins are joined; narrow where there is mass.
+    """At most `CELLS` cells, into which the fine bins are joined; narrow where the mass is large.
 
-    A third of the cells follow the mass without the client, a third the mass with the client, and a
-    third are even in ln v. The cube root of mass minimizes Σ mass·width². A tail of probability
-    below ``cut`` gets one cell.
+    One third of the cells follow the mass without the client, one third follow the mass with the
+    client, and one third are evenly spaced in ln v. A density of cells proportional to the cube
+    root of the mass density minimizes Σ mass·width². A tail of probability below ``cut`` gets one
+    cell.
     """
     # The bins outside of the two tails.
     width = np.diff(log_edges)
@@ -419,7 +423,7 @@ def _cells(log_edges: Floats, masses: Floats, means: Floats, cut: float) -> Atom
 
 
 def _filled(wish: Floats) -> Floats:
-    """Cumulative share of the weights up to the end of each bin; evenly spaced if all are 0."""
+    """Fraction of the total weight up to each end of a bin; evenly spaced if all weights are 0."""
     total = np.append(0.0, np.cumsum(wish))
     return total / total[-1] if total[-1] > 0 else np.linspace(0.0, 1.0, len(total))
 
@@ -432,13 +436,14 @@ class Window:
     """Several equal windows, in each of which the client takes part in at most one step.
 
     Attributes:
-        noise: standard deviation of a step's noise, in units of the client's move.
+        noise: standard deviation of a step's noise, in units of the shift that the client causes.
         steps: number t of steps in a window.
         probability: probability p that the client takes part in a window.
         count: number of windows.
-        opposed: whether the record is compared with an opposite record instead of the null record;
-            for windows of one step only.
-        others: other clients of each step, if one client a step sends its message.
+        opposed: whether the client's record is compared with the opposite record instead of the
+            null record; allowed only for windows of one step.
+        others: other clients that check in to each step, if only one client a step sends its
+            message.
     """
 
     noise: float
@@ -451,11 +456,12 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class SeenMessage:
-    """Several equal messages that are observed with their senders.
+    """Several messages with the same parameters, each of them observed with its sender.
 
     Attributes:
         epsilon0: ε₀ of one message.
-        total_variation: total variation τ of one message, at most tanh(ε₀/2).
+        total_variation: largest total variation distance τ between the distributions of one message
+            under two records, at most tanh(ε₀/2).
         probability: probability that a message is sent.
         count: number of messages.
     """
@@ -512,7 +518,7 @@ def _power(
     side: OrderSide,
     cut: float,
 ) -> RatioDistribution:
-    """Distribution of ``times`` independent copies that are joined, by repeated squaring."""
+    """Distribution of ``times`` independent copies, combined by ``joined`` (repeated squaring)."""
     # Each pass doubles the number of copies; the binary digits of ``times`` say which to join.
     done: RatioDistribution | None = None
     while True:
@@ -576,7 +582,7 @@ def _crossing(delta_at: Callable[[float], float], goal: float) -> tuple[float, f
 
 
 def two_bound_epsilon(first: RatioDistribution, second: RatioDistribution, delta: float) -> float:
-    """Upper bound on ε between two records, from the ε of each record and the null record.
+    """Upper bound on ε between two records, from the ε between each record and the null record.
 
     The bound follows from δ(ε₁ + ε₂) ≤ δ_remove(ε₁) + e^{ε₁}·δ_add(ε₂).
 
