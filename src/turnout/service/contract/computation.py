@@ -320,7 +320,7 @@ class Labels:
 
 
 def checked_labels(labels: NDArray[Any], form: Labels | None, outputs: int) -> NDArray[Any]:
-    """Labels, checked, in the type of the graph's input: int64 ``(m,)``, or ``(m, form.count)``.
+    """Checked labels in the graph's type: ``(m,)`` for classes, else ``(m, form.count)``.
 
     Args:
         labels: labels of a device's m records, shape ``(m,)`` or ``(m, count)``.

@@ -6,10 +6,10 @@ since the engine's state in memory is then ahead of the storage; a new engine re
 protocol's own coordinator decides which clients are admitted, and the charter's mechanism computes
 the release. Both compute on stored data, so a restart in the middle of a step changes no result.
 
-`ReleasedCheckIns` keeps the check-ins of the last released step in memory, since the storage
-deletes them with the release: a client that missed the answer to its last request repeats it, most
-often within seconds. After a restart, or once the next step is released, such a client gets the
-answer that the step is over.
+`ReleasedCheckIns` keeps the check-ins of the last released step in memory, since the transaction of
+the release deletes them from the storage. A client that missed the answer to its last request
+repeats the request, most often within seconds. After a restart, or once the next step is released,
+such a client gets the answer that the step is over.
 """
 
 from __future__ import annotations

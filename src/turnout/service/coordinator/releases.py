@@ -226,17 +226,17 @@ class Learner:
         direction: NDArray[np.float64],
         move: int,
     ) -> tuple[NDArray[np.float32], State]:
-        """Parameters and optimizer state after one move of the model.
+        """Parameters and optimizer state after one more step of the optimizer.
 
         Args:
-            parameters: parameters before the move, shape ``(d,)``.
-            state: optimizer state before the move.
+            parameters: parameters before the optimizer's step, shape ``(d,)``.
+            state: optimizer state before this step.
             direction: released direction, shape ``(d,)``.
-            move: number of moves before this one.
+            move: number of the optimizer's steps before this one.
 
         Raises:
-            NumericalError: the model after the move is not finite: the learning rate or the noise
-                is too large.
+            NumericalError: the model after the optimizer's step is not finite, since the learning
+                rate or the noise is too large.
         """
         # Rounding a release is postprocessing, which costs no privacy.
         rounded = direction.astype(parameters.dtype)

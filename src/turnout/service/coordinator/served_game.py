@@ -1,10 +1,11 @@
 """Distinguishing game that audits a served task: engine, storage, messages and restarts.
 
 `ServedGame` creates a task with a given charter in a temporary database; the clients of this task
-upload the same bytes as devices. Many canaries share a task: each canary changes a coordinate that
-no other client changes, so that each canary is one trial. In randomly drawn steps the coordinator
-stops between the first and the second half of the uploads; a new coordinator then opens the
-database, and every device repeats its uploads.
+upload the same bytes as devices. Many canaries (clients whose participation or update differs
+between the two worlds of the game) share a task. Each canary changes a coordinate that no other
+client changes, so each canary is one trial. In randomly drawn steps the coordinator stops between
+the first and the second half of the uploads; a new coordinator then opens the database, and every
+device repeats its uploads.
 """
 
 from __future__ import annotations

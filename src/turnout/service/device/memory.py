@@ -94,7 +94,7 @@ class Memory:
             raise StorageError("the state file belongs to another task or another client")
 
     def forget_before(self, step: int) -> None:
-        """Delete sending times and updates of earlier steps, for which no answer arrived."""
+        """Delete the sending times and updates that are still stored for steps before ``step``."""
         for held in (self.moments, self.messages):
             for slot in [slot for slot in held if slot < step]:
                 del held[slot]

@@ -385,7 +385,7 @@ def _require_agreement(plan: Plan, charter: Charter) -> None:
 
 
 def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, object]]:
-    """Randomizers to compare, as (name, in the plan at the charter's ε₀, in the charter).
+    """Randomizers to compare: name, value in the plan at the charter's ε₀, value in the charter.
 
     The list is empty for tasks without randomized messages.
     """
@@ -401,7 +401,7 @@ def _message_in_both(plan: Plan, charter: Charter) -> list[tuple[str, object, ob
 
 
 def _names_in_both(planned: Computation, held: Computation) -> list[tuple[str, object, object]]:
-    """Formats to compare, as (name, in the plan, in the charter); graphs are left out."""
+    """Formats to compare, except graphs: name, format in the plan, format in the charter."""
     pairs = (
         ("model.name", planned.architecture, held.architecture, held.update),
         ("model.features", planned.features, held.features, held.feature_map),

@@ -77,7 +77,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Pair of the protobuf varint of at most 64 bits at position ``at``, and the position after it.
+    """Protobuf varint of at most 64 bits at position ``at``, and the position after the varint.
 
     Raises:
         MalformedError: the number is cut off, or has more than 64 bits.

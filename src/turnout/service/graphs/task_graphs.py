@@ -1,7 +1,7 @@
 """Graphs and test vectors of a task whose model devices run as a graph; imports PyTorch.
 
 `graph_computation` makes both when a task is created (`coordinator.new_task`). A `Vector` has known
-parameters and records and the clipped update that they give. With it a device in any language
+parameters and records and the clipped update that they give. With a vector a device in any language
 checks its own computation before it participates (docs/device-protocol.md); `require_all` is this
 check. Long vectors are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus
 − ½)).
@@ -277,7 +277,7 @@ def _vectors(
     form: Labels | None,
     classes: int,
 ) -> list[Vector]:
-    """Two test vectors: one record whose update is clipped, and three with an unclipped update."""
+    """Two test vectors: one record with a clipped update; three records with an unclipped one."""
     # One record with a clip norm below the norm of the update, three with one far above it.
     made = []
     for records, clip_norm in ((1, 1e-3), (3, 1e6)):

@@ -1,4 +1,4 @@
-"""Bodies of signed requests: one incomplete body per client, and a bound on the memory of all."""
+"""Bodies of signed requests: one incomplete body per client, all of them in bounded memory."""
 
 from __future__ import annotations
 

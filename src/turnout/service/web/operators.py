@@ -45,7 +45,7 @@ WRONG_SECONDS = 0.5
 MOST_WAITING = 8
 """Most wrong passwords whose answers are delayed at once; further ones get status 429."""
 MOST_WRONG, WRONG_WINDOW_SECONDS = 30, 60.0
-"""Most wrong passwords of one source in this time; its further passwords are not compared."""
+"""Number of wrong passwords of a source in this time after which no more are compared."""
 MOST_WRONG_TRUSTED = 600
 """The same limit for this machine, and for a source that gave the right password before.
 

@@ -100,8 +100,8 @@ class Running:
         learner: function from a charter to its optimizer.
         head_file: file to which ledger heads are exported; None for no export.
         witness: witness that signs each ledger head before it is published; None for no witness.
-        change_witness: whether to allow a witness other than the witness of the last receipt, or
-            none.
+        change_witness: whether the witness may differ from the witness of the last receipt, or be
+            None.
         end: function that is called with an exit code and a reason if the process must end.
         clock: clock of the schedule; by default the machine's monotonic clock.
         most_jobs: largest number of jobs that wait for the disk; further requests get status 503.

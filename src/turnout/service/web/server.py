@@ -194,7 +194,7 @@ _YOUNG_OBJECTS = 5000
 """Number of new objects before a garbage collection of the youngest ones.
 
 A collection of all objects of 9,000 connections takes 50 ms, and would happen every few seconds;
-almost no object here needs one to be freed.
+almost no object of this process needs a collection to be freed.
 """
 
 

@@ -207,7 +207,7 @@ class SignedRoute:
         return step, path
 
     reads_first = False
-    """Whether the body has the key of the signature, and so is read before it is checked."""
+    """Whether the body contains the key that verifies the signature, and so is read first."""
 
     def _known(self, identity: ClientIdentity, path: str, body: bytes | None) -> bool:
         """Whether the signature of a request is valid under the client's public key."""

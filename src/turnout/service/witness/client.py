@@ -76,8 +76,8 @@ class Witness:
         """The witness's receipt for a ledger head; requests are repeated until an answer arrives.
 
         Raises:
-            SetBackError: the witness has another ledger head that this coordinator signed, signs
-                with another key, or lost its own records.
+            SetBackError: the witness has another ledger head that this coordinator signed; or the
+                witness signs with another key, or lost its records.
             WitnessError: the witness refuses for another reason.
         """
         pause, warned = _FIRST_PAUSE, -_WARNING_SECONDS
