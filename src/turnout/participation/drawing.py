@@ -121,7 +121,8 @@ def staggered(
 ) -> Schedule:
     """Schedule in which each client takes part in a uniform slot of its own window.
 
-    Step 0 is slot ``window − 1``.
+    The first slot lies ``window − 1`` steps before step 0; a client whose slot lies outside the run
+    takes part in no step.
     """
     positions = np.arange(len(clients))
     slots = (positions + clients.start) // draw.clients_per_slot
@@ -335,9 +336,9 @@ def expected_empty_steps(participation: Participation, population: int) -> float
     """Expected number of steps without any client, exact up to rounding.
 
     Source: the proofs of Propositions 3.4 (`CheckIn`) and 4.4 (`SlidingWindow`) of the
-    check-in paper, before the last inequality of each proof. The proof of 4.4 states the range of
-    steps as m … n − m + 1. The steps after the warm-up are m … n; the bound of 4.4 and this
-    function count all of them.
+    check-in paper, before the last inequality of each proof. For window m and population n,
+    the proof of 4.4 states the range of steps as m … n − m + 1. The steps after the warm-up are
+    m … n; the bound of 4.4 and this function count all of them.
 
     Args:
         participation: rule that decides in which steps a client takes part.
@@ -370,8 +371,8 @@ def is_far_below(count: float, expected: float, variance: float) -> bool:
 
     Args:
         count: observed number of participations.
-        expected: μ.
-        variance: σ², or an upper bound on it.
+        expected: mean μ of the number of participations.
+        variance: variance σ² of the number of participations, or an upper bound on σ².
     """
     far = expected - max(FAR_DEVIATIONS * math.sqrt(variance), FAR_SHARE * expected)
     return count < far

@@ -62,7 +62,7 @@ class Admissions:
     """Admission of check-ins, with a record of the accepted check-ins.
 
     Guarantees: each client is accepted at most once a step and at most ``quota`` times a block, and
-    never in a step in which its participation has probability 0.
+    never in a step that the client draws with probability 0.
 
     Memory is 4 bytes a client (12 where a block allows several check-ins). Only entries of clients
     that check in are written, and none is cleared at the end of a block.
@@ -139,7 +139,7 @@ class Admissions:
             self._used[clients] = used
 
     def _at(self, step: int) -> tuple[_Enforced, int]:
-        """Span that contains a step, and the stamp of the step's block: its number in the run."""
+        """Span that contains a step, and the stamp (number in the run) of the step's block."""
         span = self._span
         if not span.first_step <= step < span.end:
             behind = bisect_right(self._spans, step, hi=len(self._spans) - 1, key=attrgetter("end"))
@@ -273,7 +273,7 @@ class Coordinator:
 
     Args:
         participation: participation of the clients.
-        mechanism: selection of the clients whose update is requested, and the release.
+        mechanism: selects the clients whose update is requested, and computes the release.
         capacity: number of client ids, which are 0 … ``capacity − 1``.
         first_step: first step, from 0; above 0 to go on after a stop.
         mechanism_state: state of the mechanism before that step; None for its initial state.

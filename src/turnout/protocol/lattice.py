@@ -89,7 +89,7 @@ class Lattice:
 
         Raises:
             ParameterError: a value is outside its domain, or C/step is outside [1, 2³¹). C/step is
-                always inside if min(σ, 1/√d)/``fineness`` is from 2⁻³⁰ to 1.
+                always in this range if min(σ, 1/√d)/``fineness`` is from 2⁻³⁰ to 1.
         """
         checks.positive(noise_multiplier=noise_multiplier, clip_norm=clip_norm, fineness=fineness)
         checks.count(dimension=dimension)

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 CLIPPING_SLACK = 1e-5
-"""Relative slack of norm checks: float32 clipping overshoots by a few of its 1e-7 roundings."""
+"""Relative slack of norm checks: float32 clipping overshoots by a few roundings of 1e-7."""
 
 
 @dataclass(frozen=True, slots=True)

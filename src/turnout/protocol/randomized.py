@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Randomized:
-    """Mechanism that divides the sum encoded by randomized messages by a public constant.
+    """Mechanism that decodes and sums randomized messages, and divides by a public constant.
 
     Guarantees: a client sends only messages of ``randomizer``, whose privacy cost is that of
     `priced_as`; a release is a function of messages and public numbers.
@@ -82,12 +82,12 @@ class Randomized:
         return self.randomizer.radius
 
     def encode(self, update: NDArray[Any], source: Source) -> UpdateSum:
-        """Randomized messages of one client for its update ``(d,)``, as the vector they encode."""
+        """Sum of the vectors that a client's randomized messages for the update ``(d,)`` encode."""
         rows = np.repeat(np.atleast_2d(update), self.messages, axis=0)
         return self.summed(self.randomizer.encode_updates(rows, source))
 
     def summed(self, messages: NDArray[Any]) -> UpdateSum:
-        """Sum of the vectors that messages encode; shape (messages, numbers of a message)."""
+        """Sum of the vectors that the rows of ``messages`` encode, one message in each row."""
         clients = len(messages) // self.messages
         return UpdateSum(self.randomizer.total(messages), clients, noised=clients)
 
@@ -359,8 +359,8 @@ class Shuffler:
 
     A body of several messages (`HistogramEncoding`) is split into single messages. The messages of
     all clients together hide the messages that one client sent. The privacy analysis assumes that
-    all clients' first messages, all second messages and so on are shuffled separately, which
-    reveals more.
+    all clients' first messages, all second messages and so on are shuffled separately. Separate
+    shuffles reveal more than this one shuffle of all messages.
 
     Guarantees:
         The output is a function of the multiset of messages, and is returned once.
