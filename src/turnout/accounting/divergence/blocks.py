@@ -194,11 +194,11 @@ def reach_of(pair: CurvePair, tail: float) -> float:
 
 
 def _trim(prices: FloatArray, middle: int, floor: float) -> None:
-    """Lower the polygon under a lower curve so that it ends at the limits of the curve.
+    """Lower a polygon of prices below a curve, in place, so that it ends at the curve's limits.
 
-    The limits are 0 on the left and the floor on the right. On each side of K = 1, the first value
-    below the limit and the value before it are set to the limit, and so are all values further from
-    K = 1.
+    The price at K is δ(K) − (1 − K)₊. Its limit is 0 for K → 0 and ``floor`` for K → ∞. On each
+    side of K = 1, going outwards, the first price below the limit, the price before it and all
+    prices beyond it are set to the limit.
     """
     prices[0], prices[-1] = 0.0, floor
     low = np.flatnonzero(prices[: middle + 1] < 0)
@@ -212,9 +212,10 @@ def _trim(prices: FloatArray, middle: int, floor: float) -> None:
 def _convex(slopes: FloatArray, widths: FloatArray, middle: int) -> tuple[FloatArray, FloatArray]:
     """Slopes of the greatest convex function below a polygon, left and right of K = 1.
 
-    Left of K = 1 the price is δ(K) less 1 − K, so at K = 1 the slope of the price may fall by up to
-    1. The polygons left and right of K = 1 are made convex separately, which keeps their smallest
-    slopes exact, unless the slope would then fall by more than 1 at K = 1.
+    The polygon is that of the prices δ(K) − (1 − K)₊. Since (1 − K)₊ has a kink at K = 1, the slope
+    of the price may fall there by up to 1. The polygons left and right of K = 1 are made convex
+    separately, which keeps their smallest slopes exact. If the slope would then fall by more than 1
+    at K = 1, they are made convex together.
     """
     below = convex_slopes(slopes[:middle], widths[:middle])
     above = convex_slopes(slopes[middle:], widths[middle:])

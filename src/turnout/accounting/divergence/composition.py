@@ -80,12 +80,12 @@ Parts = Sequence[tuple[LossDistribution, int]]
 class ComposedCurve:
     """Curve δ(K) of a composed run, rounded towards one side of the true curve.
 
-    With y the masses of the losses, ``mass[i]`` and ``inverse[i]`` are Σ y and
-    Σ y·e^{−(loss − epsilon)} over the losses from index i on, in units of e^``log_unit``.
+    Let y be the mass of a loss L. ``mass[i]`` is Σ y and ``inverse[i]`` is Σ y·e^{−(L − epsilon)},
+    both over the losses from index i on and in units of e^``log_unit``.
 
     Attributes:
         epsilon: ε at which the curve is tight.
-        tilt: θ, where the masses are weighted by e^{θL}.
+        tilt: θ; the masses of losses L were multiplied by e^{θL} before the convolution.
         infinity: P's mass where Q has no mass.
         error: bound, in units of e^``log_unit``, on the error at ``epsilon`` from round-off and
             from the edges of the window.
@@ -187,10 +187,10 @@ class ComposedCurve:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Tilt θ, ε of interest and window of a composition, with exponents for Chernoff bounds.
+    """Parameters of a composition: tilt θ, ε at which it is tight, and window of losses.
 
-    The Chernoff bounds limit the mass outside the window. All values are chosen by means of coarser
-    distributions; a bad choice gives wide bounds, never wrong bounds.
+    Two further fields are exponents of Chernoff bounds on the mass outside the window. All values
+    are computed from coarser distributions; a bad choice gives wide bounds, never wrong bounds.
     """
 
     tilt: float
@@ -269,7 +269,7 @@ class _Plan:
 def _payoff_norm(tilt: float, gap: float, size: int) -> float:
     """Upper bound on the ℓ2 norm of (1 − e^{−u}) e^{−θu} over u = 0, Δ, 2Δ, ….
 
-    The bound uses 1 − e^{−u} ≤ u.
+    θ is ``tilt``, Δ is ``gap``, and u takes ``size`` values. The bound uses 1 − e^{−u} ≤ u.
     """
     span = min(size * gap, 1.0)
     by_size = size * span**2

@@ -96,7 +96,10 @@ def lower_grid(pair: Pair, step: float, cap: float) -> Grid:
 
 
 def _lowest(pair: Pair, step: float) -> tuple[float, float]:
-    """Mean of X below an edge, and this edge, just left of where the first tangent touches."""
+    """Mean of the likelihood ratio X given X ≤ edge, and the edge.
+
+    The edge is just left of the point at which the tangent of the first cell touches the curve.
+    """
     low, high = 1e-6 * min(step, 1.0), step + 1.0
     mean = edge = low
     # Ever finer edges; any of them is valid, since the origin is the mean below it.
@@ -261,11 +264,11 @@ def _reverse_hockey_stick_errors(
 
 
 def _at_ends(points: FloatArray, under_p: FloatArray, under_q: FloatArray) -> FloatArray:
-    """Larger rounding error of the two tangents next to each point.
+    """Rounding error at each end of the cells: the larger one of the tangents of two neighbours.
 
-    At a point k a tangent is P(…) − k·Q(…), with the tail probabilities at the point where the
-    tangent touches the hockey stick. Adding the two terms has a smaller rounding error than Q's
-    tail.
+    At an end k the tangent of a cell is P(X > y) − k·Q(X > y), or k·Q(X ≤ y) − P(X ≤ y), where y is
+    the point at which the tangent touches the hockey stick. The subtraction of the two terms has a
+    smaller rounding error than the tail probability under Q.
     """
     if under_p.size == 0:
         return np.zeros(1)

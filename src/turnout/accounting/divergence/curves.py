@@ -53,9 +53,9 @@ class Direction(StrEnum):
     """Direction of a divergence H: *remove* is H(P‖Q), *add* is H(Q‖P); Q lacks the client."""
 
     REMOVE = "remove"
-    """H_K(P‖Q): the client is present, and an event is likelier for it."""
+    """H_K(P‖Q), for events that are likelier if the client is present."""
     ADD = "add"
-    """H_K(Q‖P): the client is absent, and an event is likelier for it."""
+    """H_K(Q‖P), for events that are likelier if the client is absent."""
 
 
 class Side(StrEnum):
@@ -110,7 +110,9 @@ class PairCurve:
 class DilutedCurve:
     """Curve of (1 − p)·Q + p·P against Q: the client takes part with probability p.
 
-    Source: accounting.md, "Check-in probability": X becomes (1 − p) + pX. Exact.
+    The likelihood ratio X becomes (1 − p) + pX. The curve is exact.
+
+    Source: accounting.md, "Check-in probability".
     """
 
     base: Curve

@@ -360,9 +360,9 @@ class DiscretePair:
 
     @cached_property
     def _tails(self) -> tuple[FloatArray, ...]:
-        """Sums of Q's and of P's masses up to each value and from each value on.
+        """Sums of masses up to each value and from each value on, first under Q, then under P.
 
-        The order is Q up to, Q from, P up to, P from; each array has the shape (n + 1,).
+        Each of the four arrays has the shape (n + 1,).
         """
         q = self.masses.astype(np.longdouble)
         p = q * self.values
@@ -442,8 +442,8 @@ def _distribution(name: str, values: Sequence[float]) -> FloatArray:
 def bounded_variation_pair(epsilon0: float, total_variation: float) -> DiscretePair:
     """Dominating pair of any two distributions with ratio at most e^{ε₀} and total variation τ.
 
-    Its three outcomes have (eα, α, 1 − (e + 1)α) under P and (α, eα, 1 − (e + 1)α) under Q, with
-    α = τ/(e − 1), at most 1/(e + 1).
+    With e = e^{ε₀} and α = min(τ/(e − 1), 1/(e + 1)), the three outcomes of the pair have the
+    probabilities (eα, α, 1 − (e + 1)α) under P and (α, eα, 1 − (e + 1)α) under Q.
 
     Source: "The blanket of a non-adaptive randomizer" in docs/design/shuffling.md.
 

@@ -71,8 +71,9 @@ class Factor:
     Attributes:
         masses: masses of V on the bins, shape (J + 1,), J < the number of bins, summing to 1.
         count: t, the number of copies.
-        price_errors: absolute errors of the (tilted) hockey sticks in bins of which V's masses are
-            the differences; at frequency ω these errors have the weight |z − 1|² + ``tilt``².
+        price_errors: absolute errors of the (tilted) hockey sticks in bins; V's masses are second
+            differences of these hockey sticks. At frequency ω, with z = e^{−iω}, the errors have
+            the weight |z − 1|² + ``tilt``².
     """
 
     masses: FloatArray
@@ -269,7 +270,10 @@ def hockey_sticks_rounding(cells: int) -> float:
 
 
 def _sums_from(values: FloatArray) -> FloatArray:
-    """Sums of non-negative values from each index on, with rounding errors as of 2√J terms."""
+    """Sums of n non-negative values from each index on, shape (n,).
+
+    The rounding errors are those of sums of about 2√n terms.
+    """
     width = math.isqrt(values.size) + 1
     rows = np.zeros(width * width)
     rows[: values.size] = values
@@ -291,11 +295,11 @@ def _spread(values: FloatArray) -> float:
 
 
 def _norm(error: FloatArray, spread: float, size: int) -> float:
-    """Upper bound on the ℓ2 norm, over frequencies, of the error due to errors e of hockey sticks.
+    """Upper bound on the ℓ2 norm, over N frequencies, of the error of a transform.
 
-    ``error`` is the bound w(ω)·Σe of each frequency, with w the weight of a frequency. The
-    transform of e has ℓ2 norm √N·‖e‖, so max w·√N·‖e‖ is a bound as well, and the smaller one if
-    many frequencies have large weights.
+    The error is due to errors e of hockey sticks. At frequency ω it is at most w(ω)·Σe, which is
+    ``error``, with w(ω) the weight of the frequency. Since the transform of e has ℓ2 norm √N·‖e‖,
+    max w·√N·‖e‖ is a bound as well; it is smaller if many frequencies have large weights.
     """
     return min(float(np.linalg.norm(error)), float(error.max()) * spread * math.sqrt(size))
 
@@ -361,7 +365,8 @@ class AtomicPair(Protocol):
 class MultinomialCurve:
     """Curve δ(K) of one check-in in a window, for a likelihood ratio with few values.
 
-    The curve is rounded up if ``side`` is UPPER, and down if it is LOWER.
+    The curve is computed from S, the mean of the ratios of the window's steps. It is rounded up if
+    ``side`` is UPPER, and down if ``side`` is LOWER.
 
     Attributes:
         close: running sums over the distribution of S, used for K up to 2.
@@ -442,7 +447,11 @@ def _upper(pair: AtomicPair, window: int, direction: Direction) -> MultinomialCu
 def _distribution(
     direction: Direction, window: int, values: FloatArray, masses: FloatArray, forgotten: float
 ) -> _Distribution:
-    """Distribution of S over all combinations of counts, without very improbable counts."""
+    """Distribution of the mean S of a window's likelihood ratios.
+
+    A count is the number of steps whose ratio has a given value; very improbable counts are left
+    out.
+    """
     # Begin with all t steps left, then choose the count of one value after the other.
     left, chances = np.array([window]), np.ones(1)
     offsets, moved, ratios = np.zeros(1), np.zeros(1), np.zeros(1)
@@ -535,9 +544,10 @@ def _range(trials: IntArray, share: float, forgotten: float) -> tuple[IntArray, 
 
 
 def _left_out(window: int, masses: FloatArray) -> float | None:
-    """Probability that each tail of a count may leave out; None if too many counts would remain.
+    """Largest probability of each tail of a count's distribution that is left out.
 
-    The result is 0 if there are few combinations of counts, so that all are kept.
+    A count is the number of steps whose likelihood ratio has a given value. The result is 0 if
+    there are few combinations of counts, so that all are kept; None if too many would remain.
     """
     free = masses.size - 1
     choices = math.lgamma(window + free + 1) - math.lgamma(window + 1) - math.lgamma(free + 1)
@@ -553,7 +563,10 @@ def _left_out(window: int, masses: FloatArray) -> float | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Distribution:
-    """Values of S − 1 and of S, bounds on both rounding errors, and Q's masses on the values."""
+    """Distribution of S, the mean of a window's likelihood ratios.
+
+    The arrays hold S − 1, bounds on the rounding errors, S, and Q's masses.
+    """
 
     direction: Direction
     offsets: FloatArray
@@ -564,7 +577,7 @@ class _Distribution:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """Running sums of the distribution of S − base at increasing points.
+    """Running sums of the distribution of S − base, with S the mean of a window's ratios.
 
     Attributes:
         base: number that is subtracted from S: 1 if S − 1 must have small relative errors, else 0.
@@ -601,7 +614,11 @@ class _Sums:
         return cls(base, points, mass, excess, blurred, nearly)
 
     def price(self, direction: Direction, k: FloatArray) -> tuple[FloatArray, ...]:
-        """Expectation E[(S − K)₊] or E[(1 − K·S)₊], its error, the size of its terms, and dδ/dK."""
+        """Value δ(K) in one direction, its error, the size of its terms, and the slope dδ/dK.
+
+        With S the mean of a window's ratios, δ(K) is E[(S − K)₊] for *remove* and E[(1 − K·S)₊] for
+        *add*.
+        """
         if direction is Direction.REMOVE:
             factor, due = np.ones_like(k), self.base - k
             index, blurred = self._from(-due, -1.0, "right")

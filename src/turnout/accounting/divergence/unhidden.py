@@ -146,10 +146,10 @@ class Unhidden:
         return max((self._by_event(delta, each) for each in tries), default=0.0)
 
     def _by_event(self, delta: float, deviations: float) -> float:
-        """Lower bound on ε from one event: of each kind of block, a given number of blocks is used.
+        """Lower bound on ε from one event: the client takes part in j blocks of each kind.
 
-        The client takes part in the used blocks. Their number is ``deviations`` standard deviations
-        above its mean, or all blocks if ``deviations`` is infinite.
+        j is ``deviations`` standard deviations above the mean number of blocks in which the client
+        takes part, or the number of all blocks if ``deviations`` is infinite.
         """
         # For each kind of block: number of blocks with participation, number of such sets,
         # probability and releases. Roundings lower the bound.

@@ -182,7 +182,7 @@ def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[flo
     """Rate, number of steps and δ of the Poisson sampling that bounds a random allocation.
 
     Args:
-        excess: γ, how far below 1 the average of u ratios may fall.
+        excess: γ, how far below 1 the average of the likelihood ratios of u steps may fall.
         part: u, number of steps of the part of one pick.
         picks: k, number of picks.
         delta: δ that is left for the Poisson sampling.
@@ -203,7 +203,10 @@ def poisson_run(excess: float, part: int, picks: int, delta: float) -> tuple[flo
 
 
 def _cheapest_local_epsilon(pair: Pair, mass: float) -> float:
-    """Upper bound, nearly tight, on the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``."""
+    """Upper bound, nearly tight, on the smallest ε₀ with Q(X < e^{−ε₀}) ≤ ``mass``.
+
+    X is the likelihood ratio of the pair.
+    """
 
     def light(epsilon: float) -> bool:
         return not float(pair.q_below(np.array(math.exp(-epsilon)))) > mass
@@ -242,11 +245,12 @@ def theorem_4_6(log_moments: FloatArray, window: int) -> RenyiCurve:
     Source: Theorem 4.6, as a power series.
 
     Args:
-        log_moments: ln D_0 … ln D_A of one step in the remove direction, shape (A + 1,), A ≥ 2.
+        log_moments: ln D_0 … ln D_A, shape (A + 1,), A ≥ 2, where D_p = E_Q[X^p] is the moment of
+            the likelihood ratio X of one step in the remove direction.
         window: t, number of steps of the window, at least 1.
 
     Returns:
-        The curve of ln E_Q[S^α] for α = 0 … A, rounded up.
+        The curve of ln E_Q[S^α] for α = 0 … A, rounded up. S is the mean of the window's t ratios.
 
     Raises:
         ParameterError: an argument is outside its domain.
@@ -324,10 +328,11 @@ def _product(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def _rounding_error(largest: float, orders: FloatArray, window: int) -> FloatArray:
-    """Bound on the rounding error of ln D_α.
+    """Bound on the rounding error of ln D_α, the logarithm of a coefficient of a power series.
 
-    The constant coefficient is exactly 1, so at most α factors have an error, and each product adds
-    a rounding error: α·(products)·(a few u of the largest logarithm, α + 1 terms per sum).
+    The power is computed by products of series. The constant coefficient of each series is exactly
+    1, so at most α factors of a term have an error. Each product adds an error of a few unit
+    round-offs, times the largest logarithm plus the number of terms of a sum.
     """
     products = 2 * window.bit_length() + 2
     return orders * products * UNIT_ROUNDOFF * (8 * (1 + largest) + 2 * orders.size)

@@ -89,7 +89,9 @@ class RenyiCurve:
         return self.log_moments.size - 1
 
     def divergence(self, order: float) -> float:
-        """Upper bound on R_α, in nats, at a real order 1 < α ≤ A, by the chord of whole orders.
+        """Upper bound on R_α, in nats, at a real order 1 < α ≤ A.
+
+        Between whole orders, (α − 1)·R_α is interpolated linearly, since it is convex in α.
 
         Raises:
             ParameterError: the order is outside (1, A].

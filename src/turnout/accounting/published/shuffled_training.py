@@ -206,9 +206,9 @@ def kov_of_shuffle(
     """ε of T rounds of shuffled ε₀-messages, from the (ε, δ) of one round.
 
     Source: the method of the curves "Clones + strong composition" in Figure 5.4 of Girgis 2023
-    (girgis2023thesis): a shuffle bound at δ̃, composed by `kov_optimal`. A fraction s of δ is for
-    the rounds, δ̃ = sδ/T. If s is not given, two values are tried: ½, and the value that minimizes
-    √(ln(1/δ̃) ln(1/δ')) to first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
+    (girgis2023thesis): a shuffle bound at δ̃ = sδ/T, composed by `kov_optimal` at δ' = (1 − s)δ. If
+    s is not given, two values are tried: ½, and the value that minimizes √(ln(1/δ̃) ln(1/δ')) to
+    first order, s/(1 − s) = ln(1/δ)/ln(T/δ).
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -326,7 +326,7 @@ def theorem_5_4_2(local_epsilon: float, clients: int, sampled: int) -> RenyiLowe
 
     All other clients hold a zero.
 
-    Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones.
+    Source: Theorem 5.4.2 of Girgis 2023 (girgis2023thesis), summed over the number of ones sent.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -569,8 +569,8 @@ def thesis_epsilons(scheme: Scheme, delta: float) -> dict[str, float]:
 
     Returns:
         Finite values of ε by the names of the theorems, never below the true value. The result
-        is empty for other trust models, for several messages in a step, and for participation
-        without a theorem.
+        is empty for other trust models, for several messages in a step, and for participation that
+        no theorem covers.
     """
     found = _epsilons_by_theorem(scheme, delta)
     return {name: epsilon for name, epsilon in found.items() if math.isfinite(epsilon)}

@@ -363,10 +363,11 @@ def blanket_2019_kary(local_epsilon: float, clients: int, delta: float, categori
 
     Source: Theorem 3.1 of Balle, Bell, Gascón and Nissim 2019 (balle2019blanket), n ≥ 2:
     ε ≤ 1 where γ = max{14k ln(2/δ)/((n − 1)ε²), 27k/((n − 1)ε)} < 1, solved for ε.
-    Proof: with c = (n − 1)γ/k, the likelihood ratio exceeds e^ε only if one of two Bin(n − 1, γ/k)
-    is at most c·e^{−ε/2}, or the other plus 1 at least c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
-    e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff bounds each chance by δ/2: 14·0.393²/2 and
-    14·(25/54)²/3 are at least 1.
+    Proof: let c = (n − 1)γ/k, and let Y and Z be the numbers of the others' blanket messages that
+    have one and the other of the victim's two values, each Bin(n − 1, γ/k). The likelihood ratio
+    exceeds e^ε only if Y ≤ c·e^{−ε/2} or Z + 1 ≥ c·e^{ε/2}. As 1 − e^{−ε/2} ≥ 0.393ε and
+    e^{ε/2} − 1 − 1/c ≥ ε/2 − ε/27, Chernoff's bound on each of the two probabilities is at most
+    δ/2, since 14·0.393²/2 and 14·(25/54)²/3 are at least 1.
 
     Args:
         local_epsilon: ε₀ of each message, positive.
@@ -448,7 +449,9 @@ def blanket_2019_bennett(
 class _Blanket:
     """Blanket of a randomizer at one ε: its probability γ, and the moments and range of L.
 
-    The fields are γ, a = −E L, the width of the range of L, the maximum of L, and a bound on E L².
+    L = (R(x)(y) − e^ε·R(x')(y))/ω(y) for a message y drawn from the blanket ω; R(x) and R(x') are
+    the distributions of the victim's message. The fields are γ, −E L, the width of the range of L,
+    the maximum of L, and a bound on E L².
     """
 
     gamma: float

@@ -352,10 +352,10 @@ def theorem_5_3_3(local_epsilon: float, clients: int) -> RenyiLowerFormula:
 
     All other clients hold a zero.
 
-    Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), summed over the number of ones
-    instead of over moments. Every bound for all ε₀-randomizers lies above this bound. Contrary to
-    Remark 5.3.7, binary response is not the worst case for ε₀ > ln 2: with a third value that all
-    other clients hold, 3-ary response has larger divergences.
+    Source: Theorem 5.3.3 of Girgis 2023 (girgis2023thesis), as a sum over the number of messages
+    that are a one, instead of over moments. Every bound for all ε₀-randomizers lies above this
+    bound. Contrary to Remark 5.3.7, binary response is not the worst case for ε₀ > ln 2: with a
+    third value that all other clients hold, 3-ary response has larger divergences.
 
     Args:
         local_epsilon: ε₀ of each message, in (0, 300].
@@ -411,7 +411,10 @@ def blanket_size(local_epsilon: float, clients: int) -> int:
 
 
 def sub_gaussian_moments(log_second: float, log_ratio: float) -> LogMoments:
-    """Function α ↦ ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole α, rounded up."""
+    """Function α ↦ ln(C(α,2)s + Σ_{i=3}^α C(α,i)·iΓ(i/2)·r^{i/2}) at whole α, rounded up.
+
+    ``log_second`` is ln s, and ``log_ratio`` is ln r.
+    """
     tables: dict[str, FloatArray] = {}
 
     # Tables of ln i! and of the terms without α, made again for larger orders.
