@@ -78,7 +78,7 @@ class Blanket(NamedTuple):
     """Blanket pair for ε₀'-randomizers that approximate (ε₀, δ₀)-randomizers.
 
     Attributes:
-        pair: blanket pair of ε₀'-randomizers.
+        pair: blanket pair of ε₀'-randomizers, with ε₀' = ε₀ − ln(1 − δ₀).
         distance: largest total variation distance of a message of another client from a message of
             an ε₀'-randomizer.
     """
@@ -164,7 +164,7 @@ class ApproximatePrice:
             epsilon0: ε₀ of a message, under replacement.
             delta0: δ₀ of a message.
             clients: n, number of clients.
-            groups: number of groups of N (high and low messages); more groups give a smaller bound.
+            groups: resolution of `BlanketCurve`; more groups give a smaller bound.
             choices: blanket pairs that are tried: 0 for `worst_pair`, 1 for `clones_pair`.
         """
         epsilon0 = min(epsilon0, _LARGEST_LOCAL_EPSILON)
@@ -231,7 +231,7 @@ class GaussianPrice:
 
 
 class Rung(NamedTuple):
-    """One candidate ε₀, the δ₀ of the Gaussian noise at this ε₀, and the index of the pair."""
+    """One candidate ε₀, the noise's δ₀ at this ε₀, and the index of a blanket pair in `CHOICES`."""
 
     epsilon0: float
     delta0: float
@@ -335,7 +335,7 @@ class PricedMessages(ABC):
 
     @abstractmethod
     def price(self, groups: int) -> ApproximatePrice | GaussianPrice:
-        """Upper bound on δ at any K, with a given number of groups."""
+        """Upper bound on δ at any K; more ``groups``, the resolution, give a smaller bound."""
 
     @abstractmethod
     def end(self, delta: float) -> float:
@@ -391,7 +391,7 @@ class ApproximateMessagesBlock(PricedMessages):
         return min(self.delta0 * (1.0 + _ROUNDING), 1.0)
 
     def price(self, groups: int) -> ApproximatePrice:
-        """Upper bound on δ at any K, with a given number of groups."""
+        """Upper bound on δ at any K; more ``groups``, the resolution, give a smaller bound."""
         return ApproximatePrice.of(self.epsilon0, self.delta0, self.clients, groups)
 
     def end(self, delta: float) -> float:
@@ -422,7 +422,7 @@ class GaussianMessagesBlock(PricedMessages):
 
     @property
     def loss_deviation(self) -> float:
-        """About twice the ratio's standard deviation, if all other records are identical."""
+        """About twice the likelihood ratio's standard deviation if all others hold one record."""
         growth = math.expm1(min((2.0 / self.noise_multiplier) ** 2, 600.0))
         return min(1.0, math.sqrt(growth), 2.0 * math.sqrt(growth / self.clients))
 
@@ -432,7 +432,7 @@ class GaussianMessagesBlock(PricedMessages):
         return 0.0
 
     def price(self, groups: int) -> GaussianPrice:
-        """Upper bound on δ at any K, with a given number of groups."""
+        """Upper bound on δ at any K; more ``groups``, the resolution, give a smaller bound."""
         return GaussianPrice(self.noise_multiplier, self.clients, groups)
 
     def end(self, delta: float) -> float:

@@ -105,9 +105,9 @@ class BinaryResponseBlock(Bits):
 
     The upper curve is the supremum over all splits of the others' bits at each K. From about 1e9
     clients on the supremum is below the rounding error, and the curve is that of the pair of all
-    ε₀-randomizers. The lower curve is that of one split, in which all others hold the bit that the
-    victim holds in the world in which the event is likelier. The REMOVE direction of the lower
-    curve usually has the larger δ.
+    ε₀-randomizers. The lower curve is that of one split: all others hold the bit 1, which is the
+    victim's bit in P. Its REMOVE direction, for events that are likelier in P, usually has the
+    larger δ.
     """
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
@@ -219,7 +219,10 @@ def _supremum(local_epsilon: float, others: int, k: float, width: float) -> floa
 
 @remembered
 def _near(block: BinaryResponseBlock, delta: float, refinement: int) -> Curve:
-    """Upper curve through several K near the K at which δ(K) of a usually worst-case split is δ."""
+    """Upper curve through bounds at several K near the K at which δ(K) reaches δ.
+
+    That K is estimated from the split in which all others hold one bit, usually the worst case.
+    """
     identical_others = block.curve(Direction.REMOVE, Side.LOWER, delta, refinement)
 
     def roughly(k: float, _: Side) -> float:
@@ -386,7 +389,10 @@ def _cut(first: FloatArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _solved_rows(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArray) -> FloatArray:
-    """Lower bound, upper bound and slope of δ(K) for each row of arguments, shape (3, rows)."""
+    """Lower bound, upper bound and slope of δ(K) for each row of arguments, shape (3, rows).
+
+    ``a`` and ``b`` are the numbers of other clients that hold a 1 and a 0.
+    """
     # For K above e^{ε₀}, δ is 0 up to the rounding error of c₁.
     e = math.exp(local_epsilon)
     blur = _blur(local_epsilon)
@@ -417,15 +423,18 @@ def _solved_rows(local_epsilon: float, a: FloatArray, b: FloatArray, k: FloatArr
 
 
 def _blur(local_epsilon: float) -> float:
-    """Bound on the rounding error of c₁ = p(e − K)."""
+    """Bound on the rounding error of c₁ = p·(e − K), with e = e^{ε₀} and p = 1/(e + 1)."""
     return 4.0 * UNIT_ROUNDOFF * (1.0 + local_epsilon)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tilted:
-    """Distribution of V under one tilt per row, whose mean is near the t with the largest f(t).
+    """Tilted distribution of the number V of ones among the other clients' messages, by row.
 
-    ``groups`` are the counts a and b, each with the tilted probabilities of a 1 and of a 0.
+    δ(K) is the largest f(t) = c₁·v(t) − (K − 1)·P(V > t) over thresholds t, where v is the mass
+    function of V. The tilt s of a row puts the mean of V near the t with the largest f(t).
+    ``groups`` has two entries, for the others that hold a 1 and a 0: their number, and the tilted
+    probabilities that their message is a 1 and a 0.
     """
 
     epsilon: float
@@ -461,7 +470,10 @@ class _Tilted:
         return sum((count * one * zero for count, one, zero in self.groups), np.zeros(self.k.size))
 
     def scale(self) -> tuple[FloatArray, FloatArray]:
-        """Factor e^{Λ(s) − st} that undoes the tilt, and a bound on its relative error."""
+        """Factor e^{Λ(s) − st} that undoes the tilt s at t, and a bound on the factor's error.
+
+        Λ(s) is ln E[e^{sV}].
+        """
         moment, threshold = self._log_moment(self.tilt), self.tilt * self.t
         scale = np.exp(moment - threshold)
         rounding = 8.0 * UNIT_ROUNDOFF * (np.abs(moment) + np.abs(threshold) + _ROUNDINGS)
@@ -515,13 +527,16 @@ class _Tilted:
         )
 
     def _log_moment(self, tilt: FloatArray) -> FloatArray:
-        """Logarithm Λ of E[e^{sV}]."""
+        """Logarithm Λ(s) of the moment E[e^{sV}] at the tilt s."""
         p, q = 1.0 / (1.0 + math.exp(self.epsilon)), 1.0 / (1.0 + math.exp(-self.epsilon))
         x = np.expm1(tilt)
         return self.groups[0][0] * np.log1p(q * x) + self.groups[1][0] * np.log1p(p * x)
 
     def _transform(self, frequency: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Logarithm of |φ(θ)|, and the phase of φ(θ)·e^{−iθt}, at each frequency θ."""
+        """Logarithm of |φ(θ)|, and the phase of φ(θ)·e^{−iθt}, at each frequency θ.
+
+        φ is the characteristic function of V under the tilt.
+        """
         log_size, phase = np.zeros_like(frequency), -frequency * self.t[:, None]
         sine, square = np.sin(frequency), np.sin(0.5 * frequency) ** 2
         for count, one, zero in self.groups:

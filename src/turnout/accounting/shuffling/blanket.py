@@ -132,7 +132,7 @@ class BlanketCurve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """Event with the largest gain of each cell (row) at each K (column): gain and probability.
+    """Gain and probability of the event with the largest gain, by cell (row) and K (column).
 
     A cell is one value of N and c (`blanket_pairs.Cells`). The gain of an event E is P(E) − K·Q(E),
     where P is the world in which the client's message is high with probability v_h = `pair.high`,

@@ -111,7 +111,10 @@ class BlanketPair:
 
     @property
     def neutral_ratio(self) -> float:
-        """Ratio v₃/β₃; 0 if no message is neutral."""
+        """Probability of a neutral message for the victim over that for another client, v₃/β₃.
+
+        The ratio is 0 if no message is neutral.
+        """
         return self.neutral / self.neutral_share if self.neutral > 0 else 0.0
 
     @property
@@ -305,7 +308,7 @@ class Cells:
 
     @classmethod
     def of(cls, pair: BlanketPair, clients: int, side: Side, groups: int) -> Cells:
-        """Cells whose weighted prices add up to a bound on δ(K) on the given side.
+        """Cells whose weighted prices (largest gains of an event) add up to a bound on δ(K).
 
         Args:
             pair: blanket pair of the messages.

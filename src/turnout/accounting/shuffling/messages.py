@@ -58,8 +58,8 @@ class Round:
     Attributes:
         upper: block that bounds the loss of every client from above.
         lower: block that bounds the loss of some client from below; None if no such block is known.
-        identical_others: lower block for others that all hold the record that the victim holds in
-            one world; lower bounds of samples use this block. None if no such block is known.
+        identical_others: lower block if all other clients hold the record that the victim holds in
+            one of the two worlds; used for samples of the clients. None if no such block is known.
         method: name of the analysis, in a few words.
         quick: upper block that is faster to compute, for samples of the clients, which need a block
             for each of many numbers of messages; ``upper`` is used if None.

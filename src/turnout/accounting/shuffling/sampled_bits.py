@@ -115,7 +115,7 @@ class SampledBitsRound(Bits):
         return min(blanket, self._hidden(k, alone, blanket))
 
     def _hidden(self, k: float, alone: float, blanket: float) -> float:
-        """Upper bound on δ(K) from made-up messages, at a chosen g and chosen numbers d."""
+        """Upper bound on δ(K) from made-up messages, with chosen arguments of `with_made_up`."""
         p, others = flip_of(self.local_epsilon), self.clients - 1
         # About δ(K), as if one could do without: no bound.
         guide = max(Slots(self.local_epsilon, self.clients, 1.0, p).delta(k), _LEAST_CHANCE)
@@ -148,7 +148,9 @@ class SampledBitsRound(Bits):
 
 
 def _edges(mean: float, chance: float) -> list[int]:
-    """Numbers d to which D is rounded up; D exceeds the largest number with small probability.
+    """Numbers d to which the number D of made-up messages, of mean λ, is rounded up.
+
+    D exceeds the largest d with a probability of at most about ``chance``.
 
     By Chernoff's bound P(D ≥ d + 1) ≤ exp(−(d + 1)·ln((d + 1)/λ) + d + 1 − λ).
     """
@@ -257,7 +259,7 @@ class Slots:
     def delta(self, k: float) -> float:
         """Upper bound on the largest δ(K) over all true bits of the slots.
 
-        The bound is 0 for K ≥ 1 + γ(e^{ε₀} − 1).
+        K is e^ε. The bound is 0 for K ≥ 1 + γ(e^{ε₀} − 1).
 
         Source: docs/design/shuffling.md, "Sampled bits".
 
@@ -287,7 +289,10 @@ def flip_of(local_epsilon: float) -> float:
 
 
 def _largest_mean(gains: _Gains, count: int) -> float:
-    """Upper bound on the largest E(S_j)₊/N over all j."""
+    """Upper bound on the largest E(S_j)₊/N over all j from 0 to N = ``count``.
+
+    S_j is the sum of j independent gains Y₁ and N − j independent gains Y₀.
+    """
     terms = _Terms.of(gains, count)
     nodes = np.unique(np.rint(np.linspace(0.0, count, _FIRST_NODES + 1)))
     values, bends = terms.at(nodes)
@@ -306,7 +311,10 @@ def _largest_mean(gains: _Gains, count: int) -> float:
 
 
 def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatArray:
-    """Upper bound on T(j) over the whole numbers j of each interval."""
+    """Upper bound on T(j) over the whole numbers j between neighbouring nodes.
+
+    ``values`` and ``bends`` are upper bounds on T and on |T''| at the nodes (see `_Terms`).
+    """
     gaps = np.diff(nodes)
     inner = np.where(gaps > 1.0, gaps**2 / 8.0, 0.0)
     return np.maximum(values[1:], values[:-1]) + inner * np.maximum(bends[1:], bends[:-1])
@@ -314,7 +322,12 @@ def _between(nodes: FloatArray, values: FloatArray, bends: FloatArray) -> FloatA
 
 @dataclass(frozen=True, slots=True)
 class _Gains:
-    """Gains Y₁ and Y₀: the likelier value of each, the distance to the other value, and f."""
+    """Gain of a slot, a term of the bound on δ(K): Y₁ or Y₀, each with two values.
+
+    Y₁ is the gain of a slot whose true bit equals the client's bit in P, Y₀ that of any other slot.
+    The fields are the likelier value of Y₁, its distance to the other value, the same for Y₀, and
+    f, the probability that a true bit is flipped, which gives the other value.
+    """
 
     one: float
     one_apart: float
@@ -336,7 +349,7 @@ class _Gains:
         return max(-self.one_apart, self.zero_apart)
 
     def deviation(self, count: int, tilt: float) -> float:
-        """Upper bound, nearly tight, on the standard deviation of the sum S under a tilt."""
+        """Upper bound, nearly tight, on the deviation of the sum of ``count`` gains, tilted."""
         found = 0.0
         for apart in (self.one_apart, self.zero_apart):
             grown = min(tilt * apart, _LARGEST_EXPONENT) - _log_mixed(self.flip, tilt * apart)
@@ -345,21 +358,24 @@ class _Gains:
         return found
 
     def blur(self, count: int, tilt: float) -> float:
-        """Standard deviation τ of the added Gaussian noise; larger if only some j are tried."""
+        """Standard deviation τ of the Gaussian noise that is added to the sum of the gains.
+
+        τ is larger if the sum is bounded for only some of the numbers j of gains Y₁.
+        """
         fine = _FINE_BLUR / tilt
         if count <= _EVERY_SPLIT or count * self.flip * (1.0 - self.flip) < _RARE:
             return fine
         return max(_BLUR * self.width, fine)
 
     def log_moment(self, tilt: float) -> float:
-        """Larger of ln E e^{θY₁} and ln E e^{θY₀}, rounded up."""
+        """Larger of ln E e^{θY₁} and ln E e^{θY₀} at the tilt θ, rounded up."""
         one = _log_mixed(self.flip, tilt * self.one_apart)
         zero = _log_mixed(self.flip, tilt * self.zero_apart)
         return max(tilt * self.one + one, tilt * self.zero + zero)
 
 
 def _log_mixed(share: float, exponent: float) -> float:
-    """Upper bound on ln(1 − f + f·e^x), tight but for rounding."""
+    """Upper bound on ln(1 − f + f·e^x), tight but for rounding; f is ``share``, x ``exponent``."""
     if exponent > _LARGEST_EXPONENT:
         return max(math.log(share) + exponent, 0.0) + _TINY
     return math.log1p(share * math.expm1(exponent))
@@ -367,7 +383,11 @@ def _log_mixed(share: float, exponent: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Terms:
-    """Terms of the sum T(j): logarithms at j = 0, slopes D_m, weights, and bounds on errors."""
+    """Terms of the sum T(j), an upper bound on E(S_j)₊ with S_j as in `_largest_mean`.
+
+    The logarithm of a term is linear in j. The fields are its value at j = 0, its slope in j, the
+    weights of the terms, and bounds on the errors.
+    """
 
     at_zero: ComplexArray
     slope: ComplexArray
@@ -403,7 +423,7 @@ class _Terms:
         return cls(count * zero + shape, slope, weight, rounding, left_out)
 
     def at(self, splits: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Upper bounds on T and on |T''| at each j, shape of ``splits``."""
+        """Upper bounds on T(j) and on |T''(j)| at each j in ``splits``, same shape."""
         rows = max(1, _AT_ONCE // self.weight.size)
         parts = [self._few(splits[i : i + rows]) for i in range(0, splits.size, rows)]
         values, bends = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -433,7 +453,10 @@ def _logs(gains: _Gains, zeta: ComplexArray) -> tuple[ComplexArray, ComplexArray
 
 
 def _best_tilt(gains: _Gains, count: int) -> float:
-    """Tilt θ near the minimum of M(θ)/θ², by golden section; any θ gives a valid bound."""
+    """Tilt θ near the minimum of M(θ)/θ², by golden section; any θ gives a valid bound.
+
+    M(θ) is an upper bound on E e^{θS} for the sum S of ``count`` gains.
+    """
 
     def bound(log_tilt: float) -> float:
         return count * gains.log_moment(math.exp(log_tilt)) - 2.0 * log_tilt

@@ -171,7 +171,10 @@ def _moved(
     weights: FloatArray,
     neutrals: tuple[IntArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Coins, excess and weight of each cell after it is split by the number of neutral messages."""
+    """Fields ``coins``, ``excess`` and ``weight`` of `SampledCells`, with one cell for each c.
+
+    Every given cell is split by the number c of neutral messages.
+    """
     cell, c, shares = neutrals
     drift = 2.0 * pair.neutral_ratio * pair.share * c
     sums = pair.high + pair.low
@@ -319,6 +322,8 @@ _AT_ONCE = 1 << 17  # prices, so that arrays stay small
 class SampledCurve:
     """Upper bound on the mean of γ·δ_N(1 + (K − 1)/γ) over N ~ Bin(n, q), with γ = N/n.
 
+    δ_N(K) is the δ of N shuffled messages by the blanket pair.
+
     Attributes:
         pair: blanket pair of the messages.
         population: n, number of clients.
@@ -365,8 +370,10 @@ class SampledCurve:
 
 
 MessageBlocks = Callable[[int], Block]
-"""A block for every number of messages, all of one randomizer: of `BlanketBlock`s the pair is the
-same. A frozen dataclass, so that equal ones are equal."""
+"""Function from a number of messages of one randomizer to the block of a round of them.
+
+If the blocks are `BlanketBlock`s, all have the same pair. Functions that return equal blocks must
+compare equal, so instances of a frozen dataclass are used."""
 
 _LARGEST_HINT = 0.5
 
@@ -389,7 +396,7 @@ class RoundGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """Curve that bounds δ_N for a group of N, with pairs of a rate γ and its weight."""
+    """Curve that bounds δ(K) of N messages for a group of N, and weighted rates γ = N/n."""
 
     curve: Curve
     dilutions: Sequence[tuple[float, float]]
@@ -447,7 +454,7 @@ class Mixture:
 
     @classmethod
     def alone(cls, sample: Sample, curve: Curve) -> Mixture:
-        """Upper mixture of one curve that holds for every number of messages."""
+        """Upper mixture from one upper curve, which is valid for every number of messages."""
         parts = [
             _Part(curve, dilutions(group, sample.population, Side.UPPER))
             for group in groups(sample.population, sample.rate, Side.UPPER, 0)
@@ -467,7 +474,7 @@ class Mixture:
     def slope(self, k: FloatArray) -> FloatArray:
         """Slope dδ/dK at each K ≥ 1, shape of ``k``.
 
-        The line with this slope through a lower δ lies below the curve.
+        The line with this slope through any lower bound on δ(K) lies below the curve.
         """
         total = np.zeros(np.shape(k))
         for part in self.parts:

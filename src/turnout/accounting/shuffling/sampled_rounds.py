@@ -245,7 +245,7 @@ class SubsampledBlock:
         return diluted(base, Direction.REMOVE, self.rate)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Curves from the base's curves down to δ/γ; lower curves need ``identical_others``."""
+        """Curves tight from δ = 1 down to the given δ; lower ones need ``identical_others``."""
         _require_side(side, identical_others=self.identical_others)
         # Curves of the base at δ/γ, and their floors diluted.
         base = self.base.curves(side, min(_LARGEST_HINT, delta / self.rate), refinement)

@@ -441,10 +441,10 @@ def _spread(population: int, rate: float) -> list[tuple[int, list[tuple[float, f
 class WorseOrderBlock:
     """Block for lower bounds with identical others, in the order of P and Q with the larger loss.
 
-    All other clients hold one record. The client's record differs from it in P in the *remove*
-    direction of the base block, and in Q in the *add* direction. For one round the lower curve is
-    the larger of both directions at each K; for composition it is the curve of one order of the two
-    worlds.
+    All other clients hold one record. The client holds another record in one world only: in P for
+    the *remove* direction of the base block, in Q for the *add* direction. For one round the lower
+    curve is the larger of both directions at each K; for composition it is the curve of one order
+    of the two worlds.
 
     Attributes:
         base: block of rounds in which the client takes part with probability γ, with curves of
