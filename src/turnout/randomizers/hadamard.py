@@ -268,8 +268,8 @@ def parity(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def best_blocks(epsilon: float, items: int) -> int:
     """The number of blocks B that minimises the mean variance over items of equal frequency.
 
-    With C = 1/(1 − a) = 1 + 2B/(e^ε − 1) the variance is about C²/B. For each power of two b, the
-    candidate is the least number of blocks of b rows that holds all items.
+    The variance is about C²/B with C = 1 + 2B/(e^ε − 1). For each power of two b, the candidate is
+    the least number of blocks of b rows that holds all items.
 
     Args:
         epsilon: requested privacy level ε, above 0, at most 30.

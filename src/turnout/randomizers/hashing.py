@@ -100,7 +100,10 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Accountant's randomizer of total variation (1 − a)(1 − 1/g), for private functions."""
+        """Accountant's randomizer if the hash functions are not public.
+
+        Its total variation is (1 − a)(1 − 1/g), with a the `blanket` and g the number of cells.
+        """
         # Two items have the same hash, hence the same message, with probability 1/g.
         return randomizer_within(self.epsilon0, (1 - self.blanket) * (1 - self.offset))
 
@@ -111,7 +114,10 @@ class LocalHashing(IndexedRandomizer):
 
     @property
     def offset(self) -> Fraction:
-        """Mean score of an item that the client does not hold: 1/g, as two hashes may be equal."""
+        """Mean score of an item that the client does not hold: 1/g for g cells.
+
+        This is the probability that two items have the same hash.
+        """
         return Fraction(1, self.reply_count)
 
     def score(self, message: int, item: int) -> int:

@@ -138,7 +138,10 @@ class IndexedRandomizer(FrequencyRandomizer):
 
     @property
     def private_priced_as(self) -> NonAdaptiveRandomizer:
-        """Accountant's randomizer if questions are not public: level ε₀, total variation 1 − a."""
+        """Accountant's randomizer if questions are not public.
+
+        It has the level ε₀ and the total variation 1 − a, with a the `blanket`.
+        """
         # With probability a the item is ignored, so the total variation is at most 1 − a.
         return randomizer_within(self.epsilon0, 1 - self.blanket)
 

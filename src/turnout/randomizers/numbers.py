@@ -337,9 +337,10 @@ class LaplaceRandomizer(NoisyNumber):
 
 @cache
 def geometric_weights(halving: int) -> NDArray[np.int64]:
-    """Probabilities of r = 0, …, m − 1 as whole numbers in units of 2⁻⁶², shape (m,).
+    """Probabilities of the remainder r of a noise level modulo m, in units of 2⁻⁶², shape (m,).
 
-    The probabilities are non-increasing, and the first is at most twice the last.
+    The probabilities of r = 0, …, m − 1 are whole numbers of units and non-increasing; the first is
+    at most twice the last.
 
     Args:
         halving: m, the number of steps over which the probability halves.
@@ -365,8 +366,9 @@ def geometric_weights(halving: int) -> NDArray[np.int64]:
 def shift_ratio(halving: int, steps: int) -> Fraction:
     """The largest ratio of P(G = g) to P(G = g + ``steps``) over all g ≥ 0, exactly.
 
-    The probabilities are non-increasing in the level, so no smaller shift has a larger ratio. They
-    halve every m levels, so it suffices to compare the ratios at g = 0, …, m − 1.
+    G is the level of the noise ±(G + ½). Its probabilities are non-increasing, so no smaller shift
+    has a larger ratio. They halve every m levels, so it suffices to compare the ratios at
+    g = 0, …, m − 1.
 
     Args:
         halving: m, the number of steps over which the probability of the level G halves.

@@ -305,9 +305,9 @@ class LevelEstimate:
         raw: unbiased frequencies, shape (size,); some may be negative.
         frequencies: `raw` projected on the simplex, shape (size,); the projection never increases
             the ℓ2 distance from the true frequencies.
-        standard_errors: standard error of each entry of `raw`, shape (size,), as an estimate
-            of the frequency in the population from which values are independent draws. The standard
-            error includes the privacy noise and the sampling.
+        standard_errors: standard error of each entry of `raw`, shape (size,). The entry estimates a
+            frequency in a population from which the clients' values are independent draws, so the
+            standard error includes both the privacy noise and the sampling.
     """
 
     epsilon: float

@@ -60,7 +60,7 @@ class SumNoise:
         deviation: standard deviation of the noise on one coordinate, in units of the sum.
         epsilon: upper bound on ε of the whole sum.
         delta: δ; 0 for Laplace noise.
-        scale: (t, s) of Laplace noise.
+        scale: (t, s) of Laplace noise, whose probability at x is proportional to exp(−|x|·s/t).
     """
 
     law: str
@@ -362,7 +362,11 @@ def central_mean(
 
 
 def mean_noise(norm: str, dimension: int, privacy: PrivacyRequest) -> tuple[SumNoise, int]:
-    """Noise that minimises the error of a mean, and the weight w·K of the private count."""
+    """Noise that minimises the error of a mean, and the weight of a private count of rows.
+
+    The weight is the value, in whole units, that each row adds to the coordinate of the count; 0
+    under replace-one, where the number of rows is public.
+    """
     private, doubled = privacy.relation == "add-remove", privacy.relation == "replace-one"
     # Largest norm of a row in ℓ1 (for Laplace noise) and in ℓ2 (for Gaussian), in units.
     sensitivity = {

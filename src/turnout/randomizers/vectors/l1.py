@@ -58,8 +58,8 @@ class L1Randomizer(VectorRandomizer):
     Attributes:
         epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         radius: r, the largest ‖x‖₁.
-        public_seed: seed of public rows, which all parties know; a message then has one bit. None:
-            the row is part of the message, which has log₂ D + 1 bits.
+        public_seed: seed from which all parties compute the clients' rows; a message then has one
+            bit. None: the row is part of the message, which has log₂ D + 1 bits.
 
     Raises:
         ParameterError: a parameter outside its domain.

@@ -51,8 +51,8 @@ class L2Randomizer(VectorRandomizer):
     Guarantees:
         Privacy for every vector. The estimate is biased only by clipping; `bias` returns the bias
         given the rotation, and `worst_squared_bias` an upper bound. With Kashin's representation of
-        64 coordinates or more the bias is at most 1e-7; with a rotation its length is about the
-        root of `clipping_error`.
+        64 coordinates or more the bias is at most 1e-7; with a rotation the length of the bias is
+        about the root of `clipping_error`.
 
     Attributes:
         inner: randomizer of the rotated vectors, whose radius is c·r/√D.

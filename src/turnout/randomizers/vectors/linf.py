@@ -217,7 +217,10 @@ def _error(
 
 @lru_cache(maxsize=256)
 def _second_moment(levels: int, deviation: float) -> float:
-    """E(Σ w_k·c_k)² for the bits c_k of a normal coordinate of this deviation, clipped at ±1."""
+    """E(Σ w_k·c_k)² for the bits c_k = ±1, with weights w_k, of a normal coordinate.
+
+    The coordinate has the standard deviation ``deviation`` and is clipped at ±1.
+    """
     chances = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     values = np.clip(deviation * ndtri(chances), -1.0, 1.0)
     step = bit_weights(levels)[-1] * 2
@@ -239,13 +242,14 @@ class BinaryVectorRandomizer(BitRandomizer):
         ``variant="as-printed"`` has none of these improvements.
 
     Guarantees:
-        With the default variant E‖y − b‖² = ¼(Σ_groups a²/(1 − 2p)² − d) for every b.
+        With the default variant E‖y − b‖² = ¼(Σ a²/(1 − 2p)² − d) for every b, where the sum is
+        over the sizes a of the s groups.
 
     Attributes:
         epsilon: requested ε₀, above 0; `epsilon0` is the level of the messages, at most this.
         samples: number of sampled coordinates s, from 1 to d.
-        public_seed: seed of public coordinates, which all parties know; a message then has s bits.
-            None: coordinates are part of the message.
+        public_seed: seed from which all parties compute the sampled coordinates; a message then has
+            s bits. None: coordinates are part of the message.
 
     Raises:
         ParameterError: a parameter outside its domain.

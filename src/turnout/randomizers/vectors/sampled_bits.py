@@ -85,10 +85,12 @@ def mean_bits(values: FloatArray, levels: int) -> FloatArray:
 
 
 def worst_spread(sizes: FloatArray, last: float) -> FloatArray:
-    """Largest variance over x of a sampled coordinate without flips, a·E(Σ w_k·c_k)² − x².
+    """Largest variance, over all x in [−1, 1], of the estimate of one coordinate x without flips.
 
-    The largest variance occurs where all bits but the last one are 1. If c is the mean of the last
-    sign c_m, the variance is (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
+    A client samples the coordinate with probability 1/a and sends the signs c_k = ±1 of its bits of
+    weights w_k, so the variance is a·E(Σ w_k·c_k)² − x². The largest variance occurs where all bits
+    but the last one are 1. If c is the mean of the last sign c_m, the variance is then
+    (a − 1)(1 − w_m(1 − c))² + a·w_m²(1 − c²).
 
     Args:
         sizes: size a of the group of each coordinate.
@@ -115,8 +117,8 @@ class SampledBits:
             1, as in the thesis; this estimate has a larger variance.
         padded: whether the vector is padded with coordinates of −1 to a multiple of s coordinates,
             as in the thesis.
-        public_seed: seed of public coordinates, which all parties know; None: coordinates are part
-            of the message.
+        public_seed: seed from which all parties compute the sampled coordinates; None: coordinates
+            are part of the message.
 
     Raises:
         ParameterError: a parameter outside its domain, or shared coordinates without centred bits.
@@ -198,7 +200,10 @@ class SampledBits:
 
     @property
     def largest_second_moment(self) -> float:
-        """Upper bound on E y_j²/a for each coordinate j of the estimate y of x in [−1, 1]^D."""
+        """Upper bound on E[y_j²]/a for every coordinate j of the estimate y of a vector.
+
+        a is the number of coordinates in the group of j; the vector lies in [−1, 1]^D.
+        """
         noise, weights = (1 - 2 * np.array(self.flips)) ** -2.0, self._weights
         if self.shared:
             return 1 + float(weights**2 @ (noise - 1))
@@ -310,7 +315,10 @@ class SampledBits:
 
     @cached_property
     def _gains(self) -> FloatArray:
-        """w_k·C_k for each bit of each word, shape (words, bits of a word)."""
+        """Factor w_k/(1 − 2p_k) of each bit of each word, shape (words, bits of a word).
+
+        w_k is the weight of the bit, and p_k the probability that it is flipped.
+        """
         gains = self._weights / (1 - 2 * np.array(self.flips))
         return gains[None, :] if self.shared else np.repeat(gains, self.samples)[:, None]
 
@@ -422,9 +430,9 @@ _LARGEST = 100.0  # upper limit of ln sinh(ε/2), which avoids an overflow
 def water_filled(epsilon: float, levels: int) -> tuple[float, ...]:
     """The budgets ε_k of sum ``epsilon`` that minimise the variance Σ w_k²·coth²(ε_k/2).
 
-    The variance is convex in the budgets, so at the minimum all derivatives, which are proportional
-    to w_k²·coth(ε_k/2)/sinh²(ε_k/2), are equal. For small ε this gives ε_k ∝ w_k^{2/3}, the budgets
-    that the thesis prints.
+    w_k is the weight of bit k (see `bit_weights`). The variance is convex in the budgets, so at the
+    minimum all derivatives, which are proportional to w_k²·coth(ε_k/2)/sinh²(ε_k/2), are equal. For
+    small ε this gives ε_k ∝ w_k^{2/3}, the budgets that the thesis prints.
 
     Args:
         epsilon: privacy budget of one coordinate, above 0.
@@ -470,7 +478,9 @@ def _budgets_at_slopes(log_slopes: np.ndarray, most: float) -> np.ndarray:
 
 
 def printed_shares(epsilon: float, levels: int) -> tuple[float, ...]:
-    """The budgets that the thesis prints, ε_k ∝ w_k^{2/3}, with sum ``epsilon``; shape (m,).
+    """The budgets that the thesis prints, with sum ``epsilon``, shape (m,).
+
+    The budget of bit k is proportional to w_k^{2/3}, with w_k its weight (see `bit_weights`).
 
     Source: Algorithm 3.5.1, lines 7 and 11 (girgis2023thesis).
     """
@@ -529,8 +539,8 @@ class BitRandomizer(VectorRandomizer):
     Attributes:
         samples: number of reported coordinates s.
         variant: "as-printed" for the algorithm of the thesis, "default" for its improved form.
-        public_seed: seed of public coordinates, which all parties know; None: coordinates are part
-            of the message.
+        public_seed: seed from which all parties compute the sampled coordinates; None: coordinates
+            are part of the message.
     """
 
     samples: int

@@ -174,7 +174,7 @@ class SeededCode(VectorRandomizer):
 
     @cached_property
     def _largest(self) -> float:
-        """Mean of the sum of a seed's t largest scores, for a uniform unit vector."""
+        """Expected sum of a seed's t largest |⟨w, x⟩| over directions w, for a uniform unit x."""
         # A normal vector is a uniform unit vector times its length, which are independent.
         return largest_normals(self.directions, self.preferred) / mean_length(self.width)
 
@@ -272,7 +272,10 @@ class SeededCode(VectorRandomizer):
         return self._summed(seeds, named)
 
     def _summed(self, seeds: IntArray, named: NDArray[np.float32]) -> FloatArray:
-        """Sum of √D·Wᵀn over all seeds, where n is a seed's row of ``named``; shape (d,)."""
+        """Sum of √D·Wᵀv over all messages, shape (d,).
+
+        W is the matrix of the directions of a message's seed, and v its row of ``named``.
+        """
         # Sum seeds with the same public signs first, which then need only one transform.
         classes = seeds % len(self._signs)
         order = np.argsort(classes, kind="stable")
