@@ -120,7 +120,7 @@ def test_lower_bounds_of_one_client_releases_use_the_better_of_two_attacks():
     assert count == 2
 
 
-def test_every_step_is_two_gaussians_at_most_twice_the_clip_norm_apart():
+def test_gaussian_means_differ_by_the_clip_norm_or_twice_the_clip_norm_under_replace_one():
     for relation, distance in ((ADD, 1.0), (ZERO, 1.0), (REPLACE, 2.0)):
         parts = decompose(scheme(EveryStep(4), relation))
         assert parts.replacement_against_null is None
@@ -263,7 +263,7 @@ def test_replacement_in_more_than_a_million_windows_uses_two_neighbour_bounds(re
 @pytest.mark.parametrize(
     "law", [CheckIn(10, 4), CheckIn(5, 3, probability=0.6), PoissonSampling(0.1, 40)], ids=str
 )
-def test_one_grid_for_several_numbers_of_steps_keeps_bounds_sharp(law):
+def test_bounds_that_share_one_grid_for_all_numbers_of_steps_are_sharp(law):
     whole = scheme(law, sigma=1.5)
     for steps in (1, 7, law.steps - 1):
         shared = epsilon_upper(whole, 1e-5, steps, shared=True)

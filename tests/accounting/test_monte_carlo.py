@@ -65,7 +65,7 @@ def test_delta_in_the_add_direction_is_bracketed(sigma, window, epsilon):
     assert within(add_payoffs(s, epsilon), Direction.ADD, sigma, window, epsilon)
 
 
-def test_simulations_of_wrong_distributions_leave_the_bracket():
+def test_simulated_delta_of_a_wrong_distribution_lies_outside_the_bracket():
     """Negative controls: no size bias, swapped directions, another number of steps."""
     sigma, window, epsilon = 1.0, 50, 0.4
     absent = ratios(sigma, window, present=False, seed=3)

@@ -78,7 +78,7 @@ def expect(data):
     assert data.outputs == 2
 
 
-def test_records_without_clients_are_dealt_to_clients_by_the_plan():
+def test_records_without_named_clients_are_assigned_to_clients_by_the_plan():
     data = tn.client_data((np.zeros((6, 2)), [0, 1] * 3), classes=2, test=0.5)
     assert data.holdings is None
     assert len(data.train) + len(data.test) == 6
@@ -219,7 +219,7 @@ def test_a_plan_trains_on_data_given_as_an_argument(tmp_path):
         tn.train(resume=tmp_path / "run", data=other)
 
 
-def test_a_plan_with_data_refuses_a_data_argument():
+def test_data_given_both_in_the_plan_and_as_an_argument_are_refused():
     data = tn.client_data(signs(), classes=2, test=0.2)
     with pytest.raises(
         tn.ParameterError, match=r"data\.name = 'digits': expected no value, since data"

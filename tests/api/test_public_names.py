@@ -132,7 +132,7 @@ def test_impossible_calibrations_are_refused(given, line):
     assert str(refusal.value).startswith(line)
 
 
-def test_a_calibrated_setting_has_its_name_in_the_randomizer():
+def test_a_calibration_result_has_name_and_value_of_the_randomizer_setting():
     found = tn.calibrate(
         tn.Scheme(tn.LaplaceNoise(1.0), tn.CheckIn(50), relation="add-remove"),
         epsilon=1,

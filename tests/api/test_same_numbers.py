@@ -191,7 +191,7 @@ def number(text: str) -> str:
         return text
 
 
-def test_every_documented_question_has_a_function_call_in_this_file():
+def test_every_documented_command_has_its_function_call_in_this_file():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     text = "\n".join(page.read_text("utf-8").replace("\\\n", " ") for page in pages)
     found = re.findall(r"^\s*\$ turnout ((?:account|calibrate|compare) .*)$", text, re.MULTILINE)

@@ -143,7 +143,7 @@ def test_calibrate_prints_a_table_without_a_relation():
 
 
 @pytest.mark.parametrize("given", [{}, {"noise_multiplier": 1.0, "epsilon": 3.0}])
-def test_a_table_with_both_or_neither_of_noise_multiplier_and_target_is_refused(given):
+def test_a_table_of_samplers_needs_exactly_one_of_noise_multiplier_and_target(given):
     run = {name: value for name, value in RUN.items() if name != "noise_multiplier"}
     with pytest.raises(tn.ParameterError, match="noise_multiplier"):
         tn.compare_samplers(**run, delta=1e-5, **given)

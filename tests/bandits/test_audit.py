@@ -101,7 +101,7 @@ def test_an_audit_detects_bandit_mechanisms_with_too_little_noise(mechanism, run
     assert found > EPSILON
 
 
-def test_the_algorithm_as_printed_has_twice_its_stated_epsilon():
+def test_the_bandit_algorithm_of_the_thesis_has_twice_its_stated_epsilon():
     pulls = [np.array([5, 5])]
     assert PrintedSums("central", 1.0).epsilon(pulls).upper == 2.0
     assert PrintedSums("central", 1.0, sensitivity=2).epsilon(pulls).upper == 1.0

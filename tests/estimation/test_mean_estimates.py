@@ -184,7 +184,7 @@ def test_privunit_messages_are_uniform_inside_and_outside_the_cap(kind):
         assert stats.kstest(distribution(part), "uniform").pvalue < 1e-9
 
 
-def test_the_l2_estimate_as_printed_has_more_error_than_the_estimate_zero():
+def test_the_l2_estimate_of_the_thesis_has_more_error_than_the_constant_zero():
     printed = L2Randomizer.as_printed(D, 1.0, clients=N)
     exact = printed.squared_error(unit_vectors(20)).mean() / N
     assert exact > 2000  # the estimate 0 has an error of at most 1

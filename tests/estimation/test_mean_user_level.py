@@ -29,7 +29,7 @@ def means(scheme: UserLevelMean, centre: float, seed: int = 0) -> np.ndarray:
     return centre + spread * drawn
 
 
-def test_the_concentration_radius_covers_all_clients_unlike_the_printed_one():
+def test_the_concentration_radius_covers_all_clients_unlike_the_radius_of_the_thesis():
     n, chance = 1000, 0.01
     ours = concentration_radius(1.0, 1, n, chance)
     failure = -math.expm1(n * math.log1p(-2 * stats.norm.sf(ours)))
@@ -39,7 +39,7 @@ def test_the_concentration_radius_covers_all_clients_unlike_the_printed_one():
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_the_bound_on_the_probability_of_a_wrong_bin_is_above_the_simulated_one(epsilon):
+def test_the_bound_on_the_probability_of_a_wrong_bin_is_above_the_simulated_probability(epsilon):
     """Half of the clients in each of two bins, the worst case, simulated."""
     from turnout.estimation import FrequencyTally, estimate_frequencies
     from turnout.randomizers import OneBitHadamard
@@ -62,7 +62,7 @@ def test_the_bound_on_the_probability_of_a_wrong_bin_is_above_the_simulated_one(
     assert wrong_bin_chance(epsilon, bins, clients // 5) == 1.0
 
 
-def test_the_printed_bound_on_a_wrong_bin_is_far_larger():
+def test_the_thesis_bound_on_the_probability_of_a_wrong_bin_is_far_larger():
     c = 1 / math.tanh(0.25)
     printed = 2 * 100 * math.exp(-20_000 / (200 * c**2))
     assert wrong_bin_chance(0.5, 100, 20_000) < 1e-9 < printed
@@ -90,7 +90,7 @@ def test_user_level_means_are_accurate_with_the_declared_epsilon0(dimension):
         assert word in words
 
 
-def test_the_message_for_the_range_spends_the_least_sufficient_epsilon():
+def test_the_message_about_the_range_uses_only_as_much_epsilon_as_it_needs():
     ours = UserLevelMean(1, 2.0, 100.0, 5.0, 400, 6000)
     # The thesis halves ε₀.
     assert ours.range_epsilon < 0.6 * 1.0
@@ -126,7 +126,7 @@ def test_too_few_clients_for_the_range_are_refused():
     assert np.array_equal(narrow.centre([]), np.zeros(1))
 
 
-def test_simulated_means_often_exceed_the_printed_radius_but_rarely_the_proved_one():
+def test_simulated_maxima_often_exceed_the_thesis_radius_but_rarely_the_proved_radius():
     """At most 20 of 400 simulated maxima exceed the proved radius, which fails with chance 0.01."""
     drawn = np.abs(np.random.default_rng(3).normal(size=(400, 1000))).max(axis=1)
     ours = concentration_radius(1.0, 1, 1000, 0.01)

@@ -161,7 +161,7 @@ def test_a_step_is_recorded_before_its_noise_is_drawn_and_never_released_again(t
             ledger(tmp_path)
 
 
-def test_a_ledger_serves_one_task_and_one_process(tmp_path):
+def test_a_ledger_refuses_a_second_process_and_another_task(tmp_path):
     first, second = ledger(tmp_path, noise=silent), ledger(tmp_path, noise=silent)
     first.release([])
     with pytest.raises(StorageError, match="another process writes this ledger"):

@@ -116,7 +116,7 @@ def dying_once(task, at, mark):
 
 
 @pytest.mark.parametrize("at", [5, 700, 899])
-def test_a_lost_workers_blocks_are_computed_again_and_counted_once(
+def test_blocks_of_a_lost_worker_are_computed_again_and_counted_once(
     engine, task, parameters, tmp_path, at
 ):
     blocks = np.array_split(np.arange(900), 40)

@@ -42,7 +42,7 @@ RANDOM: dict[str, str] = dict.fromkeys(
 
 
 @pytest.mark.parametrize("kind", [LogisticRegression, LinearRegression])
-def test_estimator_checks_of_scikit_learn_pass_but_for_repeated_fits(kind):
+def test_estimator_checks_of_scikit_learn_pass_except_those_that_repeat_a_fit(kind):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(kind(epsilon=50.0), expected_failed_checks=RANDOM, on_fail=None)

@@ -87,7 +87,7 @@ def kary_error(ratio, values):
     return 1 / gap + low * squares / gap**2 - 1 + Fraction(1, (values - 1) ** 2)
 
 
-def test_exact_errors_fall_below_the_printed_orders_with_any_constant():
+def test_exact_errors_fall_below_the_lower_bounds_of_the_thesis_whatever_the_constant():
     """d = 1, ε₀ = 20 (e^{ε₀} rounded down): exact errors far below the printed orders."""
     assert kary_error(3, 2) == 4  # binary response: coth²(ε₀/2) at x = 0
     ratio = math.floor(math.exp(20.0))
@@ -104,7 +104,7 @@ def test_exact_errors_fall_below_the_printed_orders_with_any_constant():
     assert theorem_3_6_3(20.0, 1, 1) <= errors[2]
 
 
-def test_the_printed_orders_hold_in_the_range_given_in_the_errata():
+def test_lower_bounds_of_the_thesis_hold_in_the_range_given_in_the_errata():
     for epsilon, dimension in itertools.product((0.01, 0.3, 1.0), (1, 2, 50)):
         order = theorem_3_4_3_order_as_printed(epsilon, dimension, 10)
         assert theorem_3_4_3(epsilon, dimension, 10) >= 3 * order * (1 - 1e-9)
@@ -114,7 +114,7 @@ def test_the_printed_orders_hold_in_the_range_given_in_the_errata():
             assert theorem_3_6_3(epsilon, dimension, 10, norm=3.0) >= order / 4
 
 
-def test_laplace_noise_violates_the_printed_central_order_but_not_the_proved_bound():
+def test_laplace_noise_violates_the_central_bound_of_the_thesis_but_not_the_proved_bound():
     """(ε, 0) is (ε, δ) for every δ, so ln(1/δ) cannot be in a bound for all δ."""
     n, epsilon = 100, 0.5
     laplace = 2 * (2 / (n * epsilon)) ** 2  # E of Lap(2/(nε))², values in [−1, 1]

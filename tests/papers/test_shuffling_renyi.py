@@ -234,7 +234,7 @@ def test_the_renyi_bound_at_large_orders_equals_the_local_epsilon() -> None:
     assert bound(clones_pair(700.0), 50, (2.0,))[0] == pytest.approx(600.0)
 
 
-def test_the_renyi_bound_is_close_to_and_at_most_that_from_hockey_sticks() -> None:
+def test_the_renyi_bound_is_at_most_and_close_to_the_bound_from_hockey_sticks() -> None:
     orders = (1.5, 2.0, 10.0)
     by_prices = block_renyi(BlanketBlock(clones_pair(1.0), 300), orders, 1e-8).remove
     found = bound(clones_pair(1.0), 300, orders)

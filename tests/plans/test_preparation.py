@@ -80,7 +80,7 @@ def test_the_costliest_clients_have_the_largest_epsilon_of_all_clients(seed):
     assert epsilon_upper(reduced, 1e-4) == pytest.approx(epsilon_upper(whole, 1e-4), rel=1e-12)
 
 
-def test_exactly_the_clients_with_dominated_epsilon_are_left_out():
+def test_costliest_clients_omits_exactly_the_clients_dominated_by_another_client():
     rows = [
         [1, 1, 1, 1, 0, 0, 0, 0],  # one window of 4
         [1, 0, 0, 0, 0, 0, 0, 0],  # one window of 1: dominates the first

@@ -67,7 +67,7 @@ def assert_rounded_gaussian(drawn: np.ndarray, s: float) -> None:
 
 
 @pytest.mark.parametrize("s", DEVIATIONS)
-def test_rounded_gaussian_draws_fit_their_distribution_and_no_other(s):
+def test_rounded_gaussian_draws_fit_their_distribution_and_similar_draws_do_not(s):
     drawn = rounded_gaussian(s, DRAWS)
     assert drawn.dtype == np.int64
     assert_rounded_gaussian(drawn, s)

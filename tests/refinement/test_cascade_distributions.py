@@ -110,7 +110,7 @@ def test_epsilon_of_every_privacy_level_is_attained_exactly(enumerated):
             assert level.epsilon == pytest.approx(math.log(found), rel=1e-14)
 
 
-def test_all_keys_together_reveal_only_the_level_of_largest_epsilon(enumerated):
+def test_all_keys_together_have_the_epsilon_of_the_level_with_the_largest_epsilon(enumerated):
     levels, joints = enumerated
     everything = list(range(len(levels.epsilons) - 1))
     assert worst_ratio([view(joint, everything) for joint in joints]) == levels.levels[0].ratio

@@ -360,7 +360,7 @@ def test_an_invalid_dictionary_of_a_scheme_is_refused(path, value):
         scheme_from_dict(_changed(path, value))
 
 
-def test_the_text_of_a_member_in_a_dictionary_is_read_as_the_member():
+def test_the_text_of_an_enumeration_member_in_a_scheme_dictionary_becomes_the_member():
     assert scheme_from_dict(_changed(("relation",), "zero-out")).relation is Relation.ZERO_OUT
 
 
@@ -377,7 +377,7 @@ def test_the_text_of_a_member_in_a_dictionary_is_read_as_the_member():
         [[True, False], [False, True]],
     ],
 )
-def test_a_trace_in_a_dictionary_whose_values_are_not_boolean_is_refused(array):
+def test_a_trace_with_non_boolean_values_in_a_scheme_dictionary_is_refused(array):
     plain = scheme_to_dict(scheme(participation=AvailabilityCheckIn(np.eye(2, dtype=bool), 1)))
     assert scheme_from_dict(plain).participation.available.tolist() == [
         [True, False],

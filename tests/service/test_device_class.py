@@ -60,7 +60,7 @@ def test_a_custom_update_function_sends_updates_within_the_clip_norm(tmp_path):
     "given",
     [{}, {"update": lambda *_: 0, "records": (np.zeros((1, 2)), np.zeros(1, int))}],
 )
-def test_a_device_takes_either_an_update_function_or_records(given):
+def test_a_device_needs_an_update_function_or_records_but_not_both(given):
     with pytest.raises(ParameterError, match="a function, or None with records"):
         Device("https://coordinator.example", TOKEN, **given)
 

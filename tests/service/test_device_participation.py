@@ -300,7 +300,7 @@ def test_a_cloned_device_with_other_records_is_refused(tmp_path):
     assert world.coordinator.rows == rows
 
 
-def test_a_cloned_device_one_step_later_has_missed_the_step(tmp_path):
+def test_a_cloned_device_that_starts_one_step_later_sends_no_second_update(tmp_path):
     world = World(tmp_path, charter_of(CheckIn(3)))
     world.start(source=Chosen(0))
     shutil.copy(world.path(), world.path(name="-copy"))

@@ -182,7 +182,7 @@ def test_an_invitation_enrols_exactly_one_key(storage):
         assert tx.invitation(0).public_key == b"k" * 32
 
 
-def test_a_restored_old_database_is_detected_by_a_newer_head_of_a_device(storage):
+def test_a_restored_old_database_is_detected_by_a_newer_ledger_head_from_a_device(storage):
     engine = opened(storage)
     old = storage.committed
     head = close(engine, storage).head

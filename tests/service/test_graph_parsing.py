@@ -146,7 +146,7 @@ def test_an_onnx_graph_whose_shapes_depend_on_input_shapes_is_accepted():
 WHOLE = {"tensor(int64)", "tensor(int32)"}
 
 
-def test_every_integer_input_of_an_operator_that_sets_a_shape_is_listed():
+def test_every_integer_operator_input_that_sets_a_shape_is_listed():
     """By the signatures of ONNX, other integer inputs are positions within a given shape."""
     defs = pytest.importorskip("onnx.defs")
     positions = {"Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND"}

@@ -179,7 +179,7 @@ class Served:
 
 
 @pytest.mark.parametrize("norm", KINDS)
-def test_equal_draws_give_identical_models_simulated_and_served(norm, monkeypatch):
+def test_simulation_and_service_give_identical_models_for_equal_draws(norm, monkeypatch):
     parameters, sent = simulated(norm)
     served = Served(norm)
     assert served.run() == parameters

@@ -109,7 +109,7 @@ def test_all_unauthenticated_requests_get_identical_answers(tmp_path, route):
     asyncio.run(main())
 
 
-def test_an_answer_that_reveals_an_enrolled_client_is_detected(tmp_path, mutate):
+def test_an_answer_that_reveals_whether_a_client_is_enrolled_is_detected(tmp_path, mutate):
     """Negative control: a receipt before the signature check is detected."""
     from turnout.service.web.signed import SignedRoute
 

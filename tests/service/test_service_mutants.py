@@ -21,7 +21,7 @@ ENOUGH = 400
 """Number of worlds in which a fault must be detected; most are within the first twenty.
 
 The right coordinator fails in none of them:
-`test_an_epsilon_that_belongs_to_another_number_of_steps_is_detected` runs all of them with the
+`test_a_recorded_epsilon_of_another_number_of_steps_is_detected` runs all of them with the
 correct ε, and test_simulated_runs.py the first 500.
 """
 
@@ -274,7 +274,7 @@ def test_mutated_noise_is_detected(mutate, wrong, mechanism):
 
 
 @pytest.mark.parametrize("late", [0, 2])
-def test_an_epsilon_that_belongs_to_another_number_of_steps_is_detected(mutate, late):
+def test_a_recorded_epsilon_of_another_number_of_steps_is_detected(mutate, late):
     """The recorded ε is that of fewer or more steps than are released."""
     from turnout.service.contract.charter import Charter
 

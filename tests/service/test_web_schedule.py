@@ -97,7 +97,7 @@ def test_a_slow_release_is_published_late_and_its_delay_is_logged(tmp_path):
     asyncio.run(main())
 
 
-def test_a_delay_by_the_witness_is_logged_with_this_cause(tmp_path):
+def test_a_delay_caused_by_the_witness_is_logged_with_the_witness_as_its_cause(tmp_path):
     class Slow:
         key = bytes(32)
 

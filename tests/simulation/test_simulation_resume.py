@@ -120,7 +120,7 @@ def test_ctrl_c_saves_the_last_complete_step(where, call, steps_done):
     assert same_run(again, simulation(law).run())
 
 
-def test_ctrl_c_in_a_callback_saves_the_reported_step():
+def test_ctrl_c_in_the_progress_callback_saves_the_step_just_reported():
     def stop(progress):
         if progress.step == 7:
             raise KeyboardInterrupt

@@ -90,7 +90,7 @@ def test_spend_returns_a_new_filter_and_keeps_the_old_one():
     assert later.fits(scheme(2.0)) == state.fits(scheme(2.0)) - 1
 
 
-def test_a_filter_refuses_schemes_with_another_relation_traces_or_two_neighbour_bounds():
+def test_a_filter_refuses_schemes_with_traces_two_neighbour_bounds_or_another_relation():
     state = RenyiFilter.of(TERMS, 4.0, DELTA)
     with pytest.raises(ParameterError, match="relation"):
         state.spend(scheme(1.0, relation=Relation.ZERO_OUT))
@@ -127,7 +127,7 @@ def test_an_odometer_bound_increases_and_is_at_least_the_epsilon_of_the_plan():
     assert state.windows == 7
 
 
-def test_an_odometer_made_for_a_number_of_windows_is_tightest_after_that_number():
+def test_after_n_windows_the_odometer_made_for_n_windows_has_the_smallest_bound():
     window, plan = scheme(1.0, CheckIn(64)), epsilon_upper(scheme(1.0, CheckIn(64, 7)), DELTA)
     states = [Odometer(TERMS), Odometer.of(window, 7, DELTA), Odometer.of(window, 500, DELTA)]
     for _ in range(7):

@@ -93,7 +93,7 @@ def test_equal_phases_compose_under_every_relation_and_release(relation, release
     assert twice.epsilon(DELTA) == pytest.approx(whole, rel=1e-9)
 
 
-def test_a_phase_with_one_neighbour_bound_composes_with_one_with_two_bounds():
+def test_phases_with_one_and_with_two_neighbour_bounds_compose():
     relation = Relation.REPLACE_ONE
     two, one = scheme(3.0, CheckIn(100, 2), relation), scheme(3.0, EveryStep(1), relation)
     ledger = Ledger(BudgetTerms(relation)).add(two).add(one)

@@ -141,7 +141,7 @@ def test_calibration_finds_the_last_certified_value_in_ten_evaluations(case, eva
     assert len(evaluations) <= 10
 
 
-def test_a_search_that_returns_the_end_above_the_target_is_detected(mutate):
+def test_a_search_that_returns_the_end_of_its_bracket_above_the_target_is_detected(mutate):
     def swapped(search):
         return search.missed
 
@@ -229,7 +229,7 @@ def test_poisson_noise_agrees_with_dp_accounting():
     assert noise == pytest.approx(theirs, rel=4e-3)
 
 
-def test_calibration_finds_the_smallest_window_of_a_full_scan():
+def test_calibration_finds_the_same_smallest_window_as_a_full_scan():
     costs = {t: epsilon_upper(scheme(1.0, CheckIn(t)), 1e-5) for t in range(1, 33)}
     for target in (3.0, 1.6):
         first = min(t for t, cost in costs.items() if cost <= target)
@@ -273,7 +273,7 @@ def test_a_calibration_without_a_certified_bracket_returns_the_quick_value(monke
         ("rate", lambda q: scheme(20.0, PoissonSampling(q, 1)), 3.0, 1.0),
     ],
 )
-def test_a_target_that_the_limit_of_a_setting_meets_gives_the_limit(
+def test_calibration_returns_the_limit_of_a_setting_if_the_limit_meets_the_target(
     name, scheme_for, epsilon, limit
 ):
     found = calibrate(scheme_for, UNKNOWNS[name], epsilon, 1e-6)

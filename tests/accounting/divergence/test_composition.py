@@ -39,7 +39,7 @@ def test_a_loss_distribution_with_large_negative_losses_does_not_overflow():
         assert 0 < float(curve.delta(np.exp(np.array(600.0)))) <= 1
 
 
-def test_an_upper_curve_that_is_one_at_small_k_gives_a_valid_loss_distribution():
+def test_an_upper_curve_with_the_value_1_at_small_k_gives_a_valid_loss_distribution():
     class Useless:
         def __init__(self, base: Curve, start: float):
             self.base, self.start = base, start

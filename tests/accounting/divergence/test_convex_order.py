@@ -160,7 +160,7 @@ def _falling_slopes(kind, size, random):
 
 
 @pytest.mark.parametrize("kind", ["many", "few", "rounding", "last"])
-def test_slopes_made_convex_are_those_of_isotonic_regression(kind):
+def test_slopes_made_convex_equal_the_isotonic_regression_of_the_slopes(kind):
     random = np.random.default_rng(3)
     for size in (2, 3, 17, 300, 2000):
         for widths in (None, random.uniform(0.1, 10.0, size)):

@@ -50,7 +50,7 @@ def test_a_crossing_between_two_points_of_the_first_search_is_found(side):
     assert epsilon_at(curve, math.exp(-root), side) == pytest.approx(root, rel=1e-8)
 
 
-def test_a_hint_finds_the_crossing_of_a_curve_that_is_sharp_only_near_it():
+def test_a_crossing_is_found_with_a_hint_if_the_curve_is_sharp_only_near_the_crossing():
     curve = SharpNear(0.9999, 1.1, Side.LOWER)
     found = epsilon_at(curve, math.exp(-1.0), Side.LOWER, near=1.00001)
     assert found == pytest.approx(1.0, rel=1e-8)

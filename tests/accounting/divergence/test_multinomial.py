@@ -215,7 +215,7 @@ def test_likelihood_ratios_of_zero_with_large_mass_are_included():
 
 @pytest.mark.parametrize("trials", [1, 2, 19, 20, 64, 1000, 10**5, 10**7])
 @pytest.mark.parametrize("share", [1e-6, 0.01, 0.27, 0.5, 0.9])
-def test_binomial_masses_have_eleven_digits(trials, share):
+def test_binomial_masses_are_accurate_to_eleven_digits(trials, share):
     spread = (trials * share * (1.0 - share)) ** 0.5
     aside = spread * np.linspace(-25.0, 25.0, 9)
     counts = np.unique(np.clip(np.round(trials * share + aside), 0, trials).astype(np.int64))
@@ -229,6 +229,6 @@ def test_binomial_masses_have_eleven_digits(trials, share):
                 assert abs(mass / truth - 1) < 1e-11
 
 
-def test_the_binomial_mass_of_certain_successes_is_on_the_number_of_trials():
+def test_with_success_probability_1_all_binomial_mass_is_on_the_number_of_trials():
     found = binomial_masses(np.array([0, 2, 3]), np.array([0, 3, 3]), 1.0)
     assert found.tolist() == [1.0, 0.0, 1.0]

@@ -44,7 +44,7 @@ def test_a_work_budget_ends_a_computation_that_exceeds_it():
     charge(10**12)  # outside of a question nothing is limited
 
 
-def test_the_work_of_a_cached_result_counts_once_per_question(store):
+def test_the_work_of_a_cached_result_counts_once_per_work_budget(store):
     calls = []
 
     @remembered
@@ -136,7 +136,7 @@ def test_computed_epsilons_do_not_depend_on_the_cache(monkeypatch, mutate, store
         (KSubset(10**6, 1000), 3.0, 1e-15, ADD),
     ],
 )
-def test_questions_that_exceed_the_work_budget_get_a_looser_bound(
+def test_computations_that_exceed_the_work_budget_return_looser_bounds(
     monkeypatch, law, sigma, delta, relation
 ):
     """A question that is cut short still has both bounds, in order."""

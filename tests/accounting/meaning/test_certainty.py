@@ -78,7 +78,7 @@ def test_certainty_of_the_demo_plan_has_its_documented_value(demo):
     assert 0.9715 < demo.absence.lower <= demo.absence.upper <= 0.9716
 
 
-def test_a_client_that_stops_sending_exceeds_the_gaussian_tail_but_not_the_bound():
+def test_the_log_ratio_if_a_client_stops_sending_exceeds_the_gaussian_tail_but_not_the_bound():
     """The updates are zero once the ratio is high, as clipping allows, so the ratio stays high."""
     mu, steps, runs, delta = 0.2, 100, 100_000, 0.01
     drawn = np.random.default_rng(21).normal(mu * mu / 2, mu, (runs, steps))

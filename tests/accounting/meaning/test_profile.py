@@ -90,7 +90,9 @@ def test_the_profile_of_one_of_two_steps_agrees_with_quadrature(sigma):
     [CheckIn(50), CheckIn(20, 5), CheckIn(30, 1, 0.5), PoissonSampling(0.02, 50)],
     ids=repr,
 )
-def test_upper_profiles_are_decreasing_and_convex_with_equal_delta_at_epsilon_zero(participation):
+def test_upper_profiles_are_decreasing_convex_and_equal_in_both_directions_at_epsilon_zero(
+    participation,
+):
     profile = privacy_profile(scheme(participation), np.linspace(0.0, 1.5, 61))
     for bounds in (profile.forward, profile.backward):
         slopes = np.diff(bounds.upper) / np.diff(bounds.ratios)
@@ -136,7 +138,7 @@ def replaced_poisson_delta(epsilon: float, rate: float) -> float:
     return float(np.sum(density * np.maximum(up - math.exp(epsilon) * down, 0.0)) * step)
 
 
-def test_replacement_delta_is_below_two_neighbour_bounds_but_above_one():
+def test_exact_delta_under_replacement_is_within_its_bounds_and_above_that_of_removal():
     participation = PoissonSampling(0.3, 1)
     epsilons = np.linspace(0.0, 1.5, 16)
     replaced = privacy_profile(scheme(participation, relation=Relation.REPLACE_ONE), epsilons).worst
@@ -148,7 +150,7 @@ def test_replacement_delta_is_below_two_neighbour_bounds_but_above_one():
     assert np.any(removed.upper < truth - 1e-4)
 
 
-def test_zero_out_delta_of_one_client_releases_is_at_least_that_of_sums():
+def test_delta_of_one_client_releases_under_zero_out_is_at_least_that_of_summed_releases():
     one = scheme(CheckIn(4), relation=Relation.ZERO_OUT, release=ReleaseRule.ONE_CLIENT)
     profile = privacy_profile(one, np.linspace(0.0, 6.0, 7), sharp_to=1e-5)
     single = privacy_profile(scheme(CheckIn(4)), np.linspace(0.0, 6.0, 7), sharp_to=1e-5)
@@ -213,7 +215,7 @@ def test_bounds_combined_from_several_curves_are_the_tightest():
     assert np.all(width <= 1e-3 * profile.worst.upper)
 
 
-def test_the_profile_of_a_window_is_at_most_that_of_one_sure_step():
+def test_delta_of_a_window_is_at_most_that_of_one_step_with_certain_participation():
     """At small σ a window's grid is coarse where δ is large; one step's closed form is not."""
     profile = privacy_profile(scheme(CheckIn(2), 0.25), np.linspace(0.0, 1.0, 5))
     for bounds in (profile.forward, profile.backward):
@@ -221,7 +223,7 @@ def test_the_profile_of_a_window_is_at_most_that_of_one_sure_step():
     assert holds(profile.backward, lambda e: add_delta(e, 2, 0.25))
 
 
-def test_the_reach_of_a_profile_is_near_the_epsilon_of_the_given_delta():
+def test_the_reach_of_a_profile_is_at_least_and_close_to_epsilon_at_the_given_delta():
     curves = profile_curves(scheme(CheckIn(100)), sharp_to=1e-6)
     reach = curves.reach(1e-5)
     assert curves.at(np.array([reach])).worst.upper[-1] <= 1e-5

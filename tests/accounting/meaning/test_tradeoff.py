@@ -156,7 +156,7 @@ def test_the_trade_off_curve_of_one_of_two_steps_agrees_with_quadrature(sigma):
 @pytest.mark.parametrize(
     "participation", [CheckIn(30), CheckIn(10, 4), PoissonSampling(0.05, 20)], ids=repr
 )
-def test_trade_off_curves_are_decreasing_convex_and_inverted_by_their_inverse(participation):
+def test_trade_off_curves_are_decreasing_and_convex_and_have_correct_inverses(participation):
     """The curves lie between 0 and 1 − α, and the symmetric curve is its own inverse."""
     curve = TradeOff.of(profile(participation, np.linspace(0.0, 3.0, 301)))
     alphas = np.linspace(0.0, 1.0, 101)

@@ -211,7 +211,7 @@ def test_documented_fixed_size_schemes_have_their_documented_epsilon(
 
 
 @pytest.mark.parametrize("relation", ["zero-out", "replace-one"])
-def test_a_cohort_of_all_clients_has_the_epsilon_of_every_step(relation):
+def test_a_cohort_of_all_clients_has_the_epsilon_of_participation_in_every_step(relation):
     noise = tn.GaussianNoise(2.0)
     cohort = tn.price(tn.Scheme(noise, tn.FixedSize(50, 50, 10), relation=relation), delta=1e-6)
     always = tn.price(tn.Scheme(noise, tn.EveryStep(10), relation=relation), delta=1e-6)

@@ -70,7 +70,7 @@ ROUNDS = {
 
 
 @pytest.mark.parametrize("name", ROUNDS)
-def test_the_bracket_contains_the_epsilon_summed_over_all_outcomes(name):
+def test_the_bracket_contains_epsilon_computed_by_summation_over_all_outcomes(name):
     participation, rounds = ROUNDS[name]
     epsilon = price(local(participation), 1e-3).epsilon
     assert exact_delta(rounds, epsilon.upper) <= 1e-3 * (1 + 1e-9)

@@ -86,7 +86,7 @@ def test_polygons_converge_to_the_exact_curve_with_more_nodes():
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
-def test_the_upper_polygon_is_one_where_no_bound_is_known():
+def test_the_upper_polygon_has_the_value_1_where_no_bound_is_known():
     nodes = np.exp(np.array([0.0, 0.5, 1.0]))
     patchy = upper_polygon(nodes, np.array([np.inf, *TRUTH.delta(nodes[1:])]))
     assert float(patchy.delta(np.array(1.0))) == 1.0

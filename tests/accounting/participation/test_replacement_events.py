@@ -128,7 +128,9 @@ def test_bounds_from_events_and_capped_steps_are_in_order_with_the_bounds_from_g
 
 
 @pytest.mark.parametrize(("window", "epsilon"), [(10, 0.7), (50, 0.4)])
-def test_a_simulated_attack_by_its_event_reaches_the_lower_bound(window, epsilon):
+def test_a_simulated_attack_that_uses_the_event_of_the_lower_bound_attains_the_bound(
+    window, epsilon
+):
     """An adversary who sees the noisy steps and guesses "z" where ΣY > τ reaches the line."""
     k, samples, generator = math.exp(epsilon), 100_000, np.random.default_rng(7)
     noise = generator.standard_normal((2, samples, window))
@@ -194,7 +196,7 @@ def padded(tails, shift, size):
     ),
     st.floats(0.0, 0.01),
 )
-def test_the_curve_made_of_lines_lies_below_the_largest_line(pairs, floor):
+def test_a_curve_built_from_lines_lies_below_the_maximum_of_the_lines(pairs, floor):
     heights, slopes = (np.array(column) for column in zip(*pairs, strict=True))
     near, fine = np.exp(np.linspace(0.0, 2.0, 60)), np.exp(np.linspace(0.0, 3.0, 401))
     curve = under_lines([Lines(heights, slopes)], near, floor)

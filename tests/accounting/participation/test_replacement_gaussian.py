@@ -244,7 +244,7 @@ def test_small_deltas_keep_their_relative_accuracy():
     assert upper < 1.02 * lower
 
 
-def test_the_expected_excess_over_a_threshold_beyond_all_ratios_is_tiny():
+def test_a_threshold_above_all_ratios_has_a_tiny_expected_excess():
     total = Sum(AntitheticStep(GaussianPair(1.0), 3.0), 4, threshold(3.0, 4, 1e-9))
     assert 0 <= excess(total, Side.LOWER) <= excess(total, Side.UPPER) < 1e-30
 

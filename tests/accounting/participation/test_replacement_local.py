@@ -35,7 +35,7 @@ def log(a: Fraction) -> float:
 
 
 @pytest.mark.parametrize("a", RATIOS)
-def test_the_five_extreme_distributions_are_all_vertices_of_their_polytope(a):
+def test_the_five_extreme_distributions_are_the_vertices_of_their_polytope(a):
     """The five distributions are the vertices that solving every 3 × 3 system gives."""
     written = {
         tuple(sorted((float(w), float(x), float(y)) for w, x, y in zip(*rows, strict=True)))
@@ -134,7 +134,7 @@ def test_delta_of_randomized_response_is_exact(a, response):
         assert upper - lower <= 1e-9 * upper + 1e-25
 
 
-def test_epsilon_at_the_setting_of_the_check_in_paper():
+def test_epsilon_at_the_settings_of_the_check_in_paper_has_its_reference_value():
     """ε₀ = 1, t = 1000, δ = 1e-6: Theorem 3.2 gives 0.4749, two hops 0.1161 + 0.1266."""
     block = LocalReplacementBlock(1.0, 1000)
     lower, upper = (

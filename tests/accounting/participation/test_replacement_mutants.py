@@ -193,7 +193,7 @@ def test_replace_one_mutants_are_detected(mutate, mutant, check):
     assert not check()
 
 
-def test_two_coupled_ratios_exceed_their_thresholds_in_one_event():
+def test_two_coupled_ratios_cross_their_thresholds_in_the_same_event():
     """{X > k} and {X' < κ} are the same event: its P, P' and Q at c = 0.7."""
     pair = GaussianPair(1.0)
     threshold, other = replace_one_steps.antithetic_thresholds(pair, 1.5, np.array([0.7]))

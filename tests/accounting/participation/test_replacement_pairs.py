@@ -248,7 +248,7 @@ def test_the_hockey_stick_between_any_two_records_is_convex_with_mean_one_minus_
     assert hockey_stick[0] - (-c[0]) == pytest.approx(1 - 1.4, abs=1e-4)
 
 
-def test_under_replacement_turns_blocks_into_replacement_blocks():
+def test_the_function_under_replacement_returns_replacement_blocks():
     pair = GaussianPair(1.0)
     run = [(AllocationBlock(pair, 30, 0.5, 0.01), 3), (PairBlock(pair, 0.1), 20)]
     assert under_replacement(run) == [

@@ -87,7 +87,7 @@ def test_bounds_from_splits_lie_above_and_from_events_below_the_exact_curve(
 
 
 @pytest.mark.parametrize("direction", Direction)
-def test_an_identifying_message_counts_once_for_each_pick(direction):
+def test_the_infinity_mass_of_a_partial_window_counts_once_for_each_pick(direction):
     pair, infinity_mass = pair_of_table(*CERTAIN)
     for window, picks, steps in WINDOWS[:4]:
         truth = exact(CERTAIN, window, picks, steps, direction, KS)
@@ -176,7 +176,7 @@ def test_epsilon_grows_with_the_released_steps_up_to_that_of_the_whole_window():
     assert found[-1] == epsilon_upper(scheme, 1e-3) >= price(scheme, 1e-3).epsilon.upper
 
 
-def test_the_shared_bound_of_a_partial_window_is_above_its_own_bound():
+def test_the_bound_shared_by_partial_windows_is_above_the_bound_of_a_single_partial_window():
     block = BegunSubsetBlock(GaussianPair(1.0), 16, 3, 5)
     k = np.array([1.5, 3.0])
     for direction in Direction:

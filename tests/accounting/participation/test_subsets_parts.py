@@ -228,7 +228,7 @@ def test_bin_probabilities_bracket_the_exact_probabilities():
     assert np.all(high - low < 1e-12)
 
 
-def test_the_largest_kept_ratio_leaves_out_the_requested_probability():
+def test_the_requested_probability_lies_above_the_largest_kept_ratio():
     pair = GaussianPair(1.0)
     cap = largest_ratio(pair, 1e-6)
     assert float(pair.p_above(np.array(cap))) == pytest.approx(1e-6, rel=1e-4)

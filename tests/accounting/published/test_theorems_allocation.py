@@ -270,7 +270,7 @@ def test_theorems_4_1_and_4_6_do_not_cover_the_add_direction():
         assert result.directions == ("remove",)
 
 
-def test_theorem_4_1_removes_the_probability_of_no_participation():
+def test_theorem_4_1_conditions_poisson_sampling_on_at_least_one_participation():
     window, local, rate, delta = 6, 2.0, 0.3, 0.01
 
     def poisson(_, rate, steps, delta):

@@ -66,7 +66,7 @@ def test_published_numbers_of_the_check_in_paper_are_reproduced():
 
 @settings(max_examples=40, deadline=None)
 @given(EPSILONS, st.integers(1, 300), DELTAS, st.floats(0.05, 1.0))
-def test_theorem_a_4_is_above_the_sum_of_its_proof(local, window, delta, weight):
+def test_theorem_a_4_is_above_the_sum_in_its_proof(local, window, delta, weight):
     steps = [
         mpmath.log1p(weight * mpmath.expm1(local) / (window - (i - 1) * (1 - mpmath.exp(-local))))
         for i in range(1, window + 1)
@@ -80,7 +80,7 @@ def test_theorem_a_4_is_above_the_sum_of_its_proof(local, window, delta, weight)
 
 @settings(max_examples=40, deadline=None)
 @given(EPSILONS, st.integers(2, 300), DELTAS)
-def test_theorem_5_1_is_above_the_sum_of_its_proof(local, users, delta):
+def test_theorem_5_1_is_above_the_sum_in_its_proof(local, users, delta):
     growth = mpmath.exp(local)
     steps = [
         mpmath.log1p(growth**2 * (growth - 1) / (growth**2 + i - 1 + (users - i) * growth))
@@ -91,7 +91,7 @@ def test_theorem_5_1_is_above_the_sum_of_its_proof(local, users, delta):
 
 @settings(max_examples=40, deadline=None)
 @given(EPSILONS, st.lists(st.integers(0, 9), min_size=1, max_size=30).filter(any), DELTAS)
-def test_theorem_a_5_is_above_the_sum_of_its_proof(local, loads, delta):
+def test_theorem_a_5_is_above_the_sum_in_its_proof(local, loads, delta):
     growth = mpmath.exp(local)
     steps = [mpmath.log1p(growth**2 * (growth - 1) * load / sum(loads)) for load in loads]
     assert check_in_forms.theorem_a_5(local, loads, delta) >= step_sum(steps, delta)
@@ -100,7 +100,7 @@ def test_theorem_a_5_is_above_the_sum_of_its_proof(local, loads, delta):
 @pytest.mark.parametrize("window", [1, 2, 10, 1000, 10**4])
 @pytest.mark.parametrize("local", [0.1, 0.5, 1.0, 3.0])
 @pytest.mark.parametrize("delta", [1e-2, 1e-6])
-def test_theorem_3_2_is_never_below_randomized_response(local, window, delta):
+def test_theorem_3_2_is_never_below_epsilon_of_randomized_response(local, window, delta):
     truth = response_epsilon(local, window, delta)
     assert check_ins.theorem_3_2(local, window, delta) >= truth
     assert check_in_forms.theorem_4_3(local, window, delta) >= truth
@@ -126,7 +126,7 @@ def replacement_delta(local, window, chance, epsilon):
 
 
 @pytest.mark.parametrize(("local", "chance"), [(0.2, 1.0), (1.0, 1.0), (1.0, 0.5)])
-def test_theorem_3_2_is_never_below_the_enumerated_protocol(local, chance):
+def test_theorem_3_2_is_never_below_epsilon_of_the_enumerated_protocol(local, chance):
     window, delta = 8, 0.2
     bound = check_ins.theorem_3_2(local, window, delta, chance)
     assert replacement_delta(local, window, chance, bound) <= delta
@@ -141,7 +141,7 @@ def test_the_formula_in_the_proof_of_theorem_3_2_is_below_the_exact_epsilon():
     assert check_ins.theorem_3_2(1.0, 1000, 1e-6) > truth
 
 
-def test_theorem_5_1_is_never_below_shuffled_randomized_response():
+def test_theorem_5_1_is_never_below_epsilon_of_shuffled_randomized_response():
     users, delta = 1000, 1e-6
     for local in (0.2, 0.5, 1.0):
         flip = 1 / (1 + math.exp(local))
@@ -218,7 +218,7 @@ def test_lemma_a_6_holds_by_enumeration_of_all_assignments_to_bins(load_delta):
     assert beyond / bins**balls <= load_delta
 
 
-def test_theorem_4_1_is_theorem_a_5_at_the_loads_of_lemma_a_6():
+def test_theorem_4_1_equals_theorem_a_5_at_the_loads_of_lemma_a_6():
     point = check_ins.theorem_4_1(0.7, 400, 20, 1e-6, 1e-7)
     norm = math.sqrt(400 + 400**2 / 20) + math.sqrt(400 * math.log(1e7))
     share = norm / 400

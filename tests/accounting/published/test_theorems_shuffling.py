@@ -220,7 +220,7 @@ BOUNDS = (*SINGLE_ROUND.values(), stronger_clones_2023)
 
 @pytest.mark.parametrize("epsilon0", [0.3, 1.0, 2.5])
 @pytest.mark.parametrize("clients", [1, 2, 5, 12])
-def test_no_published_bound_is_below_binary_response(epsilon0, clients):
+def test_no_published_bound_is_below_epsilon_of_binary_response(epsilon0, clients):
     for function in BOUNDS:
         for delta in (1e-1, 1e-3):
             try:
@@ -232,7 +232,7 @@ def test_no_published_bound_is_below_binary_response(epsilon0, clients):
 
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0])
 @pytest.mark.parametrize(("clients", "categories"), [(8, 3), (25, 3), (25, 6)])
-def test_no_published_bound_is_below_kary_response(epsilon0, clients, categories):
+def test_no_published_bound_is_below_epsilon_of_kary_response(epsilon0, clients, categories):
     bounds = [
         *BOUNDS,
         lambda *given: shuffling.blanket_2019_hoeffding(*given, categories=categories),
@@ -249,7 +249,7 @@ def test_no_published_bound_is_below_kary_response(epsilon0, clients, categories
 
 @given(st.floats(0.02, 4.0), st.integers(1, 7), st.floats(0.3, 8.0))
 @settings(max_examples=30, deadline=None)
-def test_no_published_bound_is_below_binary_response_on_a_grid_of_settings(
+def test_no_published_bound_is_below_epsilon_of_binary_response_at_random_settings(
     epsilon0, clients, digits
 ):
     delta = 10**-digits

@@ -64,7 +64,7 @@ def test_theorem_3_3_gives_the_least_valid_epsilon_of_its_list(epsilon, rounds):
 
 @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.1, 1.0])
 @pytest.mark.parametrize("rounds", [1, 30, 1000, 10**5])
-def test_each_simplified_form_is_at_least_the_previous_bound(epsilon, rounds):
+def test_simplified_composition_bounds_are_never_below_the_optimal_one(epsilon, rounds):
     point = PrivacyPoint(epsilon, 1e-13)
     for slack in (1e-2, 1e-8):
         forms = (

@@ -138,7 +138,9 @@ def test_renyi_bounds_enclose_the_divergence_of_binary_response(epsilon0, client
 
 
 @pytest.mark.parametrize(("epsilon0", "clients"), [(0.5, 12), (2.0, 12), (2.0, 60)])
-def test_upper_renyi_bounds_are_above_binary_and_ternary_response(epsilon0, clients):
+def test_upper_renyi_bounds_are_above_the_divergences_of_binary_and_ternary_response(
+    epsilon0, clients
+):
     pairs = [two_valued(epsilon0, clients, ones) for ones in range(clients)]
     pairs.append(third_value(epsilon0, clients))
     for order in (2, 5, 20):
@@ -184,7 +186,7 @@ def test_corollary_5_3_1_beyond_its_range_is_below_the_exact_divergence():
     assert log_claim / 31 < shuffling_rdp.theorem_5_3_3(3.0, 1000).divergence(32)
 
 
-def test_lemma_3_3_2_within_its_range_is_above_binary_response():
+def test_lemma_3_3_2_within_its_range_is_above_the_divergence_of_the_stronger_clones_pair():
     for epsilon0, clients in ((0.2, 500), (1.0, 500), (2.0, 1000)):
         bound = shuffling_rdp.lemma_3_3_2(epsilon0, clients)
         pair = stronger_clones_pair(epsilon0)
@@ -305,6 +307,6 @@ def test_invalid_arguments_are_refused_by_name(bound):
             bound(epsilon0, clients)
 
 
-def test_the_excess_of_a_power_of_a_huge_ratio_is_the_power():
+def test_for_a_huge_ratio_the_excess_of_the_power_over_its_tangent_equals_the_power():
     x = np.array([1e160, 1e250])
     assert log_excess(x, 8.0) == pytest.approx(8.0 * np.log(x), rel=1e-12)

@@ -95,7 +95,9 @@ def test_the_published_table_of_theorem_5_4_1_is_reproduced(setting, rounds, del
 
 @pytest.mark.parametrize("epsilon0", [0.1, 1.0, 3.0])
 @pytest.mark.parametrize(("clients", "k"), [(10, 10), (50, 10), (1000, 200)])
-def test_theorem_5_4_1_is_above_and_theorem_5_4_2_equals_binary_response(epsilon0, clients, k):
+def test_theorem_5_4_1_is_above_the_divergence_of_binary_response_and_theorem_5_4_2_equals_it(
+    epsilon0, clients, k
+):
     one, zero = zeros_and_one(epsilon0, k, k / clients)
     for order in (2, 3, 8, 32):
         attained, back = divergence(one, zero, order), divergence(zero, one, order)
@@ -173,7 +175,7 @@ def self_sampling(epsilon0: float, clients: int, probability: float, epsilon: fl
 
 
 @pytest.mark.parametrize(("epsilon0", "probability"), [(0.5, 0.3), (1.0, 1.0), (2.0, 0.9)])
-def test_lemma_4_4_1_is_above_binary_response(epsilon0, probability):
+def test_lemma_4_4_1_is_above_epsilon_of_binary_response(epsilon0, probability):
     point = shuffled_training.lemma_4_4_1(epsilon0, 100, probability, 1e-3)
     assert self_sampling(epsilon0, 100, probability, point.epsilon) <= point.delta
 

@@ -197,7 +197,7 @@ def test_lemma_3_3_1_is_above_corollary_5_3_1_and_theorem_5_3_3(level, clients):
         ours.divergence(ours.largest_order + 1)
 
 
-def test_lemma_3_3_1_outside_its_condition_is_below_binary_response():
+def test_lemma_3_3_1_outside_its_condition_is_below_the_divergence_of_binary_response():
     """ε₀ = 3, n = 1000, α = 32: the printed form is below what binary response attains."""
     with pytest.raises(UnsupportedError, match="leaves no order"):
         lemma_3_3_1(3.0, 1000)

@@ -147,7 +147,7 @@ def missing(p, q, other, local_epsilon: float, delta0: float) -> float:
     return float(np.maximum(blanket - other, 0.0).sum())
 
 
-def test_other_clients_miss_at_most_twice_delta0_over_e_of_the_blanket():
+def test_other_clients_miss_at_most_2_delta0_over_exp_epsilon0_of_the_blanket():
     """The step of the proof for τ, where it is attained and for random distributions."""
     local_epsilon, delta0 = 1.0, 1e-3
     e = math.exp(local_epsilon)
@@ -274,7 +274,7 @@ def test_epsilon_of_gaussian_messages_is_the_smallest_over_all_local_epsilons(
     assert 0.8 * delta <= min(totals) <= 1.05 * delta
 
 
-def test_gaussian_messages_of_identical_others_have_a_smaller_epsilon():
+def test_gaussian_messages_have_a_smaller_epsilon_if_other_records_are_identical():
     """One record among identical ones is random allocation, whose exact ε is a lower bound."""
     for noise, clients, delta in ((4.0, 1000, 1e-5), (2.0, 50, 1e-3), (1.0, 4, 0.01)):
         bound = shuffled_gaussian(noise, clients, delta)

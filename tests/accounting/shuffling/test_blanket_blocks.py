@@ -153,7 +153,7 @@ def test_a_lower_curve_of_a_pair_that_is_not_attained_is_refused():
             ask()
 
 
-def test_a_shuffle_with_a_separate_lower_pair_has_both_bounds():
+def test_a_shuffle_with_separate_pairs_for_upper_and_lower_bound_has_both_bounds():
     block = BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))
     assert hash(block) == hash(
         BlanketBlock(stronger_clones_pair(1.0), 10**5, third_value_pair(1.0))

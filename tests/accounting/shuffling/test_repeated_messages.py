@@ -123,7 +123,7 @@ def test_several_messages_equal_as_many_rounds_at_full_participation(each):
     assert several.epsilon == rounds.epsilon
 
 
-def test_epsilon_of_several_messages_lies_between_one_and_their_joint_response():
+def test_epsilon_of_three_messages_lies_between_those_of_one_message_and_of_triple_epsilon0():
     participation, several = (
         FixedSize(300, 1500, 10),
         RepeatedMessages.of(NonAdaptiveRandomizer(0.5), 3),

@@ -138,7 +138,7 @@ def test_the_general_bound_is_used_where_rounding_errors_are_too_large():
         epsilons(BinaryResponseBlock(700.0, 10), 1e-9)
 
 
-def test_two_rounds_with_large_local_epsilon_have_nearly_its_sum():
+def test_epsilon_of_two_rounds_with_large_local_epsilon_is_nearly_twice_the_local_epsilon():
     lower, upper = epsilons(BinaryResponseBlock(30.0, 100), 1e-6, 2)
     assert 59 < lower <= upper < 61
 

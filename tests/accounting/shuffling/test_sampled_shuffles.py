@@ -130,7 +130,7 @@ def identical_others(local_epsilon: float, clients: int):
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize("local_epsilon", [0.4, 1.5])
 @pytest.mark.parametrize(("clients", "size"), [(5, 2), (4, 3), (3, 3)])
-def test_the_curve_of_a_subset_with_identical_others_is_exact(
+def test_the_curve_of_a_subset_is_exact_if_other_records_are_identical(
     direction, local_epsilon, clients, size
 ):
     one, other = (
@@ -151,7 +151,9 @@ def test_the_curve_of_a_subset_with_identical_others_is_exact(
 
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("clients", "rate"), [(5, 0.3), (4, 0.8), (3, 1.0)])
-def test_the_curve_of_self_sampling_with_identical_others_is_nearly_exact(direction, clients, rate):
+def test_the_curve_of_self_sampling_is_nearly_exact_if_other_records_are_identical(
+    direction, clients, rate
+):
     one, other = (
         self_sampling(distributions, rate) for distributions in identical_others(1.2, clients)
     )

@@ -218,7 +218,9 @@ def test_random_approximate_randomizers_stay_below_the_bound(seed: int):
 
 
 @pytest.mark.parametrize(("sigma", "clients"), [(0.5, 3), (1.0, 12), (3.0, 50)])
-def test_gaussian_messages_of_identical_others_stay_below_the_bound(sigma: float, clients: int):
+def test_gaussian_messages_stay_within_the_bounds_if_other_records_are_identical(
+    sigma: float, clients: int
+):
     rng, shift, draws = np.random.default_rng(80), 2 / sigma, 100_000
     noise = rng.standard_normal((clients, draws))
     without = np.exp(shift * noise - shift**2 / 2).mean(axis=0)

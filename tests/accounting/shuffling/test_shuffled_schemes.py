@@ -122,7 +122,7 @@ def test_the_bounds_enclose_epsilon_of_enumerated_randomized_response(participat
     digits=st.floats(0.3, 4.0),
     values=st.integers(2, 3),
 )
-def test_no_bound_is_below_an_enumerated_shuffle(epsilon0, clients, digits, values):
+def test_no_bound_is_below_epsilon_of_an_enumerated_shuffle(epsilon0, clients, digits, values):
     delta, participation = 10.0**-digits, EveryStep(1)
     rows = response(epsilon0, values)
     for randomizer in (

@@ -67,7 +67,7 @@ def test_epsilon_of_shuffled_means_is_slightly_above_the_exact_epsilon(samples, 
         assert true_delta(alone, distributions) > delta
 
 
-def test_messages_with_unequal_epsilon0_are_composed_each_with_its_own():
+def test_messages_with_unequal_epsilon0_are_composed_with_the_epsilon0_of_each():
     delta = 1e-4
     randomizer = LInfRandomizer(1, 3.0, levels=3, shared=False, shares=(1.5, 1.0, 0.5))
     levels = [priced.epsilon0 for priced, _ in randomizer.shuffled_as]
@@ -79,7 +79,7 @@ def test_messages_with_unequal_epsilon0_are_composed_each_with_its_own():
     assert true_delta(least, distributions) > delta
 
 
-def test_the_printed_epsilon0_for_shuffled_l1_means_is_too_large():
+def test_the_epsilon0_of_the_thesis_for_shuffled_l1_means_is_too_large():
     """Theorem 3.4.2 with d = 1: ε₀ = ε√(n/ln(1/δ)) has a larger δ than promised."""
     n, delta = 1000, 1e-6
     worst = 0.0

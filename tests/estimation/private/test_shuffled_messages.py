@@ -248,7 +248,7 @@ def test_shuffled_as_lists_the_parts_of_a_message_with_their_epsilon0():
     assert together.total_variation < math.tanh(0.75)
 
 
-def test_the_total_variation_of_words_is_exact_for_few_bits_and_1_for_many():
+def test_the_total_variation_of_bit_words_is_exact_for_few_bits_and_set_to_1_for_many():
     assert opposite_words_apart((0.3,), 501) == 1.0
     assert opposite_words_apart(tuple(np.linspace(0.1, 0.4, 10).tolist()), 5) == 1.0
     (p,) = BinaryVectorRandomizer(9, 2.0, samples=9).flips
