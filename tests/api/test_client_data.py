@@ -225,7 +225,9 @@ def test_data_given_both_in_the_plan_and_as_an_argument_are_refused():
         tn.ParameterError, match=r"data\.name = 'digits': expected no value, since data"
     ):
         tn.train({**PLAN, "data": {"name": "digits"}}, data=data)
-    with pytest.raises(tn.ParameterError, match=r"data\.clients = 5: expected no value: the data"):
+    with pytest.raises(
+        tn.ParameterError, match=r"data\.clients = 5: expected no value, since the data"
+    ):
         tn.train({**PLAN, "data": {"clients": 5}}, data=data)
     with pytest.raises(
         tn.ParameterError, match=r"data\.path = .missing.: expected the path of a fil"
