@@ -206,3 +206,17 @@ def test_every_module_is_importable_without_posix():
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 300
+
+
+GRAPH_TESTS = Path(__file__).parents[1] / "service" / "test_graph_updates.py"
+
+
+def test_a_device_runs_an_onnx_graph_with_the_packages_of_one_extra():
+    pytest.importorskip("onnxruntime", reason="needs ONNX Runtime")
+    held = set(EXTRAS["device-graph"])
+    others = sorted({package for extra in EXTRAS.values() for package in extra} - held)
+    node = f"{GRAPH_TESTS}::test_a_device_downloads_the_onnx_graph_and_sends_an_update"
+    script = "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+    code, said, _ = without(tuple(others), script, "-q", "-p", "no:cacheprovider", node)
+    assert "1 passed" in said
+    assert code == 0

@@ -188,16 +188,16 @@ def test_the_label_description_in_a_charter_round_trips():
 def test_an_onnx_graph_for_class_labels_is_refused_for_other_labels():
     from graph_samples import COMPUTATION, DIMENSION, GRAPH, VECTORS
 
-    from turnout.service.graphs import task_graphs
     from turnout.service.graphs.format import read_graph
     from turnout.service.graphs.updates import require_update_signature
+    from turnout.service.graphs.vectors import decode_vectors
 
     labels, graph = Labels("numbers", 1), read_graph(GRAPH)
     require_update_signature(graph, DIMENSION)
     with pytest.raises(RemoteProtocolError, match="does not have"):
         require_update_signature(graph, DIMENSION, labels)
     with pytest.raises(RemoteProtocolError, match="update-vectors-2"):
-        task_graphs.decode_vectors(VECTORS, labels)
+        decode_vectors(VECTORS, labels)
     with pytest.raises(ParameterError, match="onnx-update-2 alone"):
         replace(COMPUTATION, labels=labels)
     made = replace(COMPUTATION, architecture="onnx-update-2", labels=labels)

@@ -22,9 +22,9 @@ from turnout.service.contract.computation import (
     checked_labels,
     features_expression,
 )
-from turnout.service.graphs import task_graphs
 from turnout.service.graphs.format import DOUBLE, FLOAT, INT64, Graph, Port, read_graph
 from turnout.service.graphs.sandbox import ExhaustedError, GraphLimits, Sandbox
+from turnout.service.graphs.vectors import decode_vectors, require_all
 
 if TYPE_CHECKING:
     from turnout.service.contract.charter import Charter
@@ -191,8 +191,8 @@ class GraphUpdates:
             )
         # Run the test vectors, which hold no client's records.
         self._graph = graph
-        task_graphs.require_all(
-            task_graphs.decode_vectors(known, held.labels),
+        require_all(
+            decode_vectors(known, held.labels),
             self._run,
             self._charter.encoding.dimension,
             shape,
