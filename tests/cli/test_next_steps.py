@@ -24,10 +24,11 @@ def test_the_suggested_next_command_is_printed_only_on_a_terminal(
     assert capsys.readouterr() == ("", printed)
 
 
-PLAN = """
+CLIENTS = 60
+PLAN = f"""
 [data]
 name = "digits"
-clients = 60
+clients = {CLIENTS}
 [model]
 name = "logistic"
 [participation]
@@ -67,6 +68,10 @@ def test_enrol_and_train_print_the_next_command_on_a_terminal(tmp_path):
     _, told = on_a_terminal(tmp_path, *words)
     assert "next: 2 invitations are in tokens.txt" in told
     assert "turnout serve plan.toml --db task.sqlite" in told
+    # Without a number, each client that is not invited yet gets an invitation.
+    printed, told = on_a_terminal(tmp_path, "enrol", "--db", "task.sqlite")
+    assert len(printed.split()) == CLIENTS - 2
+    assert f"next: {CLIENTS - 2} invitations are printed here" in told
     printed, told = on_a_terminal(tmp_path, "train", "plan.toml", "--out", "run")
     assert "turnout predict run DATA" in told
     assert "next:" not in printed

@@ -155,11 +155,13 @@ def test_a_client_without_an_invitation_cannot_enrol(tmp_path):
             storage, charter = w.running.storage, w.charter
             await w.running.submit(lambda tx: invite(tx, charter, 10))
             with pytest.raises(ParameterError, match="the plan is for 40 clients"):
-                await asyncio.to_thread(_invite_one, storage, charter)
+                await asyncio.to_thread(_invite, storage, charter, 1)
+            with pytest.raises(ParameterError, match="40 are invited already"):
+                await asyncio.to_thread(_invite, storage, charter, None)
 
-    def _invite_one(storage, charter):
+    def _invite(storage, charter, count):
         with storage.snapshot() as view:
-            invite(view, charter, 1)
+            invite(view, charter, count)
 
     asyncio.run(main())
 

@@ -145,7 +145,7 @@ HELP: dict[str, Help] = {
     "enrol": Help(
         "docs/deployment.md",
         (
-            "turnout enrol 200 --db task.sqlite --plan plan.toml --out tokens.txt",
+            "turnout enrol --db task.sqlite --plan plan.toml --out tokens.txt",
             "turnout enrol 1 --db task.sqlite",
         ),
     ),

@@ -17,7 +17,11 @@ from turnout.core.errors import ParameterError, StorageError
 KINDS = ("table", "images", "module", "bandit")
 _NEXT = {
     "bandit": ("turnout bandit plan.toml --out run",),
-    "": ("python make_records.py", "turnout train plan.toml --out run"),
+    "": (
+        "python make_records.py",
+        "turnout train plan.toml --out run",
+        "sh serve.sh    # later, with real devices",
+    ),
 }
 """Commands to run next, by kind of folder; the key "" stands for all other kinds."""
 

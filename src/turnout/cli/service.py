@@ -63,7 +63,7 @@ _timing_options = all_of(
 
 
 @click.command(cls=Command)
-@click.argument("count", metavar="N", type=int)
+@click.argument("count", metavar="[N]", type=int, required=False)
 @click.option(
     "--db",
     type=TEXT_PATH,
@@ -91,14 +91,14 @@ _timing_options = all_of(
 )
 def enrol(
     *,
-    count: int,
+    count: int | None,
     db: str,
     plan: Path | None,
     out: Path | None,
     graph: bool,
     **schedule: float | None,
 ) -> int:
-    """Print N invitations, one per line, each for one device.
+    """Print N invitations, one per line, each for one device; by default for all clients.
 
     An invitation can be used once. Any person who has an invitation can participate as its device,
     so send each invitation over a channel that you trust. The coordinator may run at the same time.
@@ -112,7 +112,8 @@ def enrol(
     from turnout.service.web.settings import Settings
 
     # Refuse invalid arguments before the database is opened or a task is created.
-    checks.count(N=count)
+    if count is not None:
+        checks.count(N=count)
     if out is not None and out.exists():
         raise StorageError(f"{out} exists: invitations are only written to a new file")
     settings = Settings.gathered(None, {}, {"db": db, "graph": graph, **schedule})
@@ -129,6 +130,7 @@ def enrol(
         with storage.transaction() as tx:
             invitations = invite(tx, charter, count)
     # Too few devices weaken the model, since the divisor of the sums is fixed.
+    count = len(invitations)
     if 2 * count < charter.population:
         click.echo(
             f"turnout: note: the plan has {charter.population:,} clients, and sums of updates are "

@@ -19,6 +19,7 @@ from turnout.core.optional import require
 from turnout.data import ClientData, PredictionTarget
 from turnout.plans import Plan, prepare
 from turnout.plans.plugins import require_installed
+from turnout.plans.refusals import MISSING
 from turnout.protocol.lattice import Lattice
 from turnout.protocol.mechanisms import public_divisor
 from turnout.protocol.randomized import MessageEncoding
@@ -235,22 +236,27 @@ def _half_precision(features: FeatureMap) -> Callable[[Tensor], Tensor]:
     return lambda inputs: features(inputs).half().float()
 
 
-def invite(tx: Transaction, charter: Charter, count: int) -> list[Invitation]:
+def invite(tx: Transaction, charter: Charter, count: int | None) -> list[Invitation]:
     """Invitations for the next ``count`` clients; their secrets are stored nowhere else.
 
     Args:
         tx: transaction that stores the digests of the secrets.
         charter: terms of the task.
-        count: number of invitations, at least 1.
+        count: number of invitations, at least 1; None for all clients that are not invited yet.
 
     Raises:
-        ParameterError: ``count`` is below 1, or fewer than ``count`` clients are not invited yet.
+        ParameterError: ``count`` is below 1, fewer than ``count`` clients are not invited yet, or
+            all clients are invited.
     """
     from turnout.schemes.codec import participation_to_dict
 
     # No more invitations than clients of the plan.
     invited = tx.invited()
     room = charter.population - invited
+    if count is None and room == 0:
+        expected = f"fewer than {charter.population} invited clients; {invited} are invited already"
+        raise ParameterError("N", MISSING, expected)
+    count = room if count is None else count
     if not 0 < count <= room:
         raise ParameterError(
             "N",

@@ -1,7 +1,7 @@
 """Test vectors of a task whose model devices run as a graph, and the device's check of them.
 
-A `Vector` has known parameters and records and the clipped update that they give. With it a device
-in any language checks its own computation before it participates (docs/device-protocol.md);
+A `Vector` has known parameters and records and the clipped update that they give. With a vector a
+device in any language checks its own computation before it participates (docs/device-protocol.md);
 `require_all` is this check. `task_graphs` makes the vectors when a task is created. Long vectors
 are given by a formula: vᵢ = float32(scale·(((multiplier·i) mod modulus)/modulus − ½)).
 

@@ -1,8 +1,9 @@
 #!/bin/sh
-# The coordinator: invitations for as many devices as the plan has clients, then the service.
-# Needs the extras service, train and, for a network of your own, export.
+# The coordinator: an invitation for each client of the plan, in tokens.txt, then the service.
+# Needs the extras service, train and data and, for a network of your own, export. Options of
+# `turnout serve` may follow; a trial with `turnout fleet` waits for the devices with --wait-for.
 #
-#   sh serve.sh 400
+#   sh serve.sh
 set -eu
-[ -e tokens.txt ] || turnout enrol "$1" --db task.sqlite --plan plan.toml --out tokens.txt
-exec turnout serve plan.toml --db task.sqlite
+[ -e tokens.txt ] || turnout enrol --db task.sqlite --plan plan.toml --out tokens.txt
+exec turnout serve plan.toml --db task.sqlite "$@"
