@@ -125,7 +125,7 @@ def test_account_explains_a_randomizer_given_as_a_table(run):
         (
             "account",
             "--randomizer table --pair-file {pair} --release one-client",
-            "TableRandomizer has an analysis against the absence of a client only; ",
+            "TableRandomizer can only be analysed against an absent contribution; ",
         ),
         (
             "calibrate",

@@ -49,7 +49,7 @@ def test_missing_keys_of_a_plan_have_defaults(small_plan):
         ),
     ],
 )
-def test_each_value_of_the_key_law_builds_its_participation(small_plan, table, participation):
+def test_each_law_in_a_plan_builds_its_participation(small_plan, table, participation):
     text = small_plan.replace('law = "check-in"\nwindow = 10\nwindows = 3', table)
     assert Plan.from_toml(text).participation_for(60) == participation
 

@@ -215,14 +215,22 @@ class Convolution:
         return patches.reshape(n, rows * columns, kernel * row)
 
     def backward(self, parameters: Tensor, saved: Tensor, upstream: Tensor) -> Tensor:
-        """Gradient with respect to the inputs."""
+        """Gradient with respect to the inputs, shape (n, height, width, channels).
+
+        Args:
+            parameters: weights and biases of the layer, flat.
+            saved: the patches that `forward` returned; not used.
+            upstream: gradient with respect to the output, n·rows·columns·filters numbers.
+        """
         weights, _ = _matrix(parameters, self.filters)
         rows, columns, _ = self.output_shape
         height, width, channels = self.input_shape
         edge, kernel, stride = self.padding, self.kernel, self.stride
+        # Gradient of each patch.
         patches = (upstream.reshape(-1, self.filters) @ weights).view(
             -1, rows, columns, kernel, kernel * channels
         )
+        # Patches overlap: add their rows in bands of the full height, then the bands.
         bands = patches.new_zeros(len(patches), height + 2 * edge, columns, kernel * channels)
         for i in range(kernel):
             bands[:, i : i + stride * rows : stride] += patches[:, :, :, i]

@@ -82,6 +82,9 @@ def packed_coins(words: Words, threshold: int, bits: int, size: int) -> NDArray[
 class ByteDistribution:
     """Distribution of a byte of eight independent bits, prepared for inversion.
 
+    C_j is the probability of a byte below j. For U uniform on [0, 1) the byte is the number of C_j
+    that are at most U.
+
     Attributes:
         limits: C_1, …, C_255 in units of 2^−``unit_bits``.
         unit_bits: number of bits of each C_j after the binary point, at least 62.

@@ -143,7 +143,7 @@ def test_shuffled_epsilon_is_monotone_in_every_parameter():
     assert epsilon(1.0, 1000, 1e-5) < base < epsilon(1.0, 1000, 1e-6, 2)
 
 
-def test_a_lower_curve_of_a_pair_that_is_not_attained_is_refused():
+def test_a_pair_that_no_randomizer_attains_has_no_lower_curve():
     block = BlanketBlock(clones_pair(1.0), 10)
     for ask in (
         lambda: block.curve(Direction.ADD, Side.LOWER, 1e-6, 0),

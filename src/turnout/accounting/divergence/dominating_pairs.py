@@ -124,7 +124,7 @@ def _(randomizer: PairRandomizer, sensitivity: float) -> DominatingPair:
 def _only_against_absence(randomizer: object, sensitivity: float) -> None:
     if sensitivity != 1.0:
         raise UnsupportedError(
-            f"{type(randomizer).__name__} has an analysis against the absence of a client only; "
+            f"{type(randomizer).__name__} can only be analysed against an absent contribution; "
             "replace-one and one-client releases compare two contributions"
         )
 

@@ -53,7 +53,7 @@ class ClosedForm:
 
     @classmethod
     def gaussian(cls, mu: float) -> ClosedForm:
-        """Closed-form bounds of Gaussian noise."""
+        """Closed-form bounds on ε of a Gaussian release whose means differ by μ deviations."""
         return cls(squared_mu=mu * mu, rho=0.5 * mu * mu)
 
     @classmethod

@@ -606,10 +606,10 @@ class _Mixture:
         return cls(ranges, picks, np.exp(logs - 0.5 * float(log_binomial(groups, picks))))
 
     def least(self, grid: FloatArray) -> FloatArray:
-        """Smallest S at each of several increasing values of the statistic A.
+        """Smallest S of the ratios x at each of several increasing values of the statistic A.
 
-        The smallest S is attained if all x's but one are at an end of their range, or if no x is at
-        the lower end and all x's below the upper end are equal.
+        It is attained at one of two kinds of points: all x but one are at an end of their range, or
+        no x is at the lower end and all x below the upper end are equal.
         """
         # All x's but one at an end of their range; that one contributes the remainder of A.
         ranges, groups = self.ranges, self.ways.shape[0] - 1

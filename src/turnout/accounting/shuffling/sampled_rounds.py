@@ -177,7 +177,9 @@ SampledPrice = SampledCurve | SampledApproximate | SampledGaussian
 
 
 def sampled_price(sample: Sample, grain: Grain) -> SampledPrice | None:
-    """Upper bound on δ(K) of a sample for all numbers of messages at once; None if unknown.
+    """Upper bound on δ(K) of a round, averaged over its number of messages in one calculation.
+
+    The result is None if no such bound is known.
 
     Args:
         sample: self-sampling round, with the blocks of its messages.
@@ -457,9 +459,11 @@ def _polygon(
     block: SelfSamplingBlock, direction: Direction, side: Side, delta: float, refinement: int
 ) -> tuple[Curve, float]:
     """Polygon through bounds at several K, and the limit of δ for large ε."""
+    # Bounds at the first nodes.
     nodes = _nodes(block, delta, refinement)
     mixture = _priced(block, direction, side, _grain(_COMPOSED, delta, refinement), refinement)
     values = mixture.delta(nodes)
+    # A lower curve of a mixture lies above its tangents at the nodes.
     if isinstance(mixture, Mixture) and side is Side.LOWER:
         return _TangentCurve(nodes, values, mixture.slope(nodes)), mixture.floor
     # A round of few messages reveals more than one of the mean number, so δ may fall slowly: add
