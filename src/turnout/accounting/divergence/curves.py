@@ -89,7 +89,7 @@ class PairCurve:
         hold_members(self, direction=Direction, side=Side)
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Hockey-stick divergence H_K(P‖Q) (remove) or H_K(Q‖P) (add)."""
+        """Hockey-stick divergence H_K(P‖Q) (remove) or H_K(Q‖P) (add), shape of ``k``."""
         if self.direction is Direction.REMOVE:
             value, error = hockey_stick(self.pair, k), hockey_stick_rounding(self.pair, k)
         else:
@@ -100,7 +100,7 @@ class PairCurve:
         return np.clip(value + error if self.side is Side.UPPER else value - error, 0.0, 1.0)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope −Q(X > K) (remove) or −P(X < 1/K) (add) of the curve."""
+        """Slope −Q(X > K) (remove) or −P(X < 1/K) (add) of the curve, shape of ``k``."""
         if self.direction is Direction.REMOVE:
             return -self.pair.q_above(k)
         return -self.pair.p_below(1.0 / k)
@@ -362,7 +362,7 @@ class PolygonCurve:
         return np.interp(k, self.nodes, self.values)
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope dδ/dK at each K ≥ 1, from the right."""
+        """Slope dδ/dK at each K ≥ 1, from the right, shape of ``k``."""
         slopes = np.append(np.diff(self.values) / np.diff(self.nodes), 0.0)
         index = np.searchsorted(self.nodes, k, side="right") - 1
         return np.where(np.asarray(k) >= self.nodes[-1], 0.0, slopes[np.maximum(index, 0)])
@@ -380,7 +380,7 @@ def upper_polygon(nodes: FloatArray, uppers: FloatArray) -> PolygonCurve:
 
 
 def curve_through(priced: PricedSide, nodes: FloatArray, side: Side) -> PolygonCurve:
-    """Upper or lower polygon through bounds on δ at the nodes, increasing values of K from 1 on."""
+    """Upper or lower polygon through bounds on δ at ``nodes``, increasing K from 1 on, (n,)."""
     uppers = np.array([priced(float(k), Side.UPPER) for k in nodes])
     if side is Side.UPPER:
         return upper_polygon(nodes, uppers)
@@ -450,7 +450,7 @@ def _hull(nodes: FloatArray, values: FloatArray) -> PolygonCurve:
 
 
 def nodes_near(priced: PricedSide, side: Side, delta: float, loss_deviation: float) -> FloatArray:
-    """K = 1 and a few increasing values of K around the K at which a bound reaches δ.
+    """K = 1 and a few increasing K around the K at which a bound reaches δ, shape (n,).
 
     A first guess follows from ``loss_deviation``, about the standard deviation of the loss.
 
@@ -514,7 +514,7 @@ def narrowed(
 def nodes_down_to(
     priced: PricedSide, delta: float, loss_deviation: float, density: float
 ) -> FloatArray:
-    """Values of K from 1 to where an upper bound falls below δ, denser where the curve bends.
+    """Values of K, (n,), from 1 to where an upper bound falls below δ, denser where δ(K) bends.
 
     Near ε = 0 there are ``density`` nodes per ``loss_deviation``, which is about the standard
     deviation of the loss.

@@ -148,7 +148,7 @@ def tail_roundings_below(pair: Pair, k: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def tail_rounding(tail: FloatArray) -> FloatArray:
-    """Upper bound on the rounding error of a tail probability and of its term in a hockey stick.
+    """Upper bound on the rounding error of each tail and of its hockey-stick term, same shape.
 
     A standard score z has a relative error of a few unit round-offs. This error changes the tail by
     z² ≈ −2 ln(tail) times as much. The bound is twice the largest error found by comparison with
@@ -306,7 +306,7 @@ class PurePair:
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """Values of the likelihood ratio X, and Q's masses on them."""
+        """Values of the likelihood ratio X, and Q's mass on each; shape (n,) each, n ≤ 3."""
         kept = 1.0 - self.delta0
         values = np.array([0.0, math.exp(-self.epsilon0) / kept, math.exp(self.epsilon0) / kept])
         masses = np.array([self.delta0, kept * (1.0 - self.likely), kept * self.likely])
@@ -379,7 +379,7 @@ class DiscretePair:
 
     @property
     def atoms(self) -> tuple[FloatArray, FloatArray]:
-        """Values of the likelihood ratio X, 0 included if it has mass, and Q's masses on them."""
+        """Values of X, 0 included if it has mass, and Q's mass on each, (n,) or (n + 1,)."""
         if self.zero == 0.0:
             return self.values, self.masses
         return np.append(0.0, self.values), np.append(self.zero, self.masses)
@@ -570,15 +570,15 @@ class Distribution(Protocol):
     """Continuous distribution on the line, with the methods of a frozen SciPy distribution."""
 
     def cdf(self, x: FloatArray, /) -> FloatArray:
-        """Cumulative probability P(Z ≤ x)."""
+        """Cumulative probability P(Z ≤ x), shape of ``x``."""
         ...
 
     def sf(self, x: FloatArray, /) -> FloatArray:
-        """Survival probability P(Z > x), accurate where it is tiny."""
+        """Survival probability P(Z > x), accurate where it is tiny, shape of ``x``."""
         ...
 
     def logpdf(self, x: FloatArray, /) -> FloatArray:
-        """Logarithm of the density."""
+        """Logarithm of the density, shape of ``x``."""
         ...
 
 

@@ -83,7 +83,11 @@ class RenyiBounds:
         return cls(tuple(orders), nothing, nothing)
 
     def of(self, direction: Direction) -> tuple[float, ...]:
-        """Rényi divergences of one direction, by order."""
+        """Rényi divergences of one direction, one for each order.
+
+        Raises:
+            ParameterError: ``direction`` is neither a `Direction` nor the word of one.
+        """
         remove = checks.choice(Direction, direction=direction) is Direction.REMOVE
         return self.remove if remove else self.add
 

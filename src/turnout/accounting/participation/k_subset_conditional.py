@@ -452,7 +452,7 @@ class ChernoffTail:
 
     @classmethod
     def of(cls, levels: FloatArray, masses: FloatArray, groups: int, picks: int) -> ChernoffTail:
-        """Chernoff bounds from the distribution of a group's mean ratio Y on the levels."""
+        """Chernoff bounds from masses, (L,), of a group's mean ratio Y at the levels, (L,)."""
         s = np.geomspace(0.05, 60.0, 60) / levels.size
         weights = np.exp(np.multiply.outer(s, np.arange(levels.size)))
         logs = (groups - picks) * np.log(weights @ masses)
@@ -536,7 +536,7 @@ class StatisticRange:
         return math.log1p(self.scale * x)
 
     def value(self, statistic: FloatArray) -> FloatArray:
-        """Ratio x with a given contribution ln(1 + r·x) to the statistic A."""
+        """Ratio x of each contribution ln(1 + r·x) to A, shape of ``statistic``."""
         return np.expm1(statistic) / self.scale
 
 

@@ -254,7 +254,7 @@ def expectation(
             have this distribution. All grids have the same step.
         side: side of the bound.
         frame: tilt and window of the sum.
-        payoff: g, increasing and at least 0.
+        payoff: g, increasing and at least 0; keeps the shape of its argument.
         slope: upper bound on the slope of g.
 
     Returns:
@@ -312,7 +312,8 @@ def half_line_masses(parts: Parts, side: Side, frame: SumFrame) -> FloatArray:
         frame: tilt and window of the sum.
 
     Returns:
-        One bound for each bin; 1 (upper) or 0 (lower) if the weights that undo the tilt overflow.
+        One bound for each bin, shape (bins,); 1 (upper) or 0 (lower) if the weights that undo the
+        tilt overflow.
 
     Raises:
         NumericalError: the sum needs too many bins.

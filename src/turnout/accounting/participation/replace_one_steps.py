@@ -122,7 +122,8 @@ class AntitheticStep:
         """Values at ``c`` and slopes of lines that lie below E[(Y − c)₊] at every c.
 
         Each line is P(E) − K·P'(E) − c·Q(E), with E the event whose line is largest at ``c``: X is
-        above a threshold and X' below one. Rounding errors are subtracted.
+        above a threshold and X' below one. Rounding errors are subtracted. Both results have the
+        shape of ``c``.
         """
         threshold, other = self.thresholds(c)
         present, elsewhere, share = antithetic_event(self.pair, threshold, other)
@@ -134,7 +135,7 @@ class AntitheticStep:
         return values, np.where(missed, np.where(least > 0, -1.0, 0.0), -share)
 
     def thresholds(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Thresholds of X and of X' at each c; if there are many c, thresholds are interpolated."""
+        """Thresholds of X and of X' at each c, shape of ``c``; for many c, interpolated."""
         if c.size <= _SOLVED_THRESHOLDS or isinstance(self.pair, _SOLVED):
             return antithetic_thresholds(self.pair, self.k, c)
         nodes = c[np.linspace(0, c.size - 1, _SOLVED_THRESHOLDS).astype(np.int64)]
@@ -193,14 +194,18 @@ class AnyTwoStep:
         return scale * self._hockey_stick(self.k / scale + np.maximum(c, 0.0))
 
     def share(self, c: FloatArray) -> FloatArray:
-        """−d/dc of the bound on E[(Y − c)₊]: Q(X > K + c) for c ≥ 0, else Q(X' < (1 − c)/K)."""
+        """−d/dc of the bound on E[(Y − c)₊]: Q(X > K + c) for c ≥ 0, else Q(X' < (1 − c)/K).
+
+        The result has the shape of ``c``.
+        """
         above = self.pair.q_above(self.k + np.maximum(c, 0.0))
         return np.where(c >= 0, above, self.pair.q_below((1.0 - np.minimum(c, 0.0)) / self.k))
 
     def tangent(self, c: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Values and slopes of lines below `upper` at each c, used only to choose grids.
 
-        The lines are no lower bounds on the hockey stick of Y.
+        The lines are no lower bounds on the hockey stick of Y. Both results have the shape of
+        ``c``.
         """
         return self.upper(c), -self.share(c)
 
@@ -393,7 +398,7 @@ def payoff_frame(
     Args:
         distribution: distribution of one Y on few points.
         count: n, number of steps of the sum Σ.
-        payoff: g, increasing and at least 0.
+        payoff: g, increasing and at least 0; keeps the shape of its argument.
         floor: value of Σ below which g is 0 or negligible.
         threshold: value of Σ near which the result is needed.
     """
@@ -529,7 +534,7 @@ class Overview:
         return max(float(self.points[beyond[-1] if beyond.size else 0]), self.step.bottom)
 
     def first_below(self, values: FloatArray, threshold: float) -> float:
-        """First point at which decreasing ``values`` are at most a threshold."""
+        """First point at which decreasing ``values``, shape (n,), are at most a threshold."""
         small = np.flatnonzero(values <= threshold)
         return min(float(self.points[small[0] if small.size else -1]), self.step.top)
 

@@ -302,7 +302,7 @@ def corollary_4_7(
 
 
 def log_sum_exp(terms: FloatArray) -> FloatArray:
-    """Logarithm of the sum of exponentials along the last axis."""
+    """Logarithm of the sum of exponentials along the last axis, (…, n) to (…)."""
     largest = np.max(terms, axis=-1, keepdims=True)
     return largest[..., 0] + np.log(np.sum(np.exp(terms - largest), axis=-1))
 

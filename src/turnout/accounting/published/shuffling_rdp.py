@@ -113,7 +113,7 @@ def _log_binomial(counts: FloatArray, messages: int, p: float) -> FloatArray:
 
 
 def log_excess(x: FloatArray | float, order: FloatArray | float) -> FloatArray:
-    """Logarithm of (1 + x)^α − 1 − αx for x > −1 and α ≥ 2, with an error of about 1e-10."""
+    """ln((1 + x)^α − 1 − αx) for x > −1 and α ≥ 2, broadcast; the error is about 1e-10."""
     # The series overflows where it is not what is returned.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         powers = order * np.log1p(x)

@@ -346,12 +346,12 @@ class PricedMessages(ABC):
         """Upper curve that is valid at every K, for callers that evaluate it at few K."""
 
     def curve(self, direction: Direction, side: Side, delta: float, refinement: int) -> Curve:
-        """Upper polygon for both directions, tight near the given δ."""
+        """Upper polygon for both directions, tight near δ; UnsupportedError for LOWER."""
         require_upper(side)
         return _near(self, delta, refinement)
 
     def curves(self, side: Side, delta: float, refinement: int) -> CurvePair:
-        """Upper polygon for both directions, tight from δ = 1 down to the given δ."""
+        """Upper polygon for both directions, tight down to δ; UnsupportedError for LOWER."""
         require_upper(side)
         curve = _down_to(self, delta, refinement)
         return CurvePair(side, [curve], [curve], (self.floor, self.floor))

@@ -196,7 +196,10 @@ class BinaryResponseCurve:
         return upper
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope at each K ≥ 1: −min(P(E), Q(E)) for the event E with the largest P(E) − K·Q(E)."""
+        """Slope at each K ≥ 1: −min(P(E), Q(E)) for the event E with the largest P(E) − K·Q(E).
+
+        The result has the shape of ``k``.
+        """
         return self._bounds(k).slope
 
     def _bounds(self, k: FloatArray) -> SplitPrices:

@@ -102,7 +102,7 @@ class BlanketCurve:
         return self.delta_and_slope(k)[0]
 
     def slope(self, k: FloatArray) -> FloatArray:
-        """Slope of a line through δ(K) that lies below the pair's curve; 0 for an upper curve."""
+        """Slope of a line through δ(K) below the pair's curve, shape of ``k``; 0 for side UPPER."""
         return self.delta_and_slope(k)[1]
 
     def delta_and_slope(self, k: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -154,7 +154,7 @@ class Events:
 
     @property
     def most(self) -> FloatArray:
-        """Upper bound on the gain of each event."""
+        """Upper bound on the gain of each event, shape of `value`."""
         # No view is likelier by more than v_h/v_l, so beyond it the gain is 0 in every cell.
         return np.where(self.impossible, 0.0, np.maximum(self.value, 0.0) + self.slack)
 
@@ -162,7 +162,8 @@ class Events:
     def least(self) -> tuple[FloatArray, FloatArray]:
         """Lower bound on the gain of each event, and the rate at which this bound falls with K.
 
-        The gain of the same event at another K is at most the largest gain there.
+        Both have the shape of `value`. The gain of the same event at another K is at most the
+        largest gain there.
         """
         fall = np.where(self.value > self.slack, self.chance, 0.0)
         return np.maximum(self.value - self.slack, 0.0), fall

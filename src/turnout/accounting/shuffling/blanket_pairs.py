@@ -347,7 +347,7 @@ class Cells:
 
 
 def first_of_groups(others: int, chance: float, groups: int) -> FloatArray:
-    """Smallest N − 1 of each group; the first group starts at 0.
+    """Smallest N − 1 of each group, shape (number of groups,); the first group starts at 0.
 
     Args:
         others: n − 1, the largest value of N − 1.
@@ -430,7 +430,7 @@ def _places(trials: float, chance: float, fine: float) -> FloatArray:
 
 
 def stretched(width: float) -> FloatArray:
-    """Numbers from −30 to 30 with spacing ``width`` up to ±4 and increasing spacing beyond."""
+    """Numbers (n,) from −30 to 30 with spacing ``width`` up to ±4 and increasing spacing beyond."""
     steps = np.arange(-math.ceil(_REACH / width), math.ceil(_REACH / width) + 1) * width
     beyond = np.copysign(np.clip(np.abs(steps) - _EVEN, 0.0, _REACH - _EVEN), steps)
     return np.clip(steps, -_EVEN, _EVEN) + _GROWTH * np.sinh(beyond / _GROWTH)

@@ -502,7 +502,11 @@ class _BestCurve:
 def wide_curve(
     block: Block, direction: Direction, side: Side, delta: float, refinement: int
 ) -> Curve:
-    """Curve of a block in one direction, tight where δ(K) is at least the given δ."""
+    """Curve of a block in one direction, tight where δ(K) is at least the given δ.
+
+    Raises:
+        UnsupportedError: ``side`` is LOWER and the block has upper bounds only.
+    """
     if isinstance(block, PricedMessages):
         require_upper(side)
         return block.wide(refinement)
