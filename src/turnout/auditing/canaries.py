@@ -330,7 +330,7 @@ class Canaries:
         return self.clipped_sum(sent, np.array([client])).total, None
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:
-        """Sum of these clients' updates: coordinates of the model first, those of canaries last."""
+        """Sum of these clients' updates, (d + m,): coordinates of the model, then of canaries."""
         total = np.zeros(self.dimension)
         real = clients[clients < self.clients]
         if real.size and isinstance(self._beside, Batched):

@@ -80,7 +80,7 @@ class Event:
     threshold: float
 
     def count(self, scores: FloatArray) -> int:
-        """Number of trials in which the event happens."""
+        """Number of trials in which the event happens, from one score for each trial, (trials,)."""
         above = int(np.count_nonzero(scores > self.threshold))
         return above if self.above else scores.size - above
 
@@ -166,8 +166,8 @@ def gaussian_mu_by_counts(
     Source: Dong, Roth and Su, Gaussian differential privacy (dong2022gaussian), at one point of the
         trade-off function. The bounds do not apply to worlds with another trade-off function.
 
-    The bounds use the limits of `epsilon_by_counts` at the same arguments: both bounds together err
-    with probability at most ``error``.
+    The arguments, shapes and limits are those of `epsilon_by_counts`: both bounds together err with
+    probability at most ``error``.
 
     Raises:
         ParameterError: ``error`` outside its domain.
@@ -296,7 +296,7 @@ def counted(
 
 
 def merged_scores(parts: Iterable[Mapping[str, FloatArray]]) -> dict[str, FloatArray]:
-    """Scores of several groups of trials, joined by the name of the statistic."""
+    """Scores of several groups of trials, joined by the name of the statistic, (trials,) each."""
     groups = list(parts)
     return {name: np.concatenate([group[name] for group in groups]) for name in groups[0]}
 
@@ -338,7 +338,7 @@ class Rates:
 
     @classmethod
     def of(cls, event: Event, likely: FloatArray, rare: FloatArray, points: int = 300) -> Rates:
-        """ROC curve over at most ``points`` thresholds of an event's statistic."""
+        """ROC curve over at most ``points`` thresholds, from scores (trials,) in each world."""
         sign = 1.0 if event.above else -1.0
         ours, others = np.sort(sign * likely), np.sort(sign * rare)
         ranks = np.unique(np.geomspace(1, ours.size, points).astype(np.int64))
@@ -465,7 +465,7 @@ def _cohort(draw: Cohort, a: FloatArray) -> FloatArray:
 
 
 def log_sum(a: FloatArray) -> FloatArray:
-    """Logarithm of Σ e^a over the first axis, computed without overflow."""
+    """Logarithm of Σ e^a over the first axis, (n, …) to (…), computed without overflow."""
     top = a.max(axis=0)
     return top + np.log(np.exp(a - top).sum(axis=0))
 

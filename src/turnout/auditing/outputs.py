@@ -182,7 +182,8 @@ def projection_of(
     """Function that projects vector messages on the difference of two vectors, or None.
 
     The projection is a statistic for messages that have too many values to learn their ratios. The
-    result is None for randomizers of items or numbers, and for public randomness.
+    function maps n messages, shape (n, …), to shape (n,). The result is None for randomizers of
+    items or numbers, and for public randomness.
     """
     if not isinstance(randomizer, VectorRandomizer) or randomizer.public_randomness != "none":
         return None

@@ -315,7 +315,7 @@ class Elimination:
         return replace(known, active=self.survivors(known))
 
     def survivors(self, state: EliminationState) -> IntArray:
-        """Active actions that are not proved worse than a champion.
+        """Indices (n,) of the active actions that are not proved worse than a champion.
 
         Champions are the few active actions of the largest estimates.
         """

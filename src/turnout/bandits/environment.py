@@ -127,7 +127,7 @@ class LinearEnvironment:
 
 
 def rounded_rewards(rewards: ArrayLike, source: Source) -> NDArray[np.int64]:
-    """Rewards in [−1, 1], each rounded to ±1 at random without a change of its mean.
+    """Rewards in [−1, 1], shape (n,), each rounded to ±1 at random without a change of its mean.
 
     Raises:
         ParameterError: a reward is outside [−1, 1] or NaN; rewards are not clipped.
@@ -279,15 +279,16 @@ def _checked_candidates(candidates: ArrayLike, dimension: int) -> FloatArray:
 def parameter_net(dimension: int, fineness: float) -> FloatArray:
     """Parameters on the unit sphere such that every point of the sphere is near a parameter.
 
-    The distance is at most ``fineness``. Only the direction of a parameter affects g. In two
-    dimensions the parameters have equally spaced angles; in more dimensions they are a grid on the
-    surface of a cube, projected onto the sphere.
+    The parameters have the shape (parameters, d), and the distance is at most ``fineness``. Only
+    the direction of a parameter affects g. In two dimensions the parameters have equally spaced
+    angles; in more dimensions they are a grid on the surface of a cube, projected onto the sphere.
 
     Args:
         dimension: number of coordinates d, at least 1.
         fineness: largest distance of a point of the sphere from the net, above 0.
 
     Raises:
+        ParameterError: ``dimension`` is below 1, or ``fineness`` is not above 0.
         UnsupportedError: the net has too many parameters for the memory.
     """
     checks.count(dimension=dimension)

@@ -124,7 +124,7 @@ def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatAr
     """Largest log moment ψ(x) of a message over all means m from ``low`` to ``high``, rounded up.
 
     ψ(x) = ln(cosh x + m·sinh x) − m·x is concave in m, and largest at m = 1/x − coth x. The result
-    is at most 1 + 1e-9 times the true value.
+    is at most 1 + 1e-9 times the true value. The arguments are broadcast.
     """
     # The mean in [low, high] with the largest value.
     small = np.abs(x) < _SERIES
@@ -142,7 +142,7 @@ def bit_log_moments(x: FloatArray, low: FloatArray, high: FloatArray) -> FloatAr
 
 
 def laplace_log_moments(x: FloatArray, rate: float) -> FloatArray:
-    """Log moment φ(x) of discrete Laplace noise; infinite for |x| ≥ rate.
+    """Log moment φ(x) of discrete Laplace noise, shape of ``x``; infinite for |x| ≥ rate.
 
     E e^{xZ} = (1 − q)²/((1 − q·e^x)(1 − q·e^{−x})) for noise Z, where q = e^{−rate}.
     """
@@ -195,7 +195,7 @@ class BatchMechanism(ABC):
         """Proved bounds on ε of a whole run at `delta`, under replacement of one client's reward.
 
         Args:
-            batches: number of pulls of each action, for each released batch.
+            batches: number of pulls of each action, shape (k,), for each released batch.
         """
 
     @property
@@ -429,7 +429,7 @@ def attenuation(level: float) -> float:
 
 
 def randomized_bits(bits: IntArray, level: float, source: Source) -> IntArray:
-    """Randomized responses to bits of ±1 at privacy level ε₀ = ``level``.
+    """Randomized responses to bits of ±1, shape (n,), at privacy level ε₀ = ``level``.
 
     Each bit is replaced by a uniform bit with the blanket probability of the randomizer.
     """

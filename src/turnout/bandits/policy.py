@@ -225,9 +225,9 @@ def registered_policies() -> dict[str, RegisteredPolicy]:
 def whole_batch(actions: IntArray, shares: FloatArray, size: float, left: int) -> Batch:
     """Batch of about ``shares · size`` pulls of each action, and at most ``left`` pulls in all.
 
-    The numbers of pulls are rounded up, to at least 1. If they add up to more than ``left``, the
-    actions with the most pulls lose pulls. So an action is omitted only if fewer pulls than actions
-    are left.
+    ``actions`` and ``shares`` have the same shape (k,). The numbers of pulls are rounded up, to at
+    least 1. If they add up to more than ``left``, the actions with the most pulls lose pulls. So an
+    action is omitted only if fewer pulls than actions are left.
     """
     pulls = np.maximum(np.ceil(shares * min(size, left) - 1e-9), 1.0).astype(np.int64)
     while (excess := int(pulls.sum()) - left) > 0:
@@ -296,7 +296,7 @@ class BatchEvidence:
         return np.linalg.pinv(self.information, rcond=_SINGULAR, hermitian=True)
 
     def variances(self, contrasts: FloatArray) -> FloatArray:
-        """Variance proxy σⱼ² of each contrast; infinite for contrasts outside the batch's span."""
+        """Variance proxy σⱼ² of each contrast, (m, d) to (m,); inf outside the batch's span."""
         along = contrasts @ self.covariance
         missed = np.linalg.norm(along @ self.information - contrasts, axis=1)
         known = missed <= _OUTSIDE * np.linalg.norm(contrasts, axis=1)

@@ -81,8 +81,8 @@ class PrintedSums(BatchMechanism):
         infinite ε.
 
         Args:
-            batches: number of pulls of each action, for each released batch. The bounds do not
-                depend on it, because a client takes part in one batch.
+            batches: number of pulls of each action, (k,), for each released batch. The bounds do
+                not depend on it, because a client takes part in one batch.
 
         Raises:
             UnsupportedError: the shuffled model, for which no ε is proved.

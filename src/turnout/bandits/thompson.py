@@ -166,7 +166,7 @@ def thompson_from_plan(settings: PolicySettings, privacy: RewardPrivacy) -> Batc
 
 
 def posterior_of(actions: FloatArray, releases: tuple[BatchRelease, ...]) -> Posterior:
-    """Posterior of θ after releases, from a standard normal prior.
+    """Posterior of θ for actions (K, d) after releases, from a standard normal prior.
 
     The variances of rewards depend on the posterior means, and the posterior depends on these
     variances. So both are computed in turn, in a fixed number of rounds.

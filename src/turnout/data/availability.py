@@ -40,7 +40,7 @@ def flash_phones() -> NDArray[np.float64]:
 
 
 def trace_from(path: Path) -> NDArray[np.float64]:
-    """Availability matrix from a CSV file of intervals.
+    """Availability matrix, shape (devices, slots), from a CSV file (see `parse_intervals`).
 
     Raises:
         MissingFileError: there is no such file.

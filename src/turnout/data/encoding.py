@@ -55,7 +55,7 @@ class Census:
         return int(self.offsets[-1])
 
     def placed(self, batch: TableBatch) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Client number of each row, and a mask of the rows that are held out for testing."""
+        """Client number of each row, and a mask of the rows held out for testing; (rows,) each."""
         number = self.number_of[self.ids.seen(batch)]
         return number, self.split.held_out(batch) | (number < 0)
 
@@ -75,7 +75,7 @@ class Ids:
         return len(self._places)
 
     def seen(self, batch: TableBatch) -> NDArray[np.int64]:
-        """Index of each row's client among all clients so far; new clients are added.
+        """Index of each row's client among all clients so far, (rows,); new clients are added.
 
         Raises:
             ParameterError: an id is missing, or is neither text nor a whole number.
@@ -112,7 +112,7 @@ class Split:
     by_row: bool = False
 
     def held_out(self, batch: TableBatch) -> NDArray[np.bool_]:
-        """Mask of the test rows that a column, or a hash of the row number, selects.
+        """Mask, (rows,), of the test rows that a column, or a hash of the row number, selects.
 
         Raises:
             ParameterError: the test column has other values than true and false.
@@ -283,7 +283,7 @@ class Encoder:
         return labels.shape[1]
 
     def records(self, batch: TableBatch) -> tuple[NDArray, NDArray]:
-        """Inputs and labels of a batch, as `turnout.data.Records` stores them.
+        """Inputs and labels of a batch, (rows, …) each, as `turnout.data.Records` stores them.
 
         Raises:
             ParameterError: a value is missing, not finite, out of range, or not of the kind that

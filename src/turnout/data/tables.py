@@ -216,7 +216,7 @@ class ArrayTable:
 
 
 def numpy_column(name: str, array: NDArray[Any]) -> Column:
-    """Column with the entries of a NumPy array of numbers, truth values, texts or dates.
+    """Column with the entries of an array (rows, …) of numbers, truth values, texts or dates.
 
     Raises:
         ParameterError: the entries are of another kind.

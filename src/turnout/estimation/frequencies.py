@@ -438,7 +438,7 @@ class FrequencyEstimate:
     def heavy_hitters(self, threshold: float, error: float = 0.05) -> NDArray[np.int64]:
         """Items with a share above ``threshold``, with a bounded probability of a wrong item.
 
-        `items_above` describes the arguments, the errors and the guarantee.
+        `items_above` describes the arguments, the result, the errors and the guarantee.
         """
         return items_above(self.evidence, threshold, error)
 

@@ -56,7 +56,7 @@ class MeanTally:
 
         Args:
             randomizer: the randomizer of all messages.
-            messages: result of the randomizer's ``encode`` or ``unpack``.
+            messages: result of the randomizer's ``encode`` or ``unpack``, shape (n, …).
             first: number of the first client.
 
         Raises:
@@ -163,7 +163,7 @@ class MeanEstimate:
 
     @property
     def projected(self) -> FloatArray:
-        """Vector nearest to ``value`` in the ball of possible means; a biased estimate.
+        """Vector, (d,), nearest to ``value`` in the ball of possible means; a biased estimate.
 
         In ℓ2 the vector is never further from the true mean than ``value``.
         """

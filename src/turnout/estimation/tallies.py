@@ -103,6 +103,8 @@ class FrequencyTally:
     def of(cls, randomizer: FrequencyRandomizer, messages: NDArray) -> FrequencyTally:
         """Tally of messages that `FrequencyRandomizer.encode` or ``unpack`` returned.
 
+        The messages are codes, shape (n,), or packed bitmaps, shape (n, ⌈k/64⌉).
+
         Raises:
             ParameterError: the messages are not of this randomizer.
             UnsupportedError: the randomizer has too many messages to count.

@@ -318,7 +318,7 @@ class UserLevelMean:
         return self.finish(centre, tally)
 
     def finish(self, centre: FloatArray, tally: MeanTally) -> UserLevelEstimate:
-        """Estimate from the result of `centre` and the tally of second messages."""
+        """Estimate from the result of `centre`, shape (d,), and the tally of second messages."""
         return UserLevelEstimate(self, centre, estimate_mean(tally))
 
 

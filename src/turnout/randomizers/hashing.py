@@ -127,7 +127,7 @@ class LocalHashing(IndexedRandomizer):
         return int(self.preferred(*one)[0] == cell)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum of `score` for every item, computed digit by digit from the table of counts."""
+        """Sum of `score` for every item, (items,), digit by digit from counts (messages,)."""
         return _hashed(counts, self.reply_count, self.digits)[: self.items]
 
 

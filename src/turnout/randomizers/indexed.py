@@ -185,7 +185,7 @@ class IndexedRandomizer(FrequencyRandomizer):
         return asked * self.reply_count + replies
 
     def pack(self, messages: NDArray) -> bytes:
-        """Messages packed into ⌈n · `message_bits` / 8⌉ bytes."""
+        """Messages, shape (n,), packed into ⌈n · `message_bits` / 8⌉ bytes."""
         sent = messages % self.reply_count if self.public else messages
         return pack_codes(sent, self.message_bits)
 

@@ -123,7 +123,7 @@ class NoisyNumber(ABC):
         return np.asarray(messages) * self.unit - self.clip
 
     def pack(self, messages: NDArray[np.int64]) -> bytes:
-        """Bytes of the messages: four bytes for each, little-endian, two's complement."""
+        """Bytes of the messages, (n,): four bytes for each, little-endian, two's complement."""
         return messages.astype("<i4").tobytes()
 
     def unpack(self, data: bytes, n: int) -> NDArray[np.int64]:

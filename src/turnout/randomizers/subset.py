@@ -86,7 +86,7 @@ class BitmapRandomizer(FrequencyRandomizer):
         return counts
 
     def pack(self, messages: NDArray) -> bytes:
-        """Messages packed into ⌈n · k / 8⌉ bytes."""
+        """Messages, shape (n, ⌈k / 64⌉), packed into ⌈n · k / 8⌉ bytes."""
         return pack_rows(messages, self.items)
 
     def unpack(self, data: bytes, n: int) -> Rows:

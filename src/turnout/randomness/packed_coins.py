@@ -101,7 +101,7 @@ class ByteDistribution:
     table: NDArray[np.uint16]
 
     def below(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Bounds on the number of C_j that are at most U, given the first 62 bits of each U."""
+        """Bounds, shape of ``numbers``, on the number of C_j ≤ U, given the first 62 bits of U."""
         fewest = np.searchsorted(self.ceilings, numbers, side="right")
         return fewest, np.searchsorted(self.floors, numbers, side="right")
 

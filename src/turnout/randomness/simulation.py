@@ -46,7 +46,7 @@ class SimulationRandomness(Source):
         return self._generator.integers(2**64, size=size, dtype=np.uint64)
 
     def below_each(self, limits: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Independent integers, the i-th uniform on {0, …, limits[i] − 1}."""
+        """Independent integers, the i-th uniform on {0, …, limits[i] − 1}, shape of ``limits``."""
         return self._generator.integers(limits)
 
     def bernoulli(self, p: float | Fraction, size: int) -> NDArray[np.bool_]:
@@ -74,7 +74,7 @@ class SimulationRandomness(Source):
         return int(self._generator.binomial(n, p))
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, ascending, shape (k,).
 
         Raises:
             ParameterError: ``k`` is below 0 or above ``n``.

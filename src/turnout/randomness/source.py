@@ -99,7 +99,7 @@ class Source(ABC):
         return sum(int(np.count_nonzero(self.bernoulli(p, size))) for size in sizes)
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, ascending, shape (k,).
 
         Source: Floyd's algorithm (Bentley and Floyd, Programming pearls, CACM 30(9), 1987).
 

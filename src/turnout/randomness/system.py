@@ -81,7 +81,7 @@ class OSRandomness(Source):
         return packed_from_words(_words, p, rows, columns)
 
     def subset(self, n: int, k: int) -> NDArray[np.int64]:
-        """Uniform subset of ``k`` elements of {0, …, n − 1}, in ascending order.
+        """Uniform subset of ``k`` elements of {0, …, n − 1}, ascending, shape (k,).
 
         The first ``k`` different values of a uniform sequence are a uniform subset. A sequence is
         drawn in bulk, which is faster than Floyd's algorithm. If ``k`` is more than half of ``n``,

@@ -70,11 +70,11 @@ class AbelianGroup:
         return self.blocks << self.place_bits
 
     def add(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sums ``left + right`` in the group, element by element."""
+        """Sums ``left + right`` in the group, element by element, with broadcasting."""
         return self._combined(left, right, 1)
 
     def subtract(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Differences ``left − right`` in the group, element by element."""
+        """Differences ``left − right`` in the group, element by element, with broadcasting."""
         return self._combined(left, right, -1)
 
     def _combined(

@@ -186,7 +186,7 @@ class LimitedAnswers:
         return self.questions.frequencies(totals, float(self.yes - self.no))
 
     def answered(self, totals: NDArray[np.int64]) -> LevelEstimate:
-        """Estimate with its standard errors, from a sum of `totals`."""
+        """Estimate with its standard errors, from a sum of `totals`, shape (2, K)."""
         raw = self.frequencies(totals)
         projected, asked = project_simplex(raw), int(totals.sum())
         errors = np.sqrt(np.maximum(self.variance(projected, asked), 0))

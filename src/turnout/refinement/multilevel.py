@@ -344,7 +344,8 @@ def estimate(levels: MultiLevel, totals: NDArray[np.int64], level: int) -> Level
 
     Args:
         levels: the mechanism.
-        totals: histogram, from `MultiLevel.totals`, of the messages of all clients *at that level*.
+        totals: histogram, from `MultiLevel.totals`, of the messages of all clients *at that level*;
+            shape ``levels.design.totals_shape``.
         level: index of the level in ``levels.epsilons``.
 
     Raises:

@@ -232,7 +232,7 @@ def central_frequencies(
     """Frequencies from noisy counts; under add-remove the sum of all noisy counts estimates n.
 
     Args:
-        blocks: items of the rows, below ``items``, block by block.
+        blocks: items of the rows, from 0 to k − 1, in blocks of shape (rows,).
         items: k.
         privacy: request for the central model.
         source: source of the noise.

@@ -24,7 +24,7 @@ from turnout.core.values import EXACT_WHOLE, WHOLE, canonical, refuse_inexact, r
 
 
 def batch_entries(batch: Any) -> NDArray[Any] | list[Any]:
-    """Entries of the single column of an Arrow record batch; missing entries are None."""
+    """Entries (n,) of an Arrow record batch's only column; None if missing, NaN among floats."""
     (held,) = map(_without_decimals, batch.columns)
     types = pyarrow().types
     whole = types.is_integer(held.type) or types.is_boolean(held.type)
@@ -277,7 +277,7 @@ def _codes(
 def entry_blocks(
     data: Path | Rows, column: str | None, missing: object = None
 ) -> Iterator[NDArray[Any] | list[Any]]:
-    """Blocks of one column's entries, unconverted, with missing entries replaced.
+    """Blocks of one column's entries, (rows,) each, unconverted, with missing entries replaced.
 
     Args:
         data: a path or rows, see `item_blocks`.
@@ -373,13 +373,13 @@ def _numbers(rows: list[list[str]]) -> NDArray[np.float64]:
 
 
 def array_entries(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Blocks of a one-dimensional array."""
+    """Blocks of a one-dimensional array, shape (rows,) each."""
     for start in range(0, len(array), BLOCK_ROWS):
         yield array[start : start + BLOCK_ROWS]
 
 
 def array_vectors(array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-    """Blocks of rows of a numeric array with one or two dimensions."""
+    """Blocks, (rows, d) each, of a numeric array (n, d), or (n,) with d = 1."""
     step = max(1, _BLOCK_NUMBERS // array[:1].size) if len(array) else 1
     for start in range(0, len(array), step):
         block = np.asarray(array[start : start + step], dtype=np.float64)

@@ -33,7 +33,7 @@ _LETTERS = " abcdefghijklmnopqrstuvwxyz*"  # by their codes; code 0 stands for n
 def word_blocks(
     blocks: Iterable[NDArray[Any] | list[str]], letters: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Words of the clients as whole numbers below 2^(5·letters), block by block.
+    """Words of the clients as whole numbers below 2^(5·letters), in blocks of shape (words,).
 
     Args:
         blocks: blocks of words.

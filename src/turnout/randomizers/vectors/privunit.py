@@ -190,7 +190,7 @@ class CapRandomizer(VectorRandomizer):
         return self.radius**2 * self._squared_length / self.alignment**2
 
     def pack(self, messages: NDArray) -> bytes:
-        """The vectors as little-endian 32-bit floats."""
+        """The vectors, shape (n, d), as little-endian 32-bit floats."""
         return np.ascontiguousarray(messages, dtype="<f4").tobytes()
 
     def unpack(self, data: bytes, clients: int) -> NDArray[np.float32]:

@@ -57,7 +57,7 @@ _LARGEST_DISTRIBUTION = 1 << 20
 
 
 def bit_weights(levels: int) -> FloatArray:
-    """Weights w_1, …, w_m of the bits: ½, ¼, …, with the last two equal; they sum to 1."""
+    """Weights w_1, …, w_m of the bits, (m,): ½, ¼, …, with the last two equal; they sum to 1."""
     weights = 2.0 ** -np.arange(1, levels + 1, dtype=np.float64)
     weights[-1] = 2.0 ** (1 - levels)
     return weights
@@ -627,5 +627,5 @@ class BitRandomizer(VectorRandomizer):
         return self.bits.total(messages, first)
 
     def probabilities(self, value: ArrayLike) -> FloatArray:
-        """Probability of each message in the order of `SampledBits.probabilities`."""
+        """Probability of each message for ``value``, (d,); order of `SampledBits.probabilities`."""
         return self.bits.probabilities(self.checked(np.atleast_2d(np.asarray(value)))[0])
