@@ -79,7 +79,7 @@ class Algorithm(Protocol):
         ...
 
     def model(self, state: ServerState) -> NDArray[np.floating]:
-        """Model that is evaluated and released, as one vector."""
+        """Model that is evaluated and released, as one vector, shape (parameters,)."""
         ...
 
     def init_client(self, client: int) -> ClientState | None:
@@ -138,6 +138,10 @@ class Batched(Protocol):
 
         The engine checks the norm of every sum and, once between two evaluations, the updates of
         up to eight single clients.
+
+        Args:
+            sent: vector that the server sends.
+            clients: numbers of the clients, shape (c,).
         """
         ...
 
@@ -242,11 +246,17 @@ class Task(Protocol):
     def clipped_sum(
         self, parameters: NDArray[np.floating], clients: NDArray[np.integer], clip_norm: float
     ) -> UpdateSum:
-        """Sum of the clipped updates of the given clients."""
+        """Sum of the clipped updates of the given clients.
+
+        Args:
+            parameters: model parameters, shape (d,).
+            clients: numbers of the clients, shape (c,).
+            clip_norm: largest ℓ2 norm of a client's term.
+        """
         ...
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
-        """Metrics of the given parameters, by name."""
+        """Metrics of the given parameters, shape (d,), by name."""
         ...
 
 
@@ -260,7 +270,10 @@ class SeparateTask(Protocol):
         clients: NDArray[np.integer],
         use: Callable[[int, NDArray[np.floating]], Any],
     ) -> Iterator[Any]:
-        """Results of the callback ``use``, applied to groups of the clients' unclipped updates."""
+        """Results of the callback ``use``, applied to groups of the clients' unclipped updates.
+
+        `Separate.updates` describes the groups; ``parameters`` has the shape (d,).
+        """
         ...
 
 
@@ -321,7 +334,7 @@ class FedSGD:
         client: int,
         generator: np.random.Generator,
     ) -> tuple[NDArray[np.floating], None]:
-        """Update of one client, already clipped, and None as the client's state."""
+        """Update of one client, shape (d,), already clipped, and None as the client's state."""
         return self.clipped_sum(sent, np.array([client])).total, None
 
     def clipped_sum(self, sent: NDArray[np.floating], clients: NDArray[np.integer]) -> UpdateSum:

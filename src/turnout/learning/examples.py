@@ -137,12 +137,12 @@ def rows(array: NDArray, index: NDArray[np.int64]) -> Tensor:
 
 
 def as_tensor(array: NDArray) -> Tensor:
-    """Tensor that shares the memory of a writeable array, or copies a read-only array."""
+    """Tensor of an array's shape that shares the array's memory, or copies it if read-only."""
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def as_floats(inputs: Tensor) -> Tensor:
-    """Model inputs: bytes divided by 255, tokens unchanged, all other numbers as float32."""
+    """Model inputs, same shape: bytes divided by 255, tokens unchanged, all others as float32."""
     if inputs.dtype == torch.int64:
         return inputs
     return inputs.to(torch.float32).div_(255) if inputs.dtype == torch.uint8 else inputs.float()

@@ -485,7 +485,7 @@ def apply_features(
 
 
 def first_features(features: FeatureMap, inputs: NDArray[Any]) -> NDArray[np.float16]:
-    """First rows of the result of `apply_features`, bit for bit, with the same checks.
+    """First rows, (rows, …), of the result of `apply_features`, bit for bit, with the same checks.
 
     Raises:
         ParameterError: the inputs are neither uint8 nor floats.

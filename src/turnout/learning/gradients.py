@@ -65,7 +65,7 @@ def factors(squared_norms: Tensor, clip_norm: float | Tensor) -> Tensor:
 
 
 def count_longer(squared_norms: Tensor, clip_norm: float) -> int:
-    """Number of usable updates that are longer than ``clip_norm`` and are therefore scaled down."""
+    """Number of usable updates longer than ``clip_norm``; ``squared_norms`` is (clients,)."""
     return int(torch.count_nonzero(squared_norms > clip_norm**2))
 
 
@@ -86,7 +86,7 @@ class ClientGradients(Protocol):
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """Squared ℓ2 norm of each row, summed in float64."""
+    """Squared ℓ2 norm of each row, (n, d) to (n,), summed in float64."""
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
 
 
@@ -212,7 +212,7 @@ class ClientBatch:
         return len(self.labels)
 
     def only(self, clients: Tensor) -> ClientBatch:
-        """Batch restricted to some of its clients."""
+        """Batch restricted to some of its clients, given by positions or a mask (c,)."""
         return ClientBatch(self.inputs[clients], self.labels[clients], self.weights[clients])
 
     def on(self, compute: Compute) -> ClientBatch:
@@ -228,7 +228,7 @@ class LocalUpdates(Protocol):
         ...
 
     def clipped_sum(self, parameters: Tensor, batch: ClientBatch, clip_norm: float) -> ClippedSum:
-        """Sum of the clipped updates of a batch, and the number of clipped updates."""
+        """Sum (parameters,) of a batch's clipped updates, and the number of clipped updates."""
         ...
 
     def rows(self, parameters: Tensor, batch: ClientBatch) -> Tensor:

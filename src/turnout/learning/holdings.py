@@ -129,5 +129,5 @@ class Holdings:
 
 
 def within(numbers: NDArray[np.integer], limit: int) -> bool:
-    """Whether all numbers lie in 0 … limit − 1; there must be at least one number."""
+    """Whether all numbers lie in 0 … limit − 1; any shape with at least one number."""
     return bool(numbers.min() >= 0 and numbers.max() < limit)

@@ -170,7 +170,7 @@ def metric_named(name: str) -> Metric | None:
 def own_metric(
     function: Callable[[Tensor, Tensor], float], reference: Reference, name: str
 ) -> WholeMetric:
-    """Metric from a custom function of all outputs and labels.
+    """Metric from a custom function of all outputs and labels, (n, …) each for n examples.
 
     Larger values are better, unless the function has an attribute ``higher_is_better = False``. A
     call of the metric raises a ParameterError if the function fails or returns no number.
@@ -199,8 +199,8 @@ def values(
     Args:
         metrics: all metrics.
         totals: for each batch, the sum and the number of terms of each `MeanMetric`, by name.
-        outputs: outputs of all examples; None if no metric is a `WholeMetric`.
-        labels: labels of all examples.
+        outputs: outputs of all examples, (n, …); None if no metric is a `WholeMetric`.
+        labels: labels of all examples, (n, …).
     """
     found: dict[str, float] = {}
     for metric in metrics:

@@ -36,7 +36,11 @@ ImageShape = tuple[int, int, int]
 
 
 class Layer(Protocol):
-    """Interface of a layer, whose parameters are a slice of the model's flat vector."""
+    """Interface of a layer, whose parameters are a slice of the model's flat vector.
+
+    Parameters have the shape (size,); inputs, outputs and their gradients have the shape (n, …) for
+    n examples. Each client has n / clients consecutive examples in `client_gradients`.
+    """
 
     @property
     def output_shape(self) -> Shape:
@@ -392,7 +396,7 @@ class Layered:
         return sum(layer.workspace for layer in self.layers)
 
     def initial_parameters(self, generator: np.random.Generator) -> NDArray[np.float32]:
-        """Initial parameters: zero, or uniform in ±1/√(inputs per output) in each layer; flat."""
+        """Initial parameters, (d,): zero, or uniform in ±1/√(inputs per output) in each layer."""
         if self.zero_start:
             return np.zeros(self.dimension, dtype=np.float32)
         parts = [
@@ -403,7 +407,7 @@ class Layered:
         return np.concatenate(parts).astype(np.float32)
 
     def slices(self, parameters: Tensor) -> list[Tensor]:
-        """Parameters of each layer, split from the flat vector."""
+        """Parameters of each layer, shape (size,), split from the flat vector (dimension,)."""
         return list(torch.split(parameters, [layer.size for layer in self.layers]))
 
     def viewed(self, inputs: Tensor) -> Tensor:

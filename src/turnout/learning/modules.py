@@ -182,7 +182,7 @@ class ModuleModel:
         return functional_call(self.own_module(), self.state(parameters), (inputs,))
 
     def state(self, parameters: Tensor) -> dict[str, Tensor]:
-        """All parameters and buffers by name; trained parameters are views of the flat vector."""
+        """All parameters and buffers by name, the trained ones as views of ``parameters``, (d,)."""
         parts = torch.split(parameters, self._sizes)
         views = (part.view(shape) for part, shape in zip(parts, self.shapes, strict=True))
         return {**self._fixed_on(parameters.device), **dict(zip(self.names, views, strict=True))}
@@ -315,7 +315,7 @@ class Adapted(nn.Module):
         self.scale = adapters.alpha / rank
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Sum of the outputs of the fixed layer and of the adapter."""
+        """Sum of the outputs of fixed layer and adapter, (…, inputs) to (…, outputs)."""
         return self.base(inputs) + self.scale * ((inputs @ self.down.T) @ self.up.T)
 
 

@@ -117,13 +117,13 @@ class PersonalTask(SupervisedTask):
         return {**super().resume_parts(), **own}
 
     def groups(self, clients: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Groups of consecutive clients whose examples fit the cache."""
+        """Groups of consecutive clients, shape (n,) each, whose examples fit the cache."""
         most = int(self._holdings.counts(clients).max(initial=1))
         size = max(1, min(_LARGEST_MODELS // self.dimension, _LARGEST_EXAMPLES // most))
         return (clients[start : start + size] for start in range(0, clients.size, size))
 
     def held(self, clients: NDArray[np.int64]) -> ClientGroup:
-        """Training examples of some clients, padded to one array."""
+        """Training examples of some clients, shape (c,), padded to one array."""
         return _group(self._examples, self._holdings, clients)
 
     def evaluate(self, parameters: NDArray[np.floating]) -> Mapping[str, float]:
@@ -436,7 +436,7 @@ class AdaPeD(_PersonalModels):
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Shared model μ and ψ after a release."""
+        """Shared model μ and ψ after a release, ``direction``, of shape (d + 1,)."""
         moved = state[_PSI] - direction[-1:] / self.psi_weight
         shared = super().server_update(state, direction[:-1], move)
         return {**shared, _PSI: moved.clip(LEAST_PSI, LARGEST_PSI)}

@@ -137,7 +137,7 @@ class Schedule:
 
 
 def numbered(clients: range, positions: NDArray[np.int64]) -> NDArray[np.integer]:
-    """Client numbers at the given positions of the range ``clients``."""
+    """Client numbers, shape of ``positions``, at the given positions of the range ``clients``."""
     numbers = positions.astype(np.int32 if clients.stop <= 2**31 else np.int64)
     numbers += clients.start
     return numbers

@@ -168,7 +168,7 @@ class NoiseProcess(Protocol):
     def draw(
         self, deviation: float, dimension: int, state: State, fresh: Noise
     ) -> tuple[NDArray[Any], State]:
-        """Noise of the next step, and the state after this step.
+        """Noise of the next step, shape (d,), and the state after this step.
 
         Args:
             deviation: standard deviation σC in the units of the sums.
@@ -251,7 +251,7 @@ class IndependentNoise:
     def draw(
         self, deviation: float, dimension: int, state: State, fresh: Noise
     ) -> tuple[NDArray[Any], State]:
-        """Draw of N(0, ``deviation``²), and the state unchanged."""
+        """Draw of N(0, ``deviation``²), shape (dimension,), and the state unchanged."""
         return fresh(deviation, dimension), state
 
 

@@ -173,7 +173,7 @@ class Clients:
 
         The updates of up to eight clients are computed one by one. The norm of a sum of n updates
         cannot replace this check: updates of norm 2C, with C the clip norm, may have a sum of norm
-        below n·C.
+        below n·C. The arguments are those of `updates`.
 
         Raises:
             LocalProtocolError: an update has an ℓ2 norm above the clip norm, or is not finite.
@@ -270,7 +270,7 @@ class MessagingClients:
         """Sum encoded by the messages of some clients in a step, and an empty dict of states.
 
         Clients without data encode the zero vector, so that the number of messages does not reveal
-        that they have no data.
+        that they have no data. The arguments are those of `Clients.updates`.
         """
         # Messages of clients with data, then those of the remaining clients.
         kept = _Kept(Randomized(self.randomizer, 1.0, self.messages))

@@ -443,7 +443,7 @@ class Stepper:
 
     @property
     def model(self) -> NDArray[np.floating]:
-        """Model after the finished steps, as the algorithm releases it."""
+        """Model after the finished steps, (parameters,), as the algorithm releases it."""
         return self._setup.algorithm.model(self._state.server)
 
     @property
