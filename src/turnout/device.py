@@ -142,7 +142,8 @@ def within_promise(trainer_of: TrainerOf) -> TrainerOf:
     """Function that checks the ε of a charter and then returns ``trainer_of`` of this charter.
 
     Under local trust the device itself checks the guarantee: it computes ε with the verifier's
-    independent analysis, and sends nothing to the coordinator before this check.
+    independent analysis, and sends nothing to the coordinator before this check. The returned
+    function raises the errors of `require_price`.
     """
 
     def build(charter: Charter) -> UpdateFunction:

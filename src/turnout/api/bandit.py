@@ -79,7 +79,11 @@ class BanditRun(Result):
         return bandit_table(self.summary)
 
     def plot(self) -> Picture:
-        """Picture of the mean regret over the pulls, with a band that contains 90 % of the runs."""
+        """Picture of the mean regret over the pulls, with a band that contains 90 % of the runs.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.bandits import bandit_picture
 

@@ -186,7 +186,11 @@ class EstimatedFrequencies(Result, Frequencies):
         return frequency_table(self, self.categories, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """Picture of the most frequent values with their intervals."""
+        """Picture of the most frequent values with their intervals.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import frequency_picture
 
@@ -224,7 +228,11 @@ class EstimatedMean(Result, Mean):
         return mean_table(self, self.names, top)
 
     def plot(self, top: int = _TOP) -> Picture:
-        """Picture of the first coordinates with intervals of ± two standard errors."""
+        """Picture of the first coordinates with intervals of ± two standard errors.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import mean_picture
 

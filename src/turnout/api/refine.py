@@ -136,7 +136,11 @@ class RefinedFrequencies(Result):
         return [self.estimate.guarantee]
 
     def plot(self, top: int = _TOP) -> Picture:
-        """Picture of the most frequent categories with their intervals."""
+        """Picture of the most frequent categories with their intervals.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import level_picture
 
@@ -309,7 +313,11 @@ class Refinement(Result):
         return Group(table, *map(_unwrapped, [*lines, *_COST.split("\n")]))
 
     def plot(self, top: int = 10) -> Picture:
-        """Picture of the most frequent categories with 95 % intervals, at each available level."""
+        """Picture of the most frequent categories with 95 % intervals, at each available level.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.answer_pictures import level_picture
 

@@ -102,7 +102,11 @@ class SimulatedRun(Result):
         return table
 
     def plot(self) -> Picture:
-        """Picture of the number of check-ins in each step and of its expected value."""
+        """Picture of the number of check-ins in each step and of its expected value.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.pictures import check_in_picture
 

@@ -111,7 +111,11 @@ class TrainingRun(Result):
         return run_table(self.summary)
 
     def plot(self) -> Picture:
-        """Picture of accuracy and ε over the steps."""
+        """Picture of accuracy and ε over the steps.
+
+        Raises:
+            MissingExtraError: the plotting packages are not installed.
+        """
         require("plots", what="plot")
         from turnout.reporting.pictures import pictures
 

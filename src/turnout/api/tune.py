@@ -65,7 +65,7 @@ class Tuning(Result):
 
     @property
     def parameters(self) -> NDArray[Any] | None:
-        """Parameters of the best model, covered by the guarantee; None for a public search."""
+        """Best model's parameters, (dimension,), with the guarantee; None for a public search."""
         return None if self.found.outcome is None else self.found.outcome.parameters
 
     def to_dict(self) -> dict[str, Any]:

@@ -105,6 +105,9 @@ def loaded_on_demand(package: str, homes: Mapping[str, str]) -> Callable[[str], 
         package: ``__name__`` of the package.
         homes: for each module of the package, its public names separated by spaces.
 
+    The function raises AttributeError for another name, and `MissingExtraError` if the name's
+    module needs an extra that is not installed.
+
     >>> __getattr__ = loaded_on_demand("turnout.core", {"bounds": "Bounds"})
     >>> __getattr__("Bounds").__module__
     'turnout.core.bounds'

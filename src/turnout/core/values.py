@@ -33,7 +33,10 @@ def canonical(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Index of each text among the distinct texts, and the distinct texts by first appearance."""
+    """Index of each text among the distinct texts, and the distinct texts by first appearance.
+
+    The array of indices has the shape (n,) for n texts.
+    """
     places: dict[str, int] = {}
     found = [places.setdefault(canonical(text), len(places)) for text in texts]
     return np.array(found, dtype=np.int64), tuple(places)

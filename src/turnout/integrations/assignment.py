@@ -105,8 +105,8 @@ class Assignment:
     def epoch(self) -> Iterator[NDArray[np.integer]]:
         """Iterator over the remaining batches of the epoch, as arrays of ascending record numbers.
 
-        A batch may be empty. Batches of an interrupted pass are not returned again. These batches
-        count as used, since they may have been released.
+        A batch has the shape (n,) and may be empty. Batches of an interrupted pass are not returned
+        again. These batches count as used, since they may have been released.
 
         Raises:
             UnsupportedError: all epochs are over.

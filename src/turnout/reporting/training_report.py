@@ -125,7 +125,7 @@ def _clients(outcome: Outcome) -> str:
 
 
 def table_csv(**columns: NDArray[Any]) -> str:
-    """CSV text of columns of equal length, each under its keyword as heading.
+    """CSV text of columns of equal length, shape (rows,), each under its keyword as heading.
 
     Raises:
         ValueError: the columns have different lengths.

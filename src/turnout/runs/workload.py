@@ -252,7 +252,7 @@ _DIGESTED_AT_ONCE = 2**24
 def features_of(
     features: FeatureMap | None, inputs: NDArray[Any], phase: ProgressPhase
 ) -> NDArray[Any]:
-    """Features of inputs, as `apply_features` returns them; large arrays are memory-mapped.
+    """Features of inputs (n, …), as `apply_features` returns them; large arrays are memory-mapped.
 
     Stored features are found by digests of the inputs and of custom code, and by the versions of
     PyTorch and of the feature functions. The first rows are computed anew and compared, since code

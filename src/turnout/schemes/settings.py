@@ -355,7 +355,11 @@ def _check_level(given: Mapping[str, Any], randomizer: str, names: Naming) -> No
 
 @contextmanager
 def renamed(names: Naming) -> Iterator[None]:
-    """Context in which errors have the user's names of settings instead of their keys."""
+    """Context in which errors have the user's names of settings instead of their keys.
+
+    Raises:
+        ParameterError: error of the block, with the user's name of the setting.
+    """
     try:
         yield
     except ParameterError as error:

@@ -133,7 +133,8 @@ def trainer_on(records: OwnRecords, client: int) -> TrainerOf:
     """Function that builds the update function of a client from its inputs and labels.
 
     If the charter names a graph, the graph computes the update; otherwise PyTorch computes it with
-    the plan's model.
+    the plan's model. The returned function raises `MissingExtraError` if PyTorch is needed and not
+    installed.
     """
 
     def build(charter: Charter) -> UpdateFunction:

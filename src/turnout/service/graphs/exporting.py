@@ -280,6 +280,10 @@ def _blank_labels(form: Labels | None, count: int) -> Tensor:
 def features_graph(function: Callable[[Tensor], Tensor], example: Tensor) -> bytes:
     """ONNX graph in the format ``onnx-features-1`` of a feature function.
 
+    Args:
+        function: feature function, from inputs (n, …) to features (n, …).
+        example: one input, without the axis of inputs; its values are not used.
+
     Raises:
         UnsupportedError: ONNX cannot express an operation of the function; the error names the
             operation.
