@@ -154,7 +154,7 @@ NOISELESS = {"scheme": "none", "delta": 1e-6, "relation": "add-remove"}
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0},
-            "--delta0 = (missing): expected a value (the δ₀",
+            "--delta0 = (missing): expected a value (parameter δ₀",
         ),
         (
             {"randomizer": "approximate", "epsilon0": 1.0, "delta0": 1.0},

@@ -134,7 +134,7 @@ def test_the_setting_to_solve_for_determines_the_randomizer(unknown, given, kind
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        ({"clients": None}, "--clients = (missing): expected a value (number of clients, all of"),
+        ({"clients": None}, "--clients = (missing): expected a value (number of clients"),
         ({"clients": 0}, "--clients = 0: expected a whole number of at least 1"),
         ({"order": "arrival"}, "--order = 'arrival': expected one of 'hidden', 'known'"),
         (

@@ -150,7 +150,7 @@ def test_a_failed_computation_never_leads_to_two_updates():
 def test_a_client_refuses_a_request_for_another_client():
     client = Client(3, [FIRST])
     client.on_step(StepOpened(FIRST))
-    with pytest.raises(RemoteProtocolError, match="client 3 was asked"):
+    with pytest.raises(RemoteProtocolError, match="client 3 received a request"):
         client.on_request(request_of(FIRST, 4), lambda: UpdateSum([0.0], 1))
 
 

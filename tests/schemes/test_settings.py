@@ -81,7 +81,7 @@ def test_missing_settings_have_defaults_and_numbers_become_python_numbers():
         ({}, "window = (missing): expected a value (number of steps of a window)"),
         (
             {"window": 4},
-            "picks = (missing): expected a value (number of steps of a window in which",
+            "picks = (missing): expected a value (number of steps in which a client participates",
         ),
         ({"window": 4.0, "picks": 2}, "window = 4.0: expected a whole number of at least 1"),
         ({"window": 4, "picks": 5}, "picks = 5: expected at most window = 4"),

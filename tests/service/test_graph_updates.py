@@ -134,7 +134,10 @@ def other_vectors():
         ({"vectors": other_vectors()}, "than test vector 1"),
         ({"update": model([IDENTITY])}, "than test vector 0"),
         ({"vectors": b"{}"}, "vectors are invalid"),
-        ({"vectors": VECTORS.replace(b'"length":59', b'"length":9999999999')}, "another model"),
+        (
+            {"vectors": VECTORS.replace(b'"length":59', b'"length":9999999999')},
+            "do not fit the model",
+        ),
         ({"vectors": b'{"format":"update-vectors-1","vectors":[7]}'}, "vectors are invalid"),
         ({"update": GRAPH[:-1]}, "refused"),
         ({"update": model([node("If", ["parameters"], ["update"])])}, "'If'"),

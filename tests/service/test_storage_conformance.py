@@ -282,7 +282,7 @@ def test_ledger_records_that_do_not_continue_the_ledger_are_refused(storage):
         ("step", 3, "does not follow"),
         ("previous", bytes(32), "does not follow"),
         ("task", "0" * 64, "does not follow"),
-        ("model_digest", bytes(32), "other parameters"),
+        ("model_digest", bytes(32), "does not have the digest of the released parameters"),
         ("epsilon", math.nan, "expected finite"),
         ("epsilon", math.inf, "expected finite"),
         ("epsilon", -1e-9, "expected finite"),
