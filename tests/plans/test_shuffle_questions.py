@@ -177,8 +177,8 @@ def test_the_setting_to_solve_for_determines_the_randomizer(unknown, given, kind
         ({"delta0": 1.0}, "--delta0 = 1.0: expected a number strictly between 0 and 1"),
         (
             {"scheme": "subsampled-shuffle"},
-            "--sampled = (missing): expected a value (number of clients that send a message in a "
-            "round)",
+            "--sampled = (missing): expected a value (number of clients that send a message in "
+            "each round)",
         ),
         (
             {"scheme": "subsampled-shuffle", "sampled": N + 1},
