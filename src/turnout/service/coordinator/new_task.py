@@ -101,14 +101,7 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         )
     timing = timing.bounded(asks_one=plan.protocol.release.asks_one)
     timing.require_room(asks_one=plan.protocol.release.asks_one)
-    # Devices do not have custom code: a graph replaces it.
-    custom = plan.model.name is None or names_code(plan.model.features)
-    custom = custom or plan.model.loss not in {None, "cross-entropy"}
-    if custom:
-        require("export", what="a model of your own code, which devices get as a graph,")
-    if graph:
-        require("export", what="a task whose model is a graph")
-    graph = graph or custom
+    graph = _becomes_graph(plan, graph)
     from turnout.plans.spending import epsilon_curve
     from turnout.runs.building import build_task
     from turnout.runs.workload import evaluation_interval, gather
@@ -159,6 +152,21 @@ def new_task(text: str, folder: Path, timing: Timing, *, graph: bool = False) ->
         plugins=plugins_of(prepared.scheme),
     )
     return NewTask(charter, key, parameters, tuple(artefacts))
+
+
+def _becomes_graph(plan: Plan, graph: bool) -> bool:
+    """Whether devices get the model as a graph, as asked or in place of code that they do not have.
+
+    Raises:
+        MissingExtraError: the extra ``export`` is not installed, and a graph is needed.
+    """
+    custom = plan.model.name is None or names_code(plan.model.features)
+    custom = custom or plan.model.loss not in {None, "cross-entropy"}
+    if custom:
+        require("export", what="a model of your own code, which devices get as a graph,")
+    if graph:
+        require("export", what="a task whose model is a graph")
+    return graph or custom
 
 
 def _require_own_draws(participation: Participation) -> None:
