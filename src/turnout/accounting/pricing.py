@@ -562,10 +562,10 @@ def _window_sizes(scheme: Scheme, steps: int | None) -> tuple[IntArray, list[tup
 
 
 def _own_draw(scheme: Scheme) -> OneOfOwn:
-    """Draw of a participation whose windows differ by client.
+    """The only draw of a participation, in which a client draws from steps of its own.
 
     Raises:
-        UnsupportedError: the participation has more than this one draw.
+        UnsupportedError: the participation has several draws, or a draw of another kind.
     """
     spans = normal_form(scheme.participation).spans
     draw = spans[0].draw

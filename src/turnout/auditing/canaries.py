@@ -342,7 +342,13 @@ class Canaries:
     def server_update(
         self, state: ServerState, direction: NDArray[np.float64], move: int
     ) -> ServerState:
-        """Server state after the given algorithm's update; records the canaries' coordinates."""
+        """Server state after the given algorithm's update; records the canaries' coordinates.
+
+        Args:
+            state: server state of the given algorithm.
+            direction: released mean of the updates, shape (d + m,).
+            move: number of the update of the model.
+        """
         self.seen.append(direction[self.coordinates :].copy())
         if self._beside is None:
             return state

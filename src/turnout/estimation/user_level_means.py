@@ -277,7 +277,7 @@ class UserLevelMean:
     def mean_messages(
         self, means: ArrayLike, centre: FloatArray, source: Source, first: int = 0
     ) -> NDArray[np.int64]:
-        """Second messages, which encode y_i minus ``centre``, clipped to ±3τ.
+        """Second messages, shape (n, numbers of a message): y_i minus ``centre``, clipped to ±3τ.
 
         If the first message is omitted, y_i is clipped to ±B instead.
 

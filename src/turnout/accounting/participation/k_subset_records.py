@@ -58,17 +58,17 @@ _HINTS_APART = 1e4  # ratio of the δ's at which the curves of a composed block 
 
 
 def record_windows(pair: Pair, window: int, picks: int) -> list[tuple[Block, int]]:
-    """Windows of one pick each whose composition bounds a k-subset under replace-one from above.
+    """One-pick windows whose composition is an upper bound for a k-subset under replace-one.
 
-    Source: docs/design/subsets.md, "Two records". The windows have ⌊t/k⌋ or ⌈t/k⌉ steps each.
+    Source: docs/design/subsets.md, "Two records". A one-pick window has ⌊t/k⌋ or ⌈t/k⌉ steps.
 
     Args:
         pair: outputs of one step with the client's message, and without it.
-        window: t, number of steps.
+        window: t, number of steps of the whole k-subset.
         picks: k, less than t.
 
     Returns:
-        Pairs (block, number of times that it occurs).
+        Pairs (one-pick window, number of such windows).
     """
     short, longer = divmod(window, picks)
     sizes = [(short + 1, longer), (short, picks - longer)]

@@ -325,7 +325,7 @@ class _LowerLines:
         self._guess: float | None = None
 
     def __call__(self, k: float, side: Side = Side.LOWER) -> float:
-        """Lower bound on δ at K, from the lines of events that are chosen at K₀ = K."""
+        """Lower bound on δ at K: the largest P(E) − K·Q(E) of events E that are chosen for K."""
         block = self._block
         if k not in self._lines:
             self._lines[k] = event_lines(

@@ -280,7 +280,7 @@ class OneStepCurve:
     side: Side
 
     def delta(self, k: FloatArray) -> FloatArray:
-        """Bound on δ at each K ≥ 1, shape of ``k``."""
+        """Bound on δ at each K ≥ 1 on the side `side`, shape of ``k``."""
         k = np.asarray(k, dtype=float)
         offset = self._offset(k)
         threshold, other = antithetic_thresholds(self.pair, k, offset)
