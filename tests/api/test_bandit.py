@@ -147,7 +147,11 @@ def test_a_bandit_run_resumes_only_with_the_same_arrays(tmp_path, mutate):
 @pytest.mark.parametrize(
     ("environment", "given", "line"),
     [
-        ({}, {"candidates": [[1.0, 0.0]]}, "candidates = 'an array': expected none without"),
+        (
+            {},
+            {"candidates": [[1.0, 0.0]]},
+            "candidates = 'an array': expected no value, since contexts is",
+        ),
         ({}, {"contexts": CONTEXTS, "rewards": [[1]]}, "client_contexts = None"),
         ({}, {"contexts": CONTEXTS, "client_contexts": CONTEXTS}, "rewards = None"),
         (

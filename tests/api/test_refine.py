@@ -92,7 +92,9 @@ def test_only_the_key_for_infinite_epsilon_recovers_the_values():
     assert found.at().to_dict()["epsilon"] is None
     with pytest.raises(tn.ParameterError, match="the key of the level epsilon = inf"):
         refined().recovered()
-    with pytest.raises(tn.ParameterError, match="epsilon = inf: expected a level"):
+    with pytest.raises(
+        tn.ParameterError, match="epsilon = inf: expected the ε of a level with an available key"
+    ):
         tn.Refinement(found.release).recovered()
 
 

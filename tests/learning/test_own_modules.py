@@ -48,6 +48,13 @@ def made(name):
 
 
 @pytest.mark.parametrize("name", CASES)
+def test_the_parameters_of_a_custom_module_have_the_order_of_pytorch(name):
+    module, model, _ = made(name)
+    vector = nn.utils.parameters_to_vector(module.parameters())
+    assert np.array_equal(model.start, vector.detach().numpy())
+
+
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("clip_norm", [0.1, 1e3])
 def test_clipped_sums_of_custom_modules_agree_with_a_loop_over_clients(name, clip_norm):
     module, model, data = made(name)
