@@ -50,8 +50,6 @@ NOT_RUN = {
     "SamplingMethod": "lines before; `make flower` runs them",
     "+from turnout.integrations.flower import CheckInStrategy": "lines after; `make flower` runs "
     "them",
-    "import numpy": "needs the models of a served task; tests/learning/test_own_modules.py checks "
-    "the order of the parameters",
     "-import numpy as np": "lines before; `make jax-privacy` runs them",
     "-from opacus import PrivacyEngine": "lines that change; examples/opacus/run.py has them, "
     "and tests/integrations/test_opacus.py runs the same calls",
