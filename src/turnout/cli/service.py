@@ -98,7 +98,9 @@ def enrol(
     graph: bool,
     **schedule: float | None,
 ) -> int:
-    """Print N invitations, one per line, each for one device; by default for all clients.
+    """Print N invitations, one per line, each for one device.
+
+    Without N, each client of the plan that is not invited yet gets an invitation.
 
     An invitation can be used once. Any person who has an invitation can participate as its device,
     so send each invitation over a channel that you trust. The coordinator may run at the same time.
@@ -508,7 +510,7 @@ def fleet(
 
 
 def _duration(seconds: float) -> str:
-    """Duration as text, rounded up to a unit that a person would use.
+    """Duration in seconds, minutes or hours, as text.
 
     >>> _duration(40), _duration(601), _duration(90_000)
     ('40 seconds', '11 minutes', '25.0 hours')
@@ -540,12 +542,12 @@ def _progress(devices: int) -> Iterator[Callable[[Standing], None]]:
     with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(f"{devices} devices", total=None, answers="")
 
-        # Participations are known only when devices have drawn them, so the total may grow.
-        # The first line tells how long the run takes, once a device has received the charter.
         told = False
 
+        # Participations are known only when devices have drawn them, so the total may grow.
         def tell(stands: Standing) -> None:
             nonlocal told
+            # The length of the run, once, as soon as a device has received the charter.
             steps, step_seconds = stands.schedule
             if steps and not told:
                 told = True
